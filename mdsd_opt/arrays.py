@@ -1,0 +1,89 @@
+"""Arrays of other libraries: recognised without importing them, brought to NumPy, and back.
+
+`to_numpy` never changes the precision: bfloat16 arrives as `ml_dtypes.bfloat16`, as a view where
+the memory can be shared.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import InvalidInput
+
+_LIBRARIES = ("torch", "jax", "cupy", "dask")
+
+
+def library_of(array: object) -> str:
+    """Name of the library an array comes from: "numpy", "torch", "jax", "cupy" or "dask".
+
+    Anything else (lists, scalars, pandas objects) counts as "numpy".
+    """
+    for base in type(array).__mro__:
+        root = base.__module__.partition(".")[0]
+        if root == "jaxlib":
+            return "jax"
+        if root in _LIBRARIES:
+            return root
+    return "numpy"
+
+
+def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
+    """Bring any array-like to NumPy, on the host, without a change of dtype.
+
+    Raises
+    ------
+    InvalidInput
+        If the object is not a rectangular array of numbers (ragged lists, strings, objects).
+    """
+    library = library_of(array)
+    if library == "torch":
+        return _from_torch(array)
+    if library == "cupy":
+        return np.asarray(array.get())
+    if library == "dask":
+        array = array.compute()
+    try:
+        result = np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} is not an array of numbers: {error}") from error
+    if result.dtype == object or result.dtype.kind in "USMmc":
+        raise InvalidInput(
+            f"{name} has dtype {result.dtype}, which holds no real numbers. "
+            "Give float or integer arrays."
+        )
+    return result
+
+
+def _from_torch(tensor: Any) -> NDArray[Any]:
+    torch = sys.modules["torch"]
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # NumPy has no bfloat16: share the bits instead
+        import ml_dtypes
+
+        bits: NDArray[Any] = tensor.view(torch.int16).numpy()
+        return bits.view(ml_dtypes.bfloat16)
+    result: NDArray[Any] = tensor.numpy()
+    return result
+
+
+def like(reference: object, result: NDArray[Any]) -> Any:
+    """Hand `result` back in the library (and on the device) that `reference` came from."""
+    library = library_of(reference)
+    if library == "torch":
+        torch = sys.modules["torch"]
+        return torch.from_numpy(np.ascontiguousarray(result)).to(getattr(reference, "device"))  # noqa: B009
+    if library == "jax":
+        return sys.modules["jax"].numpy.asarray(result)
+    if library == "cupy":
+        return sys.modules["cupy"].asarray(result)
+    return result
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Mark an array read-only and return it."""
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,32 @@
+"""Draft schemes: the joint law of the K tokens a draft model proposes."""
+
+from mdsd_opt.drafts.base import DraftScheme, PrefixDraftScheme
+from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
+from mdsd_opt.drafts.independent import IndependentDrafts
+from mdsd_opt.drafts.set_law import DraftSetLaw
+from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.with_replacement import WithReplacement
+from mdsd_opt.drafts.without_replacement import WithoutReplacement
+
+#: Schemes described by one draft distribution and K, by name.
+SINGLE_MODEL_SCHEMES: dict[
+    str, type[WithReplacement | WithoutReplacement | GreedyDrafts | TopKDrafts]
+] = {
+    "with_replacement": WithReplacement,
+    "without_replacement": WithoutReplacement,
+    "greedy": GreedyDrafts,
+    "top_k": TopKDrafts,
+}
+
+__all__ = [
+    "SINGLE_MODEL_SCHEMES",
+    "DraftScheme",
+    "DraftSetLaw",
+    "GreedyDrafts",
+    "IndependentDrafts",
+    "PrefixDraftScheme",
+    "SupportLaw",
+    "TopKDrafts",
+    "WithReplacement",
+    "WithoutReplacement",
+]

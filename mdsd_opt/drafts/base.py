@@ -1,0 +1,193 @@
+"""What every draft scheme can say about itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.errors import InvalidInput
+
+ExactSupportLaw = dict[tuple[int, ...], Fraction]
+
+
+class DraftScheme(ABC):
+    """The joint law of the K draft tokens X_1..X_K.
+
+    Attributes
+    ----------
+    scheme : str
+        Name of the scheme, as in files and on the command line.
+    vocab_size : int
+    num_drafts : int
+        K, the largest number of drafts proposed at once.
+    """
+
+    scheme: ClassVar[str]
+    vocab_size: int
+    num_drafts: int
+
+    def containment(self, subset: Any) -> float:
+        r"""Containment probability :math:`Q(H) = \Pr(X_1..X_K \in H)`.
+
+        Parameters
+        ----------
+        subset : array_like of bool, shape (V,)
+        """
+        return self._containment(self._as_subset(subset))
+
+    @abstractmethod
+    def _containment(self, subset: NDArray[np.bool_]) -> float: ...
+
+    @abstractmethod
+    def exact_containment(self, subset: Any) -> Fraction:
+        """`containment` in exact arithmetic."""
+
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> NDArray[np.int64]:
+        """Draw draft tuples.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        size : int, optional
+            How many tuples; None for one.
+
+        Returns
+        -------
+        ndarray of int64, shape (K,) or (size, K)
+            Token ids in draw order, padded with -1 where the law drafts fewer than K.
+        """
+        if size is None:
+            return self._sample(rng, 1)[0]
+        if size < 0:
+            raise InvalidInput(f"size is {size}: give the number of draft tuples, 0 or more")
+        return self._sample(rng, size)
+
+    @abstractmethod
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]: ...
+
+    @abstractmethod
+    def count_supports(self) -> tuple[int, int]:
+        """Upper bounds on the number of draft sets and of their elements, without listing them."""
+
+    @abstractmethod
+    def support_law(self) -> SupportLaw:
+        """Law of the draft set, every mass computed without cancellation."""
+
+    @abstractmethod
+    def exact_support_law(self) -> ExactSupportLaw:
+        """Law of the draft set in exact arithmetic; sets without mass are left out."""
+
+    def count_tuples(self) -> int:
+        """Number of ordered draft tuples that `tuple_law` lists."""
+        return self.count_supports()[0]
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Law of the ordered tuple: token ids (n, K), padded with -1, and masses (n,).
+
+        Schemes without an order list each set once, ascending.
+        """
+        law = self.support_law()
+        tuples = np.full((law.num_supports, self.num_drafts), -1, dtype=np.int32)
+        sizes = np.diff(law.offsets)
+        column = np.arange(law.num_arcs) - np.repeat(law.offsets[:-1], sizes)
+        tuples[law.arc_support, column] = law.tokens
+        return tuples, law.mass
+
+    def _as_subset(self, subset: Any) -> NDArray[np.bool_]:
+        mask = to_numpy(subset, "subset")
+        if mask.shape != (self.vocab_size,) or mask.dtype != np.bool_:
+            raise InvalidInput(
+                f"subset has shape {mask.shape} and dtype {mask.dtype}: give a boolean mask of "
+                f"shape ({self.vocab_size},), one entry for each token"
+            )
+        return mask
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
+
+
+class PrefixDraftScheme(DraftScheme):
+    r"""A scheme for which some optimal subset is a prefix of one fixed order of the tokens.
+
+    The order sorts by the ratio of the target to `weights`, ascending; tokens that are always
+    drafted come first, tokens that are never drafted are left out. It holds whenever Q is
+    w-convex: :math:`[Q(H+x)-Q(H)]/w_x \le [Q(H+x+y)-Q(H+x)]/w_y` [Hu25].
+    """
+
+    @property
+    @abstractmethod
+    def weights(self) -> NDArray[np.float64]:
+        """w, shape (V,): within a block of equal ratio, drafts follow w."""
+
+    @property
+    @abstractmethod
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        """`weights` in exact arithmetic."""
+
+    @property
+    def always_drafted(self) -> NDArray[np.int64]:
+        """Tokens that every draft set holds, in order of rank."""
+        return np.empty(0, dtype=np.int64)
+
+    def prefix_order(self, masses: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Order of the tokens in which prefixes are to be compared.
+
+        Parameters
+        ----------
+        masses : ndarray, shape (V,)
+            The target, or any other non-negative vector to be held against Q.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,), n <= V
+            Ties keep ascending token ids.
+        """
+        free = np.flatnonzero(self.weights > 0)
+        with np.errstate(over="ignore"):
+            ratio = masses[free] / self.weights[free]
+        return np.concatenate([self.always_drafted, free[np.argsort(ratio, kind="stable")]])
+
+    def exact_prefix_order(self, masses: Sequence[Fraction]) -> list[int]:
+        """`prefix_order` with exact comparisons."""
+        w = self.exact_weights
+        free = [i for i in range(self.vocab_size) if w[i] > 0]
+        free.sort(key=lambda i: masses[i] / w[i])
+        return self.always_drafted.tolist() + free
+
+    @abstractmethod
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
+
+    @abstractmethod
+    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
+        """`prefix_containment` in exact arithmetic."""
+
+
+def checked_num_drafts(num_drafts: Any) -> int:
+    """Validate K."""
+    try:
+        valid = int(num_drafts) == num_drafts and num_drafts >= 1
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise InvalidInput(f"num_drafts is {num_drafts!r}: give an integer of at least 1")
+    return int(num_drafts)
+
+
+def inverse_cdf(
+    q: NDArray[np.float64], rng: np.random.Generator, shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Draw tokens from q; a token of probability zero is never drawn, whatever the uniform."""
+    support = np.flatnonzero(q > 0)
+    cumulative = np.cumsum(q[support])
+    points = rng.random(shape) * cumulative[-1]
+    index = np.searchsorted(cumulative, points, side="right")
+    drawn: NDArray[np.int64] = support[np.minimum(index, support.size - 1)]
+    return drawn

@@ -1,0 +1,180 @@
+"""Schemes that always draft the likeliest tokens: greedy [Hu25] and top-K."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.distributions import Distribution
+from mdsd_opt.drafts.base import (
+    ExactSupportLaw,
+    PrefixDraftScheme,
+    checked_num_drafts,
+    inverse_cdf,
+)
+from mdsd_opt.drafts.support_law import SupportLaw
+
+
+class _FixedSetDrafts(PrefixDraftScheme):
+    """A set T that is always drafted, then perhaps one token drawn from q outside T."""
+
+    def __init__(self, q: Any, num_drafts: int) -> None:
+        self._draft = Distribution.of(q, "q")
+        self.num_drafts = checked_num_drafts(num_drafts)
+        self.vocab_size = self._draft.vocab_size
+
+    @property
+    def q(self) -> NDArray[np.float64]:
+        return self._draft.values
+
+    @cached_property
+    def exact_q(self) -> tuple[Fraction, ...]:
+        return self._draft.exact()
+
+    def _likeliest(self, count: int) -> NDArray[np.int64]:
+        """The `count` likeliest tokens of positive probability, ties towards the lowest id."""
+        positive = int((self.q > 0).sum())
+        return np.argsort(-self.q, kind="stable")[: min(count, positive)]
+
+    @cached_property
+    def last_draw(self) -> NDArray[np.float64]:
+        """q', the law of the token drawn outside T, shape (V,); all zero if there is none."""
+        return np.zeros(self.vocab_size)
+
+    @cached_property
+    def exact_last_draw(self) -> tuple[Fraction, ...]:
+        return (Fraction(0),) * self.vocab_size
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.last_draw
+
+    @property
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        return self.exact_last_draw
+
+    @property
+    def _draws_one(self) -> bool:
+        return bool(self.last_draw.any())
+
+    def _containment(self, subset: NDArray[np.bool_]) -> float:
+        if not subset[self.always_drafted].all():
+            return 0.0
+        return min(float(self.last_draw[subset].sum()), 1.0) if self._draws_one else 1.0
+
+    def exact_containment(self, subset: Any) -> Fraction:
+        inside = self._as_subset(subset)
+        if not inside[self.always_drafted].all():
+            return Fraction(0)
+        if not self._draws_one:
+            return Fraction(1)
+        pairs = zip(self.exact_last_draw, inside, strict=True)
+        return sum((x for x, i in pairs if i), Fraction(0))
+
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        held = np.concatenate([[0], np.cumsum(np.isin(order, self.always_drafted))])
+        inside = np.concatenate([[0.0], np.cumsum(self.last_draw[order])])
+        inside = np.minimum(inside, 1.0) if self._draws_one else np.ones(inside.size)
+        return np.where(held == self.always_drafted.size, inside, 0.0)
+
+    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
+        missing = set(self.always_drafted.tolist())
+        inside = Fraction(0) if self._draws_one else Fraction(1)
+        result = [Fraction(0) if missing else inside]
+        for i in order:
+            missing.discard(i)
+            inside += self.exact_last_draw[i]
+            result.append(Fraction(0) if missing else inside)
+        return result
+
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        result = np.full((size, self.num_drafts), -1, dtype=np.int64)
+        fixed = self.always_drafted.size
+        result[:, :fixed] = self.always_drafted
+        if self._draws_one:
+            result[:, fixed] = inverse_cdf(self.last_draw, rng, (size,))
+        return result
+
+    def count_supports(self) -> tuple[int, int]:
+        fixed = self.always_drafted.size
+        free = int((self.last_draw > 0).sum())
+        return (free, free * (fixed + 1)) if free else (1, fixed)
+
+    def support_law(self) -> SupportLaw:
+        fixed = self.always_drafted
+        if not self._draws_one:
+            return SupportLaw.from_groups(self.vocab_size, [(np.sort(fixed)[None], np.ones(1))])
+        last = np.flatnonzero(self.last_draw > 0)
+        sets = np.column_stack([np.broadcast_to(fixed, (last.size, fixed.size)), last])
+        return SupportLaw.from_groups(
+            self.vocab_size, [(np.sort(sets, axis=1), self.last_draw[last])]
+        )
+
+    def exact_support_law(self) -> ExactSupportLaw:
+        fixed = self.always_drafted.tolist()
+        if not self._draws_one:
+            return {tuple(sorted(fixed)): Fraction(1)}
+        return {
+            tuple(sorted((*fixed, i))): x for i, x in enumerate(self.exact_last_draw) if x > 0
+        }
+
+
+class TopKDrafts(_FixedSetDrafts):
+    r"""The K likeliest tokens of q, T, without any randomness: :math:`Q(H) = [T \subseteq H]`.
+
+    Ties break towards the lowest token id; tokens with q = 0 are never drafted.
+
+    Parameters
+    ----------
+    q : array_like, shape (V,)
+        The draft distribution.
+    num_drafts : int
+        K.
+    """
+
+    scheme: ClassVar[str] = "top_k"
+
+    @cached_property
+    def always_drafted(self) -> NDArray[np.int64]:  # type: ignore[override]  # cached, same type
+        return self._likeliest(self.num_drafts)
+
+
+class GreedyDrafts(_FixedSetDrafts):
+    r"""The K-1 likeliest tokens T of q, plus one drawn from the rest [Hu25].
+
+    The last draft follows :math:`q' = q / (1 - q(T))` outside T, so :math:`Q(H) = q'(H \setminus
+    T)` if T is in H, else 0. Ties break towards the lowest token id; with no mass outside T, only
+    T is drafted. An optimal subset is a prefix of: T first, then the ratio p/q' ascending.
+
+    Parameters
+    ----------
+    q : array_like, shape (V,)
+        The draft distribution.
+    num_drafts : int
+        K.
+    """
+
+    scheme: ClassVar[str] = "greedy"
+
+    @cached_property
+    def always_drafted(self) -> NDArray[np.int64]:  # type: ignore[override]  # cached, same type
+        return self._likeliest(self.num_drafts - 1)
+
+    @cached_property
+    def last_draw(self) -> NDArray[np.float64]:
+        rest = self.q.copy()
+        rest[self.always_drafted] = 0.0
+        total = rest.sum()  # the mass outside T as a sum, not as 1 - q(T)
+        return rest / total if total > 0 else rest
+
+    @cached_property
+    def exact_last_draw(self) -> tuple[Fraction, ...]:
+        fixed = set(self.always_drafted.tolist())
+        rest = [Fraction(0) if i in fixed else x for i, x in enumerate(self.exact_q)]
+        total = sum(rest, Fraction(0))
+        return tuple(x / total for x in rest) if total else tuple(rest)

@@ -1,0 +1,110 @@
+"""One draw from each of K different draft models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import frozen
+from mdsd_opt.distributions import Distribution
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
+from mdsd_opt.errors import InvalidDistribution
+
+
+class IndependentDrafts(DraftScheme):
+    r"""K independent draws, one from each q_k: :math:`Q(H) = \prod_k q_k(H)`.
+
+    Q is supermodular, but no fixed order of the tokens holds an optimal subset as a prefix.
+
+    Parameters
+    ----------
+    draft_distributions : sequence of array_like, each of shape (V,)
+        q_1 .. q_K.
+    """
+
+    scheme: ClassVar[str] = "independent"
+
+    def __init__(self, draft_distributions: Sequence[Any]) -> None:
+        models = [Distribution.of(q, f"q[{k}]") for k, q in enumerate(draft_distributions)]
+        if not models:
+            raise InvalidDistribution("no draft distribution given: give a list [q1, ..., qK]")
+        sizes = sorted({model.vocab_size for model in models})
+        if len(sizes) > 1:
+            raise InvalidDistribution(
+                f"the draft distributions have {sizes} tokens: they must share one vocabulary"
+            )
+        self._models = models
+        self.num_drafts = len(models)
+        self.vocab_size = sizes[0]
+
+    @cached_property
+    def q(self) -> NDArray[np.float64]:
+        """q_1 .. q_K, shape (K, V)."""
+        return frozen(np.stack([model.values for model in self._models]))
+
+    @cached_property
+    def exact_q(self) -> tuple[tuple[Fraction, ...], ...]:
+        return tuple(model.exact() for model in self._models)
+
+    @cached_property
+    def support(self) -> NDArray[np.int64]:
+        """Tokens that some draft model can draw."""
+        return np.flatnonzero((self.q > 0).any(axis=0))
+
+    def _containment(self, subset: NDArray[np.bool_]) -> float:
+        return float(np.minimum(self.q[:, subset].sum(axis=1), 1.0).prod())
+
+    def exact_containment(self, subset: Any) -> Fraction:
+        members = np.flatnonzero(self._as_subset(subset)).tolist()
+        return prod((sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1))
+
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        return np.stack([inverse_cdf(q, rng, (size,)) for q in self.q], axis=1)
+
+    def count_supports(self) -> tuple[int, int]:
+        return count_subsets(
+            self.support.size, range(1, min(self.num_drafts, self.support.size) + 1)
+        )
+
+    def support_law(self) -> SupportLaw:
+        groups = []
+        for size in range(1, min(self.num_drafts, self.support.size) + 1):
+            sets = self.support[subsets_of_size(self.support.size, size)]
+            mass = np.zeros(len(sets))
+            for columns in _surjections(self.num_drafts, size):
+                mass += np.prod([q[sets[:, c]] for q, c in zip(self.q, columns, strict=True)], axis=0)
+            groups.append((sets, mass))
+        return SupportLaw.from_groups(self.vocab_size, groups)
+
+    def exact_support_law(self) -> ExactSupportLaw:
+        law: ExactSupportLaw = {}
+        supports = [[i for i, x in enumerate(q) if x > 0] for q in self.exact_q]
+        for drafts in product(*supports):
+            mass = prod((q[i] for q, i in zip(self.exact_q, drafts, strict=True)), start=Fraction(1))
+            members = tuple(sorted(set(drafts)))
+            law[members] = law.get(members, Fraction(0)) + mass
+        return law
+
+    def count_tuples(self) -> int:
+        return self.vocab_size**self.num_drafts
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
+        tuples = np.ascontiguousarray(grid.reshape(self.num_drafts, -1).T)
+        mass = np.prod([q[tuples[:, k]] for k, q in enumerate(self.q)], axis=0)
+        return tuples, mass
+
+
+def _surjections(num_drafts: int, size: int) -> Iterator[tuple[int, ...]]:
+    """Which column each draft takes, so that every column of a set is taken by some draft."""
+    for columns in product(range(size), repeat=num_drafts):
+        if len(set(columns)) == size:
+            yield columns

@@ -1,0 +1,110 @@
+r"""Containment probabilities of successive sampling without replacement, in floating point.
+
+Give every token an independent exponential clock of rate q_i. The first K to ring are K draws
+without replacement (the Plackett-Luce law), so with :math:`g_i(t) = e^{q_i t} - 1` and the
+elementary symmetric polynomials e_n
+
+.. math:: 1 - Q(H) = (1 - q(H)) \sum_{n<K} S_n(H), \qquad
+          S_n(H) = \int_0^\infty e^{-t} e_n(g_i, i \in H)\,dt .
+
+Term n is the probability that exactly n tokens of H ring before the first one outside. Along a
+prefix order one token at a time is added to the truncated Poisson-binomial law of the number of
+clocks that rang by time t, at every quadrature node t. All terms are positive, so nothing cancels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+def quadrature_nodes(slowest_rate: float, num_drafts: int) -> tuple[Vector, Vector]:
+    r"""Double-exponential nodes and weights for :math:`\int_0^\infty f(t)\,dt`.
+
+    With t = exp(x - exp(-x)) the trapezoid rule in x is exact to rounding for sums of
+    exponentials whose rates lie in [slowest_rate, 1].
+    """
+    step = 0.25 if num_drafts <= 4 else 0.2 if num_drafts <= 8 else 0.15
+    first = -2.2 if num_drafts <= 8 else -2.6
+    last = np.log(38.0 / slowest_rate)
+    x = first + step * np.arange(int(np.ceil((last - first) / step)) + 1)
+    t = np.exp(x - np.exp(-x))
+    return t, step * t * (1.0 + np.exp(-x))
+
+
+def rates_left(q: Vector, num_drafts: int) -> float:
+    """1 minus the K-1 largest q, as the sum of the others: the slowest rate that matters."""
+    if q.size < num_drafts:
+        return 0.0
+    return float(np.sort(q)[: q.size - (num_drafts - 1)].sum())
+
+
+@njit(cache=True, nogil=True)
+def prefix_containment(q: Vector, outside: float, num_drafts: int, t: Vector, w: Vector) -> Vector:
+    """Q of every prefix of q (already in order); `outside` is the rate of all tokens not in q."""
+    num_tokens = q.size
+    num_nodes = t.size
+    k = num_drafts
+    # Rates outside each prefix as sums of what is outside, never as 1 - sum.
+    silent = np.empty(num_tokens + 1)
+    silent[num_tokens] = outside
+    for j in range(num_tokens - 1, -1, -1):
+        silent[j] = silent[j + 1] + q[j]
+    total = silent[0]
+    largest = 0
+    for j in range(num_tokens):
+        if q[j] > q[largest]:
+            largest = j
+    others_of_largest = outside
+    for j in range(num_tokens):
+        if j != largest:
+            others_of_largest += q[j]
+
+    rang = np.zeros((k, num_nodes))  # rang[n]: Pr(exactly n clocks of the prefix rang by t)
+    rang[0, :] = 1.0
+    decay = np.exp(-silent[0] * t)  # Pr(no clock outside the prefix rang by t)
+    hit = np.empty(num_nodes)
+    s = np.zeros(max(k, 2))
+    result = np.empty(num_tokens + 1)
+    result[0] = 0.0
+    since_rebuild = 0
+    for j in range(num_tokens):
+        rate = q[j]
+        if rate > 0.0:
+            others = others_of_largest if j == largest else total - rate
+            s[1] += rate * total / others if others > 0.0 else 0.0
+            if k > 2:
+                small = rate * t[num_nodes - 1] < 1e-3
+                for node in range(num_nodes):
+                    y = rate * t[node]
+                    if small:  # series of 1 - exp(-y)
+                        hit[node] = y * (1 - y * (0.5 - y * (1.0 / 6 - y * (1.0 / 24 - y / 120))))
+                    else:
+                        hit[node] = -np.expm1(-y)
+                since_rebuild += 1
+                if not small or since_rebuild >= 64:  # else rounding would accumulate
+                    since_rebuild = 0
+                    for node in range(num_nodes):
+                        decay[node] = np.exp(-silent[j + 1] * t[node])
+                else:
+                    for node in range(num_nodes):
+                        decay[node] /= 1.0 - hit[node]
+                for n in range(2, k):
+                    gained = 0.0
+                    for node in range(num_nodes):
+                        gained += w[node] * decay[node] * hit[node] * rang[n - 1, node]
+                    s[n] += gained
+                for n in range(k - 1, 0, -1):
+                    for node in range(num_nodes):
+                        rang[n, node] += hit[node] * (rang[n - 1, node] - rang[n, node])
+                for node in range(num_nodes):
+                    rang[0, node] -= hit[node] * rang[0, node]
+        escaped = 1.0
+        for n in range(1, k):
+            escaped += s[n]
+        escaped *= silent[j + 1] / total
+        result[j + 1] = min(max(1.0 - escaped, 0.0), 1.0)
+    return result

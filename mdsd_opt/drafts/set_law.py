@@ -1,0 +1,86 @@
+"""Any explicit law over draft sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.distributions import Distribution
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.errors import InvalidDistribution
+
+
+class DraftSetLaw(DraftScheme):
+    r"""An explicit law over sets: :math:`Q(H) = \sum_{S \subseteq H} m(S)`.
+
+    Parameters
+    ----------
+    vocab_size : int
+        V.
+    masses : mapping from collections of token ids to probabilities
+        For instance ``{(0, 2): 0.25, (1,): 0.75}``. Keys that name the same set are added up; the
+        empty set means that nothing is drafted.
+    """
+
+    scheme: ClassVar[str] = "set_law"
+
+    def __init__(self, vocab_size: int, masses: Mapping[Iterable[int], Any]) -> None:
+        if int(vocab_size) != vocab_size or vocab_size < 1:
+            raise InvalidDistribution(f"vocab_size is {vocab_size}: give an integer of at least 1")
+        self.vocab_size = int(vocab_size)
+        if not masses:
+            raise InvalidDistribution("no draft set given: give {set of token ids: probability}")
+        merged: dict[tuple[int, ...], Any] = {}
+        for key, mass in masses.items():
+            members = tuple(sorted({int(i) for i in key}))
+            if members and not (0 <= members[0] and members[-1] < self.vocab_size):
+                raise InvalidDistribution(
+                    f"draft set {tuple(key)} names a token outside 0..{self.vocab_size - 1}"
+                )
+            if not 0 <= mass <= 1:
+                raise InvalidDistribution(f"draft set {members} has mass {mass}, not in [0, 1]")
+            merged[members] = merged[members] + mass if members in merged else mass
+        self._sets = list(merged)
+        self._law = Distribution.of(list(merged.values()), "the masses of the draft sets")
+        self.num_drafts = max(1, *(len(s) for s in self._sets))
+
+    @cached_property
+    def exact_masses(self) -> tuple[Fraction, ...]:
+        return self._law.exact()
+
+    def _held(self, subset: NDArray[np.bool_]) -> list[int]:
+        return [s for s, members in enumerate(self._sets) if subset[list(members)].all()]
+
+    def _containment(self, subset: NDArray[np.bool_]) -> float:
+        return min(float(self._law.values[self._held(subset)].sum()), 1.0)
+
+    def exact_containment(self, subset: Any) -> Fraction:
+        held = self._held(self._as_subset(subset))
+        return sum((self.exact_masses[s] for s in held), Fraction(0))
+
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        padded = np.full((len(self._sets), self.num_drafts), -1, dtype=np.int64)
+        for row, members in zip(padded, self._sets, strict=True):
+            row[: len(members)] = members
+        return padded[inverse_cdf(self._law.values, rng, (size,))]
+
+    def count_supports(self) -> tuple[int, int]:
+        return len(self._sets), sum(len(s) for s in self._sets)
+
+    def support_law(self) -> SupportLaw:
+        groups = []
+        for size in sorted({len(s) for s in self._sets}):
+            rows = [s for s, members in enumerate(self._sets) if len(members) == size]
+            sets = np.array([self._sets[s] for s in rows], dtype=np.int64).reshape(len(rows), size)
+            groups.append((sets, self._law.values[rows]))
+        return SupportLaw.from_groups(self.vocab_size, groups)
+
+    def exact_support_law(self) -> ExactSupportLaw:
+        pairs = zip(self._sets, self.exact_masses, strict=True)
+        return {members: mass for members, mass in pairs if mass > 0}

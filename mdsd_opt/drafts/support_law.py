@@ -1,0 +1,111 @@
+"""The law of the draft SET, in compressed rows: all that acceptance depends on.
+
+Whether the output is one of the drafts is a question about the set of drafts, not about their
+order or multiplicity, so the transport LP needs one constraint for each set ("support"), far fewer
+than the V**K ordered tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import comb, factorial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import frozen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SupportLaw:
+    """Draft sets S with their probabilities W_S = Pr({X_1..X_K} = S).
+
+    Attributes
+    ----------
+    vocab_size : int
+    tokens : ndarray of int32, shape (num_arcs,)
+        The sets one after another, tokens ascending inside a set.
+    offsets : ndarray of int64, shape (num_supports + 1,)
+        Set s is ``tokens[offsets[s]:offsets[s + 1]]``.
+    mass : ndarray of float64, shape (num_supports,)
+        W_S, positive, in sum one up to rounding.
+    """
+
+    vocab_size: int
+    tokens: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    mass: NDArray[np.float64]
+
+    @classmethod
+    def from_groups(
+        cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], NDArray[np.float64]]]
+    ) -> SupportLaw:
+        """Join groups of equally large sets, each ([n, m] tokens, [n] masses); drop massless sets."""
+        kept = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
+        sizes = [np.full(len(sets), sets.shape[1], dtype=np.int64) for sets, _ in kept]
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64)
+        tokens = np.concatenate([sets.ravel() for sets, _ in kept]).astype(np.int32)
+        mass = np.concatenate([mass for _, mass in kept])
+        return cls(vocab_size, frozen(tokens), frozen(offsets), frozen(mass))
+
+    @property
+    def num_supports(self) -> int:
+        return self.mass.size
+
+    @property
+    def num_arcs(self) -> int:
+        return self.tokens.size
+
+    @property
+    def arc_support(self) -> NDArray[np.int64]:
+        """Which set each entry of `tokens` belongs to, shape (num_arcs,)."""
+        return np.repeat(np.arange(self.num_supports), np.diff(self.offsets))
+
+    def sets(self) -> Iterator[tuple[int, ...]]:
+        """The sets as tuples of ascending token ids."""
+        tokens = self.tokens.tolist()
+        bounds = self.offsets.tolist()
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            yield tuple(tokens[start:stop])
+
+
+def count_subsets(num_tokens: int, sizes: Sequence[int]) -> tuple[int, int]:
+    """Number of sets of these sizes, and of their elements in total (supports, arcs)."""
+    counts = [comb(num_tokens, m) for m in sizes]
+    return sum(counts), sum(m * n for m, n in zip(sizes, counts, strict=True))
+
+
+def subsets_of_size(num_tokens: int, size: int) -> NDArray[np.int32]:
+    """All ascending subsets of range(num_tokens), lexicographic, shape (comb(n, size), size)."""
+    if size == 0:
+        return np.empty((1, 0), dtype=np.int32)
+    sets = np.arange(num_tokens - size + 1, dtype=np.int32)[:, None]
+    for column in range(1, size):
+        # Append every later token that still leaves room for the columns to come.
+        last = sets[:, -1].astype(np.int64)
+        choices = num_tokens - size + column - last
+        starts = np.cumsum(choices) - choices
+        step = np.arange(choices.sum()) - np.repeat(starts, choices)
+        appended = (np.repeat(last, choices) + 1 + step).astype(np.int32)
+        sets = np.column_stack([np.repeat(sets, choices, axis=0), appended])
+    return sets
+
+
+def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Ordered ways to write `total` as a sum of `parts` positive integers."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - parts + 2):
+        for rest in compositions(total - first, parts - 1):
+            yield (first, *rest)
+
+
+def multinomial(counts: Sequence[int]) -> int:
+    """(sum counts)! / prod(counts!)."""
+    result = factorial(sum(counts))
+    for count in counts:
+        result //= factorial(count)
+    return result

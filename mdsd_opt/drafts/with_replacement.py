@@ -1,0 +1,130 @@
+"""K independent draws from one draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.distributions import Distribution
+from mdsd_opt.drafts.base import (
+    ExactSupportLaw,
+    PrefixDraftScheme,
+    checked_num_drafts,
+    inverse_cdf,
+)
+from mdsd_opt.drafts.support_law import (
+    SupportLaw,
+    compositions,
+    count_subsets,
+    multinomial,
+    subsets_of_size,
+)
+
+
+class WithReplacement(PrefixDraftScheme):
+    r"""K i.i.d. draws from q: :math:`\Pr(x) = \prod_k q(x_k)`, :math:`Q(H) = q(H)^K`.
+
+    Parameters
+    ----------
+    q : array_like, shape (V,)
+        The draft distribution.
+    num_drafts : int
+        K.
+
+    Notes
+    -----
+    Q is q-convex, so an optimal subset is a prefix in the order of p/q [Hu25].
+    """
+
+    scheme: ClassVar[str] = "with_replacement"
+
+    def __init__(self, q: Any, num_drafts: int) -> None:
+        self._draft = Distribution.of(q, "q")
+        self.num_drafts = checked_num_drafts(num_drafts)
+        self.vocab_size = self._draft.vocab_size
+
+    @property
+    def q(self) -> NDArray[np.float64]:
+        return self._draft.values
+
+    @cached_property
+    def exact_q(self) -> tuple[Fraction, ...]:
+        return self._draft.exact()
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.q
+
+    @property
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        return self.exact_q
+
+    def _containment(self, subset: NDArray[np.bool_]) -> float:
+        inside = float(self.q[subset].sum())
+        return min(inside, 1.0) ** self.num_drafts
+
+    def exact_containment(self, subset: Any) -> Fraction:
+        inside = self._as_subset(subset)
+        return sum((x for x, i in zip(self.exact_q, inside, strict=True) if i), Fraction(0)) ** (
+            self.num_drafts
+        )
+
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        return inverse_cdf(self.q, rng, (size, self.num_drafts))
+
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        inside = np.concatenate([[0.0], np.cumsum(self.q[order])])
+        result: NDArray[np.float64] = np.minimum(inside, 1.0) ** self.num_drafts
+        return result
+
+    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
+        inside = Fraction(0)
+        result = [inside]
+        for i in order:
+            inside += self.exact_q[i]
+            result.append(inside**self.num_drafts)
+        return result
+
+    def count_supports(self) -> tuple[int, int]:
+        positive = int((self.q > 0).sum())
+        return count_subsets(positive, range(1, min(self.num_drafts, positive) + 1))
+
+    def support_law(self) -> SupportLaw:
+        tokens = np.flatnonzero(self.q > 0)
+        groups = []
+        for size in range(1, min(self.num_drafts, tokens.size) + 1):
+            sets = tokens[subsets_of_size(tokens.size, size)]
+            factors = self.q[sets]
+            mass = np.zeros(len(sets))
+            for counts in compositions(self.num_drafts, size):
+                mass += multinomial(counts) * np.prod(factors ** np.array(counts), axis=1)
+            groups.append((sets, mass))
+        return SupportLaw.from_groups(self.vocab_size, groups)
+
+    def exact_support_law(self) -> ExactSupportLaw:
+        tokens = np.array([i for i, x in enumerate(self.exact_q) if x > 0])
+        law: ExactSupportLaw = {}
+        for size in range(1, min(self.num_drafts, tokens.size) + 1):
+            terms = [(multinomial(c), c) for c in compositions(self.num_drafts, size)]
+            for members in tokens[subsets_of_size(tokens.size, size)].tolist():
+                mass = Fraction(0)
+                for coefficient, counts in terms:
+                    term = Fraction(coefficient)
+                    for i, count in zip(members, counts, strict=True):
+                        term *= self.exact_q[i] ** count
+                    mass += term
+                law[tuple(members)] = mass
+        return law
+
+    def count_tuples(self) -> int:
+        return self.vocab_size**self.num_drafts
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
+        tuples = grid.reshape(self.num_drafts, -1).T
+        return np.ascontiguousarray(tuples), np.prod(self.q[tuples], axis=1)

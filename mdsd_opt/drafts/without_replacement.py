@@ -1,0 +1,258 @@
+"""K successive draws from one draft model, each from the tokens not drawn yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.distributions import Distribution
+from mdsd_opt.drafts.base import ExactSupportLaw, PrefixDraftScheme, checked_num_drafts
+from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
+
+#: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
+_CHUNK = 1 << 22
+
+
+class WithoutReplacement(PrefixDraftScheme):
+    r"""Successive sampling: :math:`\Pr(x) = \prod_k q(x_k) / (1 - \sum_{l<k} q(x_l))`.
+
+    If at most K tokens have q > 0, exactly these are drafted and `sample` pads with -1.
+
+    Parameters
+    ----------
+    q : array_like, shape (V,)
+        The draft distribution.
+    num_drafts : int
+        K.
+
+    Notes
+    -----
+    Q is q-convex, so an optimal subset is a prefix in the order of p/q [Hu25].
+    """
+
+    scheme: ClassVar[str] = "without_replacement"
+
+    def __init__(self, q: Any, num_drafts: int) -> None:
+        self._draft = Distribution.of(q, "q")
+        self.num_drafts = checked_num_drafts(num_drafts)
+        self.vocab_size = self._draft.vocab_size
+
+    @property
+    def q(self) -> NDArray[np.float64]:
+        return self._draft.values
+
+    @cached_property
+    def exact_q(self) -> tuple[Fraction, ...]:
+        return self._draft.exact()
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.q
+
+    @property
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        return self.exact_q
+
+    @cached_property
+    def support(self) -> NDArray[np.int64]:
+        """Tokens with q > 0."""
+        return np.flatnonzero(self.q > 0)
+
+    @property
+    def drafts_whole_support(self) -> bool:
+        """Whether drafting runs out of tokens, so that the draft set is certain."""
+        return self.support.size <= self.num_drafts
+
+    @property
+    def always_drafted(self) -> NDArray[np.int64]:
+        return self.support if self.drafts_whole_support else super().always_drafted
+
+    def prefix_order(self, masses: NDArray[np.float64]) -> NDArray[np.int64]:
+        return self.support if self.drafts_whole_support else super().prefix_order(masses)
+
+    def exact_prefix_order(self, masses: Sequence[Fraction]) -> list[int]:
+        if self.drafts_whole_support:
+            return self.support.tolist()
+        return super().exact_prefix_order(masses)
+
+    def _containment(self, subset: NDArray[np.bool_]) -> float:
+        return float(self.prefix_containment(np.flatnonzero(subset))[-1])
+
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self.drafts_whole_support:
+            return _all_drafted(np.isin(order, self.support), self.support.size)
+        if self.num_drafts == 1:
+            return np.minimum(np.concatenate([[0.0], np.cumsum(self.q[order])]), 1.0)
+        from mdsd_opt.drafts import plackett_luce
+
+        outside = np.ones(self.vocab_size, dtype=np.bool_)
+        outside[order] = False
+        t, w = plackett_luce.quadrature_nodes(self._slowest_rate, self.num_drafts)
+        return plackett_luce.prefix_containment(
+            self.q[order], float(self.q[outside].sum()), self.num_drafts, t, w
+        )
+
+    @cached_property
+    def _slowest_rate(self) -> float:
+        from mdsd_opt.drafts import plackett_luce
+
+        return plackett_luce.rates_left(self.q, self.num_drafts)
+
+    def exact_containment(self, subset: Any) -> Fraction:
+        return self.exact_prefix_containment(np.flatnonzero(self._as_subset(subset)).tolist())[-1]
+
+    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
+        """Q of every prefix; the cost grows like len(order)**(K - 1)."""
+        q = self.exact_q
+        order = [int(i) for i in order]
+        if self.drafts_whole_support:
+            inside = _all_drafted(np.isin(order, self.support), self.support.size)
+            return [Fraction(int(x)) for x in inside]
+        law = _ExactSetLaw(q)
+        outside = Fraction(1)
+        # escaped: sum over A in the prefix, |A| < K, of Pr(the first |A| draws are A) / (1 - q(A)),
+        # so that 1 - Q = q(outside) * escaped.
+        escaped = Fraction(1)
+        result = [Fraction(0)]
+        drawn: list[int] = []
+        for i in order:
+            outside -= q[i]
+            if q[i] > 0:
+                for size in range(self.num_drafts - 1):
+                    for rest in combinations(drawn, size):
+                        members = frozenset((*rest, i))
+                        escaped += law.mass(members) / law.remaining(members)
+                drawn.append(i)
+            result.append(1 - outside * escaped)
+        return result
+
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """First K arrivals of a race of exponential clocks with rates q."""
+        drafted = min(self.num_drafts, self.support.size)
+        result = np.full((size, self.num_drafts), -1, dtype=np.int64)
+        rates = self.q[self.support]
+        rows = max(1, _CHUNK // rates.size)
+        for start in range(0, size, rows):
+            stop = min(start + rows, size)
+            clocks = rng.standard_exponential((stop - start, rates.size)) / rates
+            if drafted < rates.size:
+                first = np.argpartition(clocks, drafted - 1, axis=1)[:, :drafted]
+            else:
+                first = np.broadcast_to(np.arange(drafted), (stop - start, drafted))
+            by_time = np.argsort(np.take_along_axis(clocks, first, axis=1), axis=1)
+            result[start:stop, :drafted] = self.support[np.take_along_axis(first, by_time, axis=1)]
+        return result
+
+    def count_supports(self) -> tuple[int, int]:
+        return count_subsets(self.support.size, [min(self.num_drafts, self.support.size)])
+
+    def support_law(self) -> SupportLaw:
+        size = min(self.num_drafts, self.support.size)
+        if self.drafts_whole_support:
+            return SupportLaw.from_groups(self.vocab_size, [(self.support[None, :], np.ones(1))])
+        ranks = subsets_of_size(self.support.size, size)
+        remaining = _RemainingMass(self.q[self.support], size)
+        mass = np.empty(len(ranks))
+        rows = max(1, _CHUNK >> size)
+        for start in range(0, len(ranks), rows):
+            mass[start : start + rows] = _set_masses(ranks[start : start + rows], remaining)
+        return SupportLaw.from_groups(self.vocab_size, [(self.support[ranks], mass)])
+
+    def exact_support_law(self) -> ExactSupportLaw:
+        tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
+        if len(tokens) <= self.num_drafts:
+            return {tuple(tokens): Fraction(1)}
+        law = _ExactSetLaw(self.exact_q)
+        return {s: law.mass(frozenset(s)) for s in combinations(tokens, self.num_drafts)}
+
+    def count_tuples(self) -> int:
+        return self.vocab_size**self.num_drafts
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        if self.drafts_whole_support:
+            return super().tuple_law()
+        grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
+        tuples = np.ascontiguousarray(grid.reshape(self.num_drafts, -1).T)
+        remaining = _RemainingMass(self.q, self.num_drafts)
+        mass = np.ones(len(tuples))
+        for k in range(self.num_drafts):
+            drawn = tuples[:, :k]
+            fresh = (drawn != tuples[:, k : k + 1]).all(axis=1) & (mass > 0)
+            mass[~fresh] = 0.0
+            mass[fresh] *= self.q[tuples[fresh, k]] / remaining(drawn[fresh])
+        return tuples, mass
+
+
+def _all_drafted(is_support: NDArray[np.bool_], support_size: int) -> NDArray[np.float64]:
+    """Q of every prefix when the whole support is drafted: 1 once all of it is in, else 0."""
+    held = np.concatenate([[0], np.cumsum(is_support)])
+    return (held == support_size).astype(np.float64)
+
+
+class _RemainingMass:
+    """1 - q(drawn) for fewer than K drawn tokens, with no cancellation.
+
+    Split q into the K-1 largest tokens and a tail. A drawn tail token leaves an undrawn top token
+    that is at least as large, so subtracting it from the tail loses nothing of the result.
+    """
+
+    def __init__(self, q: NDArray[np.float64], num_drafts: int) -> None:
+        by_size = np.argsort(-q, kind="stable")
+        self.q = q
+        self.top = by_size[: num_drafts - 1]
+        self.in_top = np.zeros(q.size, dtype=np.bool_)
+        self.in_top[self.top] = True
+        self.tail = float(q[by_size[num_drafts - 1 :][::-1]].sum())
+
+    def __call__(self, drawn: NDArray[Any]) -> NDArray[np.float64]:
+        """drawn: token indices, shape (n, k), distinct in each row."""
+        rest = np.full(len(drawn), self.tail)
+        for column in drawn.T:
+            rest -= np.where(self.in_top[column], 0.0, self.q[column])
+        rest = np.maximum(rest, 0.0)
+        for token in self.top:
+            rest += np.where((drawn == token).any(axis=1), 0.0, self.q[token])
+        return rest
+
+
+def _set_masses(sets: NDArray[np.int32], remaining: _RemainingMass) -> NDArray[np.float64]:
+    """Pr(the draws are this set, in any order) by recursion over its subsets, shape (n,)."""
+    size = sets.shape[1]
+    mass: dict[int, NDArray[np.float64]] = {0: np.ones(len(sets))}
+    for members in sorted(range(1, 1 << size), key=int.bit_count):
+        mass[members] = np.zeros(len(sets))
+    for drawn in sorted(range((1 << size) - 1), key=int.bit_count):
+        columns = [k for k in range(size) if drawn >> k & 1]
+        share = mass.pop(drawn) / remaining(sets[:, columns])
+        for k in range(size):
+            if not drawn >> k & 1:
+                mass[drawn | 1 << k] += share * remaining.q[sets[:, k]]
+    return mass[(1 << size) - 1]
+
+
+class _ExactSetLaw:
+    """Pr(the first |A| draws are A, in any order) in Fractions, memoised over subsets."""
+
+    def __init__(self, q: Sequence[Fraction]) -> None:
+        self.q = q
+        self._mass: dict[frozenset[int], Fraction] = {frozenset(): Fraction(1)}
+
+    def remaining(self, members: frozenset[int]) -> Fraction:
+        return 1 - sum((self.q[i] for i in members), Fraction(0))
+
+    def mass(self, members: frozenset[int]) -> Fraction:
+        if members not in self._mass:
+            self._mass[members] = sum(
+                (
+                    self.mass(members - {last}) * self.q[last] / self.remaining(members - {last})
+                    for last in members
+                ),
+                Fraction(0),
+            )
+        return self._mass[members]
