@@ -1,0 +1,75 @@
+"""mdsd_opt: the transport problem of multi-draft speculative decoding, solved and certified.
+
+p is always the target, q the draft. Data flows one way: logits -> distributions -> drafts ->
+problem -> solver -> solution -> certificate.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mdsd_opt._version import __version__
+
+if TYPE_CHECKING:
+    from mdsd_opt.batch import acceptance_rates as acceptance_rates
+    from mdsd_opt.certificate import Certificate as Certificate
+    from mdsd_opt.certificate import certify as certify
+    from mdsd_opt.distributions import softmax as softmax
+    from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
+    from mdsd_opt.drafts import GreedyDrafts as GreedyDrafts
+    from mdsd_opt.drafts import IndependentDrafts as IndependentDrafts
+    from mdsd_opt.drafts import TopKDrafts as TopKDrafts
+    from mdsd_opt.drafts import WithoutReplacement as WithoutReplacement
+    from mdsd_opt.drafts import WithReplacement as WithReplacement
+    from mdsd_opt.errors import MdsdError as MdsdError
+    from mdsd_opt.errors import ProblemTooLarge as ProblemTooLarge
+    from mdsd_opt.problem import TransportProblem as TransportProblem
+    from mdsd_opt.problem_io import load_problem as load_problem
+    from mdsd_opt.problem_io import save_problem as save_problem
+    from mdsd_opt.solution import Solution as Solution
+    from mdsd_opt.solution import Status as Status
+    from mdsd_opt.solution import TransportPlan as TransportPlan
+    from mdsd_opt.solvers import methods as methods
+    from mdsd_opt.solvers import solve as solve
+    from mdsd_opt.versions import show_versions as show_versions
+
+# Public names and where they live; each is imported when it is first asked for, so that
+# `import mdsd_opt` stays quick.
+_HOME = {
+    "Certificate": "certificate",
+    "DraftSetLaw": "drafts",
+    "GreedyDrafts": "drafts",
+    "IndependentDrafts": "drafts",
+    "MdsdError": "errors",
+    "ProblemTooLarge": "errors",
+    "Solution": "solution",
+    "Status": "solution",
+    "TopKDrafts": "drafts",
+    "TransportPlan": "solution",
+    "TransportProblem": "problem",
+    "WithReplacement": "drafts",
+    "WithoutReplacement": "drafts",
+    "acceptance_rates": "batch",
+    "certify": "certificate",
+    "load_problem": "problem_io",
+    "methods": "solvers",
+    "save_problem": "problem_io",
+    "show_versions": "versions",
+    "softmax": "distributions",
+    "solve": "solvers",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'mdsd_opt' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"mdsd_opt.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

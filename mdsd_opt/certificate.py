@@ -1,0 +1,192 @@
+r"""Two-sided bounds on the optimum, recomputed from the problem alone.
+
+A plan proves a lower bound, a subset proves an upper bound (weak duality). Nothing a solver says is
+trusted: the plan is clipped to the marginals before it counts, the subset is evaluated afresh, and
+every claim that does not hold is listed. Without a plan, the lower bound is the water-filled
+marginal x after a check of :math:`x(G) \ge Q(G)` on every prefix G in the order of x/w: if it
+fails by at most d, a selection law within total variation d of x exists, so
+:math:`\sum_i \min(p_i, x_i) - d` is reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt import exact_plan
+from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.plan_check import feasible_mass, plan_violations
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import Solution
+from mdsd_opt.water_filling import exact_water_fill, water_fill
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Proven bounds on alpha*, and which claims of the solution failed.
+
+    Attributes
+    ----------
+    lower, upper : float, or Fraction if `exact`
+        0 and 1 where the solution gives nothing to prove more with.
+    violations : tuple of str
+        Claims that do not hold, in words; empty if the solution is honest.
+    exact : bool
+        Whether the bounds were computed in exact arithmetic.
+    """
+
+    lower: float | Fraction
+    upper: float | Fraction
+    violations: tuple[str, ...]
+    exact: bool
+
+    @property
+    def gap(self) -> float | Fraction:
+        """upper - lower; never negative up to rounding."""
+        return self.upper - self.lower
+
+    @property
+    def valid(self) -> bool:
+        """Whether no claim of the solution is violated, whatever the gap."""
+        return not self.violations
+
+
+def certify(
+    problem: TransportProblem,
+    solution: Solution,
+    exact: bool = False,
+    tolerance: float = 1e-9,
+) -> Certificate:
+    """Check a solution against the problem it claims to solve.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    solution : Solution
+    exact : bool
+        Compute the bounds in Fractions: the given numbers, divided by their sum.
+    tolerance : float
+        How far a claim may be from the truth before it counts as violated.
+
+    Returns
+    -------
+    Certificate
+    """
+    violations = list(_shape_violations(problem, solution))
+    upper: float | Fraction = Fraction(1) if exact else 1.0
+    lower: float | Fraction = Fraction(0) if exact else 0.0
+    if violations:
+        return Certificate(lower, upper, tuple(violations), exact)
+
+    if solution.subset is not None:
+        cut = (
+            problem.exact_cut_value(solution.subset)
+            if exact
+            else problem.cut_value(solution.subset)
+        )
+        upper = min(cut, upper)
+    if solution.plan is not None:
+        found = plan_violations(problem, solution.plan, tolerance)
+        violations += found
+        if not found:
+            lower = (
+                exact_plan.feasible_value(problem, solution.plan)
+                if exact
+                else float(feasible_mass(problem, solution.plan).sum())
+            )
+    elif solution.subset is not None and isinstance(problem.drafts, PrefixDraftScheme):
+        lower = (
+            _exact_marginal_bound(problem, solution.subset)
+            if exact
+            else _marginal_bound(problem, solution.subset)
+        )
+    violations += _claim_violations(solution, lower, upper, tolerance)
+    return Certificate(lower, upper, tuple(violations), exact)
+
+
+def _shape_violations(problem: TransportProblem, solution: Solution) -> list[str]:
+    found = []
+    for name in ("acceptance_rate", "lower_bound", "upper_bound"):
+        value = getattr(solution, name)
+        if not np.isfinite(value):
+            found.append(f"{name} is {value}")
+    subset = solution.subset
+    if subset is not None and (
+        subset.shape != (problem.vocab_size,) or subset.dtype != np.bool_
+    ):
+        found.append(
+            f"the subset has shape {subset.shape} and dtype {subset.dtype}, "
+            f"not a mask of {problem.vocab_size} tokens"
+        )
+    return found
+
+
+def _claim_violations(
+    solution: Solution, lower: float | Fraction, upper: float | Fraction, tolerance: float
+) -> list[str]:
+    """Claims that contradict the proven bounds, or that the evidence given does not reach."""
+    found = []
+    for name in ("acceptance_rate", "lower_bound"):
+        value = getattr(solution, name)
+        if value > upper + tolerance:
+            found.append(f"{name} {value:.12g} exceeds the proven upper bound {float(upper):.12g}")
+    if solution.upper_bound < lower - tolerance:
+        found.append(
+            f"upper_bound {solution.upper_bound:.12g} is below the proven lower bound "
+            f"{float(lower):.12g}"
+        )
+    if solution.acceptance_rate < solution.lower_bound - tolerance:
+        found.append(
+            f"acceptance_rate {solution.acceptance_rate:.12g} is below the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
+    if solution.acceptance_rate > solution.upper_bound + tolerance:
+        found.append(
+            f"acceptance_rate {solution.acceptance_rate:.12g} exceeds the claimed upper bound "
+            f"{solution.upper_bound:.12g}"
+        )
+    if solution.subset is not None and solution.upper_bound < upper - tolerance:
+        found.append(
+            f"the subset proves {float(upper):.12g}, not the claimed upper bound "
+            f"{solution.upper_bound:.12g}"
+        )
+    if solution.plan is not None and solution.lower_bound > lower + tolerance:
+        found.append(
+            f"the plan proves {float(lower):.12g}, not the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
+    return found
+
+
+def _marginal_bound(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
+    drafts = problem.drafts
+    assert isinstance(drafts, PrefixDraftScheme)
+    p = problem.target
+    x = water_fill(p, drafts, subset, drafts.containment(subset)).values
+    order = drafts.prefix_order(x)
+    inside = np.concatenate([[0.0], np.cumsum(x[order])])
+    shortfall = float(np.max(drafts.prefix_containment(order) - inside))
+    imbalance = abs(float(x.sum()) - 1.0)
+    reached = float(np.minimum(p, x).sum()) - max(shortfall, 0.0) - imbalance
+    return min(max(reached, 0.0), 1.0)
+
+
+def _exact_marginal_bound(
+    problem: TransportProblem, subset: NDArray[np.bool_]
+) -> Fraction:
+    drafts = problem.drafts
+    assert isinstance(drafts, PrefixDraftScheme)
+    p = problem.exact_target
+    x = exact_water_fill(p, drafts, subset, drafts.exact_containment(subset))
+    order = drafts.exact_prefix_order(x)
+    prefixes = drafts.exact_prefix_containment(order)
+    inside, shortfall = Fraction(0), prefixes[0]
+    for i, contained in zip(order, prefixes[1:], strict=True):
+        inside += x[i]
+        shortfall = max(shortfall, contained - inside)
+    imbalance = abs(sum(x, Fraction(0)) - 1)
+    reached = sum((min(a, b) for a, b in zip(p, x, strict=True)), Fraction(0))
+    return max(reached - max(shortfall, Fraction(0)) - imbalance, Fraction(0))

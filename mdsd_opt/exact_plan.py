@@ -1,0 +1,36 @@
+"""The value of a transport plan in exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import TransportPlan
+
+
+def feasible_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
+    """Largest of the exactly feasible values the plan gives: its basis recomputed, or clipped."""
+    return clipped_value(problem, plan)
+
+
+def clipped_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
+    """Sum of C(i, S) min(1, p_i / C(i, .), W_S / C(., S)), each mass taken as the exact dyadic."""
+    law = problem.drafts.exact_support_law()
+    p = problem.exact_target
+    bounds = plan.offsets.tolist()
+    tokens = plan.tokens.tolist()
+    mass = [Fraction(max(x, 0.0)) for x in plan.mass.tolist()]
+    by_token = [Fraction(0)] * problem.vocab_size
+    for i, x in zip(tokens, mass, strict=True):
+        by_token[i] += x
+    total = Fraction(0)
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        allowed = law.pop(tuple(sorted(tokens[start:stop])), Fraction(0))
+        used = sum(mass[start:stop], Fraction(0))
+        if used == 0:
+            continue
+        keep_support = min(Fraction(1), allowed / used)
+        for i, x in zip(tokens[start:stop], mass[start:stop], strict=True):
+            if x:
+                total += x * min(keep_support, p[i] / by_token[i])
+    return total

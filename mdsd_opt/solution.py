@@ -1,0 +1,117 @@
+"""What a solver hands back: a claim, to be proved by a certificate."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Status(enum.Enum):
+    """How a solver ended."""
+
+    OPTIMAL = "optimal: the bounds meet up to the solver's tolerance"
+    LIMIT = "stopped at a limit: only the bounds hold; allow more time or take another method"
+    BOUND = "the method gives a lower bound, not the optimum; its loss bound gives the upper one"
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanBasis:
+    """A basis of the transport LP: which arcs and which slacks are basic."""
+
+    arcs: NDArray[np.bool_]
+    token_slacks: NDArray[np.bool_]
+    support_slacks: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransportPlan:
+    """A sparse transport plan C(i, S), one entry for each (token, draft set) arc.
+
+    Attributes
+    ----------
+    tokens : ndarray of int32, shape (num_arcs,)
+        Elements of the draft sets, one set after another.
+    offsets : ndarray of int64, shape (num_supports + 1,)
+        Set s is ``tokens[offsets[s]:offsets[s + 1]]``.
+    mass : ndarray of float64, shape (num_arcs,)
+        C(i, S) for each element i of each set S.
+    basis : PlanBasis, optional
+        From which the plan can be recomputed exactly.
+    """
+
+    tokens: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    mass: NDArray[np.float64]
+    basis: PlanBasis | None = None
+
+    @property
+    def arc_support(self) -> NDArray[np.int64]:
+        """Which draft set each arc belongs to, shape (num_arcs,)."""
+        return np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+
+    @property
+    def value(self) -> float:
+        """Sum of C: the acceptance rate if the plan is feasible."""
+        return float(self.mass.sum())
+
+    def token_mass(self, vocab_size: int) -> NDArray[np.float64]:
+        """Sum over S of C(i, S), shape (V,); at most p_i in a feasible plan."""
+        return np.bincount(self.tokens, weights=self.mass, minlength=vocab_size)
+
+    def support_mass(self) -> NDArray[np.float64]:
+        """Sum over i of C(i, S), shape (num_supports,); at most W_S in a feasible plan."""
+        num_supports = self.offsets.size - 1
+        return np.bincount(self.arc_support, weights=self.mass, minlength=num_supports)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """A claimed optimum (or bounds), with what it takes to prove it.
+
+    Attributes
+    ----------
+    acceptance_rate : float
+        In [0, 1].
+    lower_bound, upper_bound : float
+        What the solver claims to enclose alpha* with.
+    subset : ndarray of bool, shape (V,), optional
+        H with 1 + P(H) - Q(H) equal to `upper_bound`.
+    plan : TransportPlan, optional
+        Reaches `lower_bound`.
+    selection : ndarray, shape (V,), optional
+        Marginal law p_I of the selected draft, where the method has one.
+    status : Status
+    method : str
+    solve_seconds : float
+    message : str
+        What was chosen and why, in words; a backend's own words included.
+    stats : mapping
+        Sizes, iterations, bounds and other facts of the run, by name.
+    """
+
+    acceptance_rate: float
+    lower_bound: float
+    upper_bound: float
+    status: Status
+    method: str
+    solve_seconds: float
+    subset: NDArray[np.bool_] | None = None
+    plan: TransportPlan | None = None
+    selection: NDArray[np.float64] | None = None
+    message: str = ""
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"Solution(acceptance_rate={self.acceptance_rate:.9g}, status={self.status}, "
+            f"method={self.method!r}, gap={self.upper_bound - self.lower_bound:.1e}, "
+            f"solve_seconds={self.solve_seconds:.3g})"
+        )

@@ -1,0 +1,132 @@
+"""Solvers for the transport problem, one file each, behind one `solve`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import Solution
+
+__all__ = ["Method", "exact_optimum", "methods", "solve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What a method is for, what it costs, and what it needs."""
+
+    purpose: str
+    cost: str
+    needs: str
+    exact: bool
+
+    def __str__(self) -> str:
+        return f"{self.purpose}. Cost: {self.cost}. Needs: {self.needs}."
+
+
+_METHODS = {
+    "subset_selection": Method(
+        purpose="exact optimum and subset at any vocabulary size",
+        cost="O(V log V), times about 30 K without replacement",
+        needs="a scheme with a prefix order: with or without replacement, greedy, top-K",
+        exact=True,
+    ),
+    "full_lp": Method(
+        purpose="the full K-draft transport LP; returns plan and subset",
+        cost="about K V^K / K! variables",
+        needs="any scheme; backend 'highs' or 'cvxpy'",
+        exact=True,
+    ),
+    "dual_lp": Method(
+        purpose="the dual of the transport LP; returns the subset",
+        cost="about K V^K / K! rows",
+        needs="any scheme; backend 'highs' or 'cvxpy'",
+        exact=True,
+    ),
+    "max_flow": Method(
+        purpose="the same network as an integer maximum flow; returns plan and subset",
+        cost="about K V^K / K! arcs, larger V than the LPs",
+        needs="any scheme",
+        exact=True,
+    ),
+    "truncated_lp": Method(
+        purpose="the truncated LP of Khisti et al., a lower bound with a bound on its loss",
+        cost="O(V log V) and an LP in s^2/2 variables",
+        needs="two drafts, from one or two draft models",
+        exact=False,
+    ),
+}
+
+
+def methods() -> dict[str, Method]:
+    """Every method by name, with what it is for, costs and needs (`str` gives a sentence)."""
+    return dict(_METHODS)
+
+
+def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> Solution:
+    """Solve a transport problem.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    method : str
+        A name from `methods`, or "auto", which takes the best available one for the scheme and says
+        in ``solution.message`` what it took and why.
+    **options
+        Options of that method, such as ``backend="cvxpy"`` or ``time_limit=10``.
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    UnknownName
+        No such method.
+    ProblemTooLarge
+        An exponential method does not fit its budget; the message names one that would.
+    """
+    if method == "auto":
+        return _solve_automatically(problem, options)
+    if method not in _METHODS:
+        raise UnknownName.among("method", method, ["auto", *_METHODS])
+    return _run(problem, method, options)
+
+
+def _run(problem: TransportProblem, method: str, options: dict[str, Any]) -> Solution:
+    function = importlib.import_module(f"mdsd_opt.solvers.{method}").solve
+    known = [name for name in inspect.signature(function).parameters if name != "problem"]
+    for name in options:
+        if name not in known:
+            listed = ", ".join(known) or "none"
+            raise InvalidInput(f"method {method!r} has no option {name!r}. Its options: {listed}.")
+    solution: Solution = function(problem, **options)
+    return solution
+
+
+def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:
+    scheme = problem.drafts.scheme
+    if isinstance(problem.drafts, PrefixDraftScheme):
+        reason = f"{scheme} drafts have a prefix order, so sorting is exact at any size"
+        return _told(_run(problem, "subset_selection", {}), reason)
+    try:
+        reason = f"{scheme} drafts have no prefix order, and the transport LP fits the budget"
+        return _told(_run(problem, "full_lp", options), reason)
+    except ProblemTooLarge:
+        reason = f"{scheme} drafts have no prefix order, and the transport LP is over the budget"
+        return _told(_run(problem, "max_flow", options), reason)
+
+
+def _told(solution: Solution, reason: str) -> Solution:
+    return replace(solution, message=f"auto took {solution.method}: {reason}. {solution.message}")
+
+
+def exact_optimum(problem: TransportProblem) -> Any:
+    """alpha* as a Fraction and an optimal subset, for schemes with a prefix order."""
+    from mdsd_opt.solvers.exact_subset_selection import exact_optimum as compute
+
+    return compute(problem)

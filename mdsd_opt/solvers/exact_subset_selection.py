@@ -1,0 +1,40 @@
+"""Subset selection in exact arithmetic, the reference every other number is held against."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.problem import TransportProblem
+
+
+def exact_optimum(problem: TransportProblem) -> tuple[Fraction, NDArray[np.bool_]]:
+    """alpha* as a Fraction, and the shortest optimal prefix.
+
+    Takes the given numbers as exact rationals divided by their sum. Feasible for V up to some
+    thousands (without replacement the cost grows like V**(K-1)).
+
+    Raises
+    ------
+    UnsupportedScheme
+        The scheme has no prefix order.
+    """
+    drafts = problem.drafts
+    if not isinstance(drafts, PrefixDraftScheme):
+        raise UnsupportedScheme(f"draft scheme {drafts.scheme!r} has no prefix order")
+    p = problem.exact_target
+    order = drafts.exact_prefix_order(p)
+    contained = drafts.exact_prefix_containment(order)
+    inside = Fraction(0)
+    best, length = -contained[0], 0
+    for j, i in enumerate(order, start=1):
+        inside += p[i]
+        if inside - contained[j] < best:
+            best, length = inside - contained[j], j
+    subset = np.zeros(problem.vocab_size, dtype=np.bool_)
+    subset[order[:length]] = True
+    return 1 + best, subset
