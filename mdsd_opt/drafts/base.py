@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.drafts.support_law import SupportLaw
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 ExactSupportLaw = dict[tuple[int, ...], Fraction]
 
@@ -100,6 +100,13 @@ class DraftScheme(ABC):
         tuples[law.arc_support, column] = law.tokens
         return tuples, law.mass
 
+    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
+        """`tuple_law` in exact arithmetic, padded with -1; tuples without mass are left out."""
+        return {
+            members + (-1,) * (self.num_drafts - len(members)): mass
+            for members, mass in self.exact_support_law().items()
+        }
+
     def _as_subset(self, subset: Any) -> NDArray[np.bool_]:
         mask = to_numpy(subset, "subset")
         if mask.shape != (self.vocab_size,) or mask.dtype != np.bool_:
@@ -164,6 +171,16 @@ class PrefixDraftScheme(DraftScheme):
     @abstractmethod
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
+
+    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[Q(H_j) - Q(H_{j-1})] / w_j along `order`, without cancellation, shape (len(order),).
+
+        Raises
+        ------
+        UnsupportedScheme
+            Some token of the order has no weight.
+        """
+        raise UnsupportedScheme(f"{self.scheme} drafts have always-drafted tokens without weight")
 
     @abstractmethod
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:

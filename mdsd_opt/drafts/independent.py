@@ -86,15 +86,22 @@ class IndependentDrafts(DraftScheme):
 
     def exact_support_law(self) -> ExactSupportLaw:
         law: ExactSupportLaw = {}
-        supports = [[i for i, x in enumerate(q) if x > 0] for q in self.exact_q]
-        for drafts in product(*supports):
-            mass = prod((q[i] for q, i in zip(self.exact_q, drafts, strict=True)), start=Fraction(1))
+        for drafts, mass in self.exact_tuple_law().items():
             members = tuple(sorted(set(drafts)))
             law[members] = law.get(members, Fraction(0)) + mass
         return law
 
     def count_tuples(self) -> int:
         return self.vocab_size**self.num_drafts
+
+    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
+        supports = [[i for i, x in enumerate(q) if x > 0] for q in self.exact_q]
+        return {
+            drafts: prod(
+                (q[i] for q, i in zip(self.exact_q, drafts, strict=True)), start=Fraction(1)
+            )
+            for drafts in product(*supports)
+        }
 
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)

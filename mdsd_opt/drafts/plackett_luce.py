@@ -43,8 +43,15 @@ def rates_left(q: Vector, num_drafts: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def prefix_containment(q: Vector, outside: float, num_drafts: int, t: Vector, w: Vector) -> Vector:
-    """Q of every prefix of q (already in order); `outside` is the rate of all tokens not in q."""
+def prefix_curve(
+    q: Vector, outside: float, num_drafts: int, t: Vector, w: Vector
+) -> tuple[Vector, Vector]:
+    r"""Q of every prefix of q (already in order), and its slopes.
+
+    `outside` is the rate of all tokens not in q. The slope of token x after prefix H is
+    :math:`[Q(H + x) - Q(H)] / q_x = \sum_{n<K} S_n(H + x) - (1 - q(H)) \sum_{1 \le n<K} I_n`, with
+    :math:`q_x I_n` what x adds to S_n: no difference of neighbouring values of Q is taken.
+    """
     num_tokens = q.size
     num_nodes = t.size
     k = num_drafts
@@ -68,14 +75,18 @@ def prefix_containment(q: Vector, outside: float, num_drafts: int, t: Vector, w:
     decay = np.exp(-silent[0] * t)  # Pr(no clock outside the prefix rang by t)
     hit = np.empty(num_nodes)
     s = np.zeros(max(k, 2))
-    result = np.empty(num_tokens + 1)
-    result[0] = 0.0
+    contained = np.empty(num_tokens + 1)
+    contained[0] = 0.0
+    slopes = np.zeros(num_tokens)
     since_rebuild = 0
     for j in range(num_tokens):
         rate = q[j]
+        added = 0.0  # sum over n of q_x I_n
         if rate > 0.0:
             others = others_of_largest if j == largest else total - rate
-            s[1] += rate * total / others if others > 0.0 else 0.0
+            if k > 1 and others > 0.0:
+                added = rate * total / others
+                s[1] += added
             if k > 2:
                 small = rate * t[num_nodes - 1] < 1e-3
                 for node in range(num_nodes):
@@ -97,14 +108,17 @@ def prefix_containment(q: Vector, outside: float, num_drafts: int, t: Vector, w:
                     for node in range(num_nodes):
                         gained += w[node] * decay[node] * hit[node] * rang[n - 1, node]
                     s[n] += gained
+                    added += gained
                 for n in range(k - 1, 0, -1):
                     for node in range(num_nodes):
                         rang[n, node] += hit[node] * (rang[n - 1, node] - rang[n, node])
                 for node in range(num_nodes):
                     rang[0, node] -= hit[node] * rang[0, node]
-        escaped = 1.0
+        first_outside = 1.0
         for n in range(1, k):
-            escaped += s[n]
-        escaped *= silent[j + 1] / total
-        result[j + 1] = min(max(1.0 - escaped, 0.0), 1.0)
-    return result
+            first_outside += s[n]
+        escaped = first_outside * silent[j + 1] / total
+        contained[j + 1] = min(max(1.0 - escaped, 0.0), 1.0)
+        if rate > 0.0:
+            slopes[j] = max((first_outside - silent[j] * added / rate / total) / total, 0.0)
+    return contained, slopes

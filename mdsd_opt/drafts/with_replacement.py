@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,6 +84,17 @@ class WithReplacement(PrefixDraftScheme):
         result: NDArray[np.float64] = np.minimum(inside, 1.0) ** self.num_drafts
         return result
 
+    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        # (b^K - a^K) / (b - a) as the sum of a^i b^(K-1-i)
+        inside = np.minimum(np.concatenate([[0.0], np.cumsum(self.q[order])]), 1.0)
+        before, after = inside[:-1], inside[1:]
+        slopes = np.ones(order.size)
+        power = np.ones(order.size)
+        for _ in range(self.num_drafts - 1):
+            power *= before
+            slopes = slopes * after + power
+        return slopes
+
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         inside = Fraction(0)
         result = [inside]
@@ -123,6 +136,13 @@ class WithReplacement(PrefixDraftScheme):
 
     def count_tuples(self) -> int:
         return self.vocab_size**self.num_drafts
+
+    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
+        tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
+        return {
+            drafts: prod((self.exact_q[i] for i in drafts), start=Fraction(1))
+            for drafts in product(tokens, repeat=self.num_drafts)
+        }
 
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)

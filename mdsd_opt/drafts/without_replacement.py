@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import ExactSupportLaw, PrefixDraftScheme, checked_num_drafts
 from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
+from mdsd_opt.errors import UnsupportedScheme
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
@@ -87,14 +88,22 @@ class WithoutReplacement(PrefixDraftScheme):
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         if self.drafts_whole_support:
             return _all_drafted(np.isin(order, self.support), self.support.size)
-        if self.num_drafts == 1:
-            return np.minimum(np.concatenate([[0.0], np.cumsum(self.q[order])]), 1.0)
+        return self._prefix_curve(order)[0]
+
+    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self.drafts_whole_support:
+            raise UnsupportedScheme("the whole support is drafted, so Q has no slopes")
+        return self._prefix_curve(order)[1]
+
+    def _prefix_curve(
+        self, order: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         from mdsd_opt.drafts import plackett_luce
 
         outside = np.ones(self.vocab_size, dtype=np.bool_)
         outside[order] = False
         t, w = plackett_luce.quadrature_nodes(self._slowest_rate, self.num_drafts)
-        return plackett_luce.prefix_containment(
+        return plackett_luce.prefix_curve(
             self.q[order], float(self.q[outside].sum()), self.num_drafts, t, w
         )
 
@@ -174,9 +183,21 @@ class WithoutReplacement(PrefixDraftScheme):
     def count_tuples(self) -> int:
         return self.vocab_size**self.num_drafts
 
+    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
+        tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
+        padding = (-1,) * (self.num_drafts - len(tokens))
+        law = {}
+        for drafts in permutations(tokens, min(self.num_drafts, len(tokens))):
+            mass, remaining = Fraction(1), Fraction(1)
+            for i in drafts:
+                mass *= self.exact_q[i] / remaining
+                remaining -= self.exact_q[i]
+            law[drafts + padding] = mass
+        return law
+
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         if self.drafts_whole_support:
-            return super().tuple_law()
+            return self._whole_support_tuples()
         grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
         tuples = np.ascontiguousarray(grid.reshape(self.num_drafts, -1).T)
         remaining = _RemainingMass(self.q, self.num_drafts)
@@ -187,6 +208,11 @@ class WithoutReplacement(PrefixDraftScheme):
             mass[~fresh] = 0.0
             mass[fresh] *= self.q[tuples[fresh, k]] / remaining(drawn[fresh])
         return tuples, mass
+
+    def _whole_support_tuples(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        exact = self.exact_tuple_law()
+        tuples = np.array(list(exact), dtype=np.int32).reshape(len(exact), self.num_drafts)
+        return tuples, np.array([float(mass) for mass in exact.values()])
 
 
 def _all_drafted(is_support: NDArray[np.bool_], support_size: int) -> NDArray[np.float64]:

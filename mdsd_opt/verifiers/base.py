@@ -1,0 +1,285 @@
+"""What every verification algorithm can say about itself, and how it decides.
+
+Given the drafts, each algorithm accepts draft k with some probability and otherwise draws from one
+residual law. That `Decision` is all there is to know: the conditional law, the output law, the
+acceptance rate and a random verdict all follow from it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.problem import TransportProblem
+
+#: Draft tuples that an enumeration may visit.
+MAX_TUPLES = 2_000_000
+
+Law = NDArray[Any]
+
+
+class Uniforms(NamedTuple):
+    """The random numbers of one verification, each uniform on [0, 1) and used for one thing only.
+
+    Attributes
+    ----------
+    mixing : float
+        Chooses among the deterministic block structures of the hull rule.
+    draft : float
+        Chooses among the drafts of one block (drafts without replacement only).
+    acceptance : float
+        Accepts or rejects.
+    residual : float
+        Draws from the residual law.
+    """
+
+    mixing: float
+    draft: float
+    acceptance: float
+    residual: float
+
+    @classmethod
+    def of(cls, rng: np.random.Generator | Uniforms) -> Uniforms:
+        """Take the next four uniforms of a generator, or the given ones as they are."""
+        if isinstance(rng, Uniforms):
+            return rng
+        return cls(*rng.random(4).tolist())
+
+
+class Verdict(NamedTuple):
+    """Outcome of one verification.
+
+    Attributes
+    ----------
+    token : int
+        The output token.
+    accepted : bool
+        Whether it is one of the drafts (residual hits included).
+    draft_index : int or None
+        Place of the (first) draft equal to the token.
+    """
+
+    token: int
+    accepted: bool
+    draft_index: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """The law of the output given the drafts.
+
+    Attributes
+    ----------
+    accept : ndarray, shape (K,)
+        Probability that draft k is accepted (padding: 0).
+    residual : ndarray, shape (V,), or None
+        Law of the output if no draft is accepted; None if that never happens.
+    """
+
+    accept: Law
+    residual: Law | None
+
+    def law(self, drafts: NDArray[np.int64], vocab_size: int) -> Law:
+        """Law of the output token, shape (V,)."""
+        law = np.zeros(vocab_size, dtype=self.accept.dtype)
+        if law.dtype == object:
+            law += Fraction(0)
+        valid = drafts >= 0
+        np.add.at(law, drafts[valid], self.accept[valid])
+        if self.residual is not None:
+            law = law + (1 - self.accept.sum()) * self.residual
+        return law
+
+
+class Verifier(ABC):
+    """A verification algorithm.
+
+    Attributes
+    ----------
+    name : str
+    schemes : tuple of type
+        Draft schemes for which the output follows the target exactly.
+    rational : bool
+        Whether the rule is rational in p and q, so that ``exact=True`` works in Fractions.
+    """
+
+    name: ClassVar[str]
+    schemes: ClassVar[tuple[type[DraftScheme], ...]]
+    rational: ClassVar[bool] = True
+
+    def supports(self, drafts: DraftScheme) -> bool:
+        """Whether this algorithm is lossless for the scheme."""
+        return isinstance(drafts, self.schemes)
+
+    def check(self, problem: TransportProblem) -> None:
+        """Raise `UnsupportedScheme` unless the algorithm is lossless for the problem's drafts."""
+        if not self.supports(problem.drafts):
+            valid = ", ".join(kind.scheme for kind in self.schemes)
+            raise UnsupportedScheme(
+                f"verifier {self.name!r} is not lossless for {problem.drafts.scheme!r} drafts: its "
+                f"output would not follow the target. It is lossless for: {valid}."
+            )
+
+    @abstractmethod
+    def decide(
+        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
+    ) -> Decision:
+        """Acceptance probabilities and residual law given these drafts (already checked)."""
+
+    @abstractmethod
+    def acceptance_rate(self, problem: TransportProblem) -> float:
+        """Pr(output in draft set), residual hits included."""
+
+    def conditional_law(self, problem: TransportProblem, drafts: Any, exact: bool = False) -> Law:
+        """Law of the output token given these drafts.
+
+        Parameters
+        ----------
+        problem : TransportProblem
+        drafts : array_like of int, shape (K,)
+            In draw order, padded with -1.
+        exact : bool
+            Compute in Fractions; possible where the rule is rational.
+
+        Returns
+        -------
+        ndarray, shape (V,)
+        """
+        self.check(problem)
+        self._check_exact(exact)
+        tokens = checked_drafts(problem, drafts)
+        return self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
+
+    def output_law(self, problem: TransportProblem, exact: bool = False) -> Law:
+        """Law of the output token by enumeration of all draft tuples, shape (V,).
+
+        It equals the target if and only if the algorithm is lossless.
+
+        Raises
+        ------
+        ProblemTooLarge
+            More than two million draft tuples.
+        """
+        total: Law | None = None
+        for weight, tokens in self._enumerated(problem, exact):
+            law = weight * self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
+            total = law if total is None else total + law
+        assert total is not None
+        return total
+
+    def enumerated_acceptance_rate(self, problem: TransportProblem, exact: bool = False) -> Any:
+        """`acceptance_rate` by enumeration of all draft tuples."""
+        total: Any = Fraction(0) if exact else 0.0
+        for weight, tokens in self._enumerated(problem, exact):
+            law = self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
+            total += weight * law[np.unique(tokens[tokens >= 0])].sum()
+        return total
+
+    def verify(
+        self, problem: TransportProblem, drafts: Any, rng: np.random.Generator | Uniforms
+    ) -> Verdict:
+        """Draw the output token given the drafts.
+
+        Parameters
+        ----------
+        problem : TransportProblem
+        drafts : array_like of int, shape (K,)
+            In draw order, padded with -1.
+        rng : numpy.random.Generator or Uniforms
+            A generator gives four uniforms to each call, used or not.
+        """
+        self.check(problem)
+        tokens = checked_drafts(problem, drafts)
+        return self._verify(problem, tokens, Uniforms.of(rng))
+
+    def _verify(
+        self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
+    ) -> Verdict:
+        decision = self.decide(problem, tokens)
+        reached = np.cumsum(decision.accept)
+        k = int(np.searchsorted(reached, uniforms.acceptance, side="right"))
+        if k < tokens.size and decision.accept[k] > 0:
+            return verdict(int(tokens[k]), tokens)
+        if decision.residual is None:  # rounding: some draft is always accepted
+            return verdict(int(tokens[np.flatnonzero(decision.accept > 0)[-1]]), tokens)
+        return verdict(draw(decision.residual, uniforms.residual), tokens)
+
+    def _check_exact(self, exact: bool) -> None:
+        if exact and not self.rational:
+            raise InvalidInput(
+                f"verifier {self.name!r} is not rational in p and q: use exact=False"
+            )
+
+    def _enumerated(
+        self, problem: TransportProblem, exact: bool
+    ) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+        self.check(problem)
+        self._check_exact(exact)
+        count = problem.drafts.count_tuples()
+        if count > MAX_TUPLES:
+            raise ProblemTooLarge(
+                f"enumerating {count:,} draft tuples (V={problem.vocab_size}, "
+                f"K={problem.num_drafts}) is over the limit of {MAX_TUPLES:,}: use audit, which "
+                "samples, or a smaller vocabulary"
+            )
+        if exact:
+            for members, weight in problem.drafts.exact_tuple_law().items():
+                yield weight, np.array(members, dtype=np.int64)
+        else:
+            tuples, weights = problem.drafts.tuple_law()
+            for row in np.flatnonzero(weights > 0).tolist():
+                yield weights[row], tuples[row].astype(np.int64)
+
+
+def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
+    """A verdict from the output token and the drafts."""
+    places = np.flatnonzero(tokens == token)
+    return Verdict(token, bool(places.size), int(places[0]) if places.size else None)
+
+
+def draw(law: Law, uniform: float) -> int:
+    """Inverse CDF; a token of probability zero is never drawn, whatever the uniform."""
+    support = np.flatnonzero(law > 0)
+    cumulative = np.cumsum(law[support].astype(np.float64))
+    place = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+    return int(support[min(place, support.size - 1)])
+
+
+def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
+    """Validate one draft tuple: shape (K,), token ids or -1."""
+    tokens = to_numpy(drafts, "drafts")
+    if tokens.shape != (problem.num_drafts,) or tokens.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"drafts has shape {tokens.shape} and dtype {tokens.dtype}: give "
+            f"{problem.num_drafts} token ids in draw order, padded with -1"
+        )
+    if tokens.max() >= problem.vocab_size or tokens.min() < -1:
+        raise InvalidInput(
+            f"drafts {tokens.tolist()} names a token outside 0..{problem.vocab_size - 1}"
+        )
+    return tokens.astype(np.int64)
+
+
+def target_of(problem: TransportProblem, exact: bool) -> Law:
+    """p as float64, or as an object array of Fractions."""
+    return np.array(problem.exact_target, dtype=object) if exact else problem.target
+
+
+def positive_part(values: Law) -> Law:
+    """max(values, 0) elementwise, for floats and Fractions."""
+    return np.where(values > 0, values, values * 0)
+
+
+def normalised(values: Law) -> Law | None:
+    """values / sum, or None where the sum is zero."""
+    total = values.sum()
+    return values / total if total > 0 else None
