@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from mdsd_opt.certificate import certify as certify
     from mdsd_opt.distributions import softmax as softmax
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
+    from mdsd_opt.drafts import FixedPlusDrafts as FixedPlusDrafts
     from mdsd_opt.drafts import GreedyDrafts as GreedyDrafts
     from mdsd_opt.drafts import IndependentDrafts as IndependentDrafts
+    from mdsd_opt.drafts import MixtureDrafts as MixtureDrafts
     from mdsd_opt.drafts import TopKDrafts as TopKDrafts
     from mdsd_opt.drafts import WithoutReplacement as WithoutReplacement
     from mdsd_opt.drafts import WithReplacement as WithReplacement
@@ -39,9 +41,11 @@ if TYPE_CHECKING:
 _HOME = {
     "Certificate": "certificate",
     "DraftSetLaw": "drafts",
+    "FixedPlusDrafts": "drafts",
     "GreedyDrafts": "drafts",
     "IndependentDrafts": "drafts",
     "MdsdError": "errors",
+    "MixtureDrafts": "drafts",
     "ProblemTooLarge": "errors",
     "Solution": "solution",
     "Status": "solution",

@@ -1,8 +1,10 @@
 """Draft schemes: the joint law of the K tokens a draft model proposes."""
 
 from mdsd_opt.drafts.base import DraftScheme, PrefixDraftScheme
+from mdsd_opt.drafts.fixed_plus import FixedPlusDrafts
 from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.independent import IndependentDrafts
+from mdsd_opt.drafts.mixture import MixtureDrafts
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
@@ -22,8 +24,10 @@ __all__ = [
     "SINGLE_MODEL_SCHEMES",
     "DraftScheme",
     "DraftSetLaw",
+    "FixedPlusDrafts",
     "GreedyDrafts",
     "IndependentDrafts",
+    "MixtureDrafts",
     "PrefixDraftScheme",
     "SupportLaw",
     "TopKDrafts",

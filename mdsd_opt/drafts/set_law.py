@@ -74,12 +74,8 @@ class DraftSetLaw(DraftScheme):
         return len(self._sets), sum(len(s) for s in self._sets)
 
     def support_law(self) -> SupportLaw:
-        groups = []
-        for size in sorted({len(s) for s in self._sets}):
-            rows = [s for s, members in enumerate(self._sets) if len(members) == size]
-            sets = np.array([self._sets[s] for s in rows], dtype=np.int64).reshape(len(rows), size)
-            groups.append((sets, self._law.values[rows]))
-        return SupportLaw.from_groups(self.vocab_size, groups)
+        masses = dict(zip(self._sets, self._law.values.tolist(), strict=True))
+        return SupportLaw.from_sets(self.vocab_size, masses)
 
     def exact_support_law(self) -> ExactSupportLaw:
         pairs = zip(self._sets, self.exact_masses, strict=True)

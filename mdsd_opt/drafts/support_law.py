@@ -7,7 +7,7 @@ than the V**K ordered tuples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, factorial
 from typing import Any
@@ -49,6 +49,16 @@ class SupportLaw:
         tokens = np.concatenate([sets.ravel() for sets, _ in kept]).astype(np.int32)
         mass = np.concatenate([mass for _, mass in kept])
         return cls(vocab_size, frozen(tokens), frozen(offsets), frozen(mass))
+
+    @classmethod
+    def from_sets(cls, vocab_size: int, masses: Mapping[tuple[int, ...], float]) -> SupportLaw:
+        """From ascending tuples of tokens and their masses; sorted by size, then lexicographic."""
+        groups = []
+        for size in sorted({len(members) for members in masses}):
+            rows = sorted(members for members in masses if len(members) == size)
+            sets = np.array(rows, dtype=np.int64).reshape(len(rows), size)
+            groups.append((sets, np.array([masses[members] for members in rows])))
+        return cls.from_groups(vocab_size, groups)
 
     @property
     def num_supports(self) -> int:
