@@ -190,6 +190,11 @@ class Distribution:
     def vocab_size(self) -> int:
         return self.values.size
 
+    @property
+    def is_rational(self) -> bool:
+        """Whether the numbers were given as Fractions."""
+        return isinstance(self.given, tuple)
+
     def exact(self) -> tuple[Fraction, ...]:
         """The given numbers as Fractions (a float is an exact dyadic), divided by their sum."""
         if isinstance(self.given, tuple):

@@ -18,6 +18,7 @@ from mdsd_opt.drafts.base import (
     inverse_cdf,
 )
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.with_replacement import WithReplacement
 
 
 class _FixedSetDrafts(PrefixDraftScheme):
@@ -59,19 +60,20 @@ class _FixedSetDrafts(PrefixDraftScheme):
         return self.exact_last_draw
 
     @property
-    def _draws_one(self) -> bool:
+    def draws_one(self) -> bool:
+        """Whether a token is drawn beside T."""
         return bool(self.last_draw.any())
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         if not subset[self.always_drafted].all():
             return 0.0
-        return min(float(self.last_draw[subset].sum()), 1.0) if self._draws_one else 1.0
+        return min(float(self.last_draw[subset].sum()), 1.0) if self.draws_one else 1.0
 
     def exact_containment(self, subset: Any) -> Fraction:
         inside = self._as_subset(subset)
         if not inside[self.always_drafted].all():
             return Fraction(0)
-        if not self._draws_one:
+        if not self.draws_one:
             return Fraction(1)
         pairs = zip(self.exact_last_draw, inside, strict=True)
         return sum((x for x, i in pairs if i), Fraction(0))
@@ -79,12 +81,12 @@ class _FixedSetDrafts(PrefixDraftScheme):
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         held = np.concatenate([[0], np.cumsum(np.isin(order, self.always_drafted))])
         inside = np.concatenate([[0.0], np.cumsum(self.last_draw[order])])
-        inside = np.minimum(inside, 1.0) if self._draws_one else np.ones(inside.size)
+        inside = np.minimum(inside, 1.0) if self.draws_one else np.ones(inside.size)
         return np.where(held == self.always_drafted.size, inside, 0.0)
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         missing = set(self.always_drafted.tolist())
-        inside = Fraction(0) if self._draws_one else Fraction(1)
+        inside = Fraction(0) if self.draws_one else Fraction(1)
         result = [Fraction(0) if missing else inside]
         for i in order:
             missing.discard(i)
@@ -96,7 +98,7 @@ class _FixedSetDrafts(PrefixDraftScheme):
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
         fixed = self.always_drafted.size
         result[:, :fixed] = self.always_drafted
-        if self._draws_one:
+        if self.draws_one:
             result[:, fixed] = inverse_cdf(self.last_draw, rng, (size,))
         return result
 
@@ -107,7 +109,7 @@ class _FixedSetDrafts(PrefixDraftScheme):
 
     def support_law(self) -> SupportLaw:
         fixed = self.always_drafted
-        if not self._draws_one:
+        if not self.draws_one:
             return SupportLaw.from_groups(self.vocab_size, [(np.sort(fixed)[None], np.ones(1))])
         last = np.flatnonzero(self.last_draw > 0)
         sets = np.column_stack([np.broadcast_to(fixed, (last.size, fixed.size)), last])
@@ -117,11 +119,28 @@ class _FixedSetDrafts(PrefixDraftScheme):
 
     def exact_support_law(self) -> ExactSupportLaw:
         fixed = self.always_drafted.tolist()
-        if not self._draws_one:
+        if not self.draws_one:
             return {tuple(sorted(fixed)): Fraction(1)}
         return {
             tuple(sorted((*fixed, i))): x for i, x in enumerate(self.exact_last_draw) if x > 0
         }
+
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        last = np.flatnonzero(self.last_draw > 0) if self.draws_one else np.array([-1])
+        tuples = np.full((last.size, self.num_drafts), -1, dtype=np.int32)
+        fixed = self.always_drafted.size
+        tuples[:, :fixed] = self.always_drafted
+        if self.draws_one:
+            tuples[:, fixed] = last
+        return tuples, self.last_draw[last] if self.draws_one else np.ones(1)
+
+    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
+        fixed = tuple(self.always_drafted.tolist())
+        padding = (-1,) * (self.num_drafts - len(fixed) - int(self.draws_one))
+        if not self.draws_one:
+            return {fixed + padding: Fraction(1)}
+        return {(*fixed, i, *padding): x for i, x in enumerate(self.exact_last_draw) if x > 0}
 
 
 class TopKDrafts(_FixedSetDrafts):
@@ -171,6 +190,18 @@ class GreedyDrafts(_FixedSetDrafts):
         rest[self.always_drafted] = 0.0
         total = rest.sum()  # the mass outside T as a sum, not as 1 - q(T)
         return rest / total if total > 0 else rest
+
+    @cached_property
+    def last_draft(self) -> WithReplacement:
+        """The draft outside T as a scheme of its own: one draw from q'."""
+        fixed = set(self.always_drafted.tolist())
+        given = self._draft.given
+        if isinstance(given, tuple):
+            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(given))
+            return WithReplacement(Distribution(self.last_draw, rest), 1)
+        outside = given.copy()
+        outside[self.always_drafted] = 0.0
+        return WithReplacement(Distribution(self.last_draw, outside), 1)
 
     @cached_property
     def exact_last_draw(self) -> tuple[Fraction, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -26,15 +27,26 @@ def exact_optimum(problem: TransportProblem) -> tuple[Fraction, NDArray[np.bool_
     drafts = problem.drafts
     if not isinstance(drafts, PrefixDraftScheme):
         raise UnsupportedScheme(f"draft scheme {drafts.scheme!r} has no prefix order")
-    p = problem.exact_target
-    order = drafts.exact_prefix_order(p)
+    order, contained, length = best_exact_prefix(problem.exact_target, drafts)
+    inside = sum((problem.exact_target[i] for i in order[:length]), Fraction(0))
+    subset = np.zeros(problem.vocab_size, dtype=np.bool_)
+    subset[order[:length]] = True
+    return 1 + inside - contained[length], subset
+
+
+def best_exact_prefix(
+    masses: Sequence[Fraction], drafts: PrefixDraftScheme
+) -> tuple[list[int], list[Fraction], int]:
+    """Prefix order, Q of every prefix, and the length of the shortest best prefix.
+
+    The masses may sum to less than one.
+    """
+    order = drafts.exact_prefix_order(masses)
     contained = drafts.exact_prefix_containment(order)
     inside = Fraction(0)
     best, length = -contained[0], 0
     for j, i in enumerate(order, start=1):
-        inside += p[i]
+        inside += masses[i]
         if inside - contained[j] < best:
             best, length = inside - contained[j], j
-    subset = np.zeros(problem.vocab_size, dtype=np.bool_)
-    subset[order[:length]] = True
-    return 1 + best, subset
+    return order, contained, length

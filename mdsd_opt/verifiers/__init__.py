@@ -1,0 +1,1 @@
+"""Verification algorithms, one file each."""

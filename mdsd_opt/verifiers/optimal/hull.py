@@ -1,0 +1,117 @@
+r"""The hull rule: which drafts may be returned at which level, on floats and Fractions alike.
+
+Let the drafted tokens 1..n be in prefix order with weights w, selection masses x (prefix sums R)
+and :math:`F_j = Q([j])`. For a level s in [0, 1], the vertices of the lower convex hull of
+:math:`(A_j, R_j - s F_j)` cut the tokens into blocks (A = prefix sums of w). Take the topmost block
+that holds a draft and return one of its drafts such that token i of block (a, b] comes out with
+probability :math:`w_i (F_b - F_a)/(A_b - A_a)`. With s uniform, the returned token has law x: the
+derivative in s of the hull at A_i is minus the chord of F over the block of i, the hull is R at s = 0
+(R is convex in A) and 0 at s = 1 (as R >= F, with equality at both ends).
+
+As F is convex in A, vertices only disappear as s grows, so blocks only merge. Boundary j (after
+token j) dies at level s_j; the blocks around one token form a path in a binary merge tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Levels = NDArray[Any]
+
+
+def death_levels(x: NDArray[Any], w: NDArray[Any], f: NDArray[Any]) -> Levels:
+    """Level at which each boundary between tokens disappears, shape (n + 1,).
+
+    Parameters
+    ----------
+    x, w, f : ndarray, shape (n,)
+        Selection masses, weights and slopes of Q in prefix order; float64 or Fractions.
+
+    Returns
+    -------
+    ndarray, shape (n + 1,)
+        In [0, 1]; the outer boundaries 0 and n live to level 1.
+    """
+    if x.dtype == object:
+        return _exact_death_levels(x, w, f)
+    from mdsd_opt.verifiers.optimal import hull_kernels
+
+    return hull_kernels.death_levels(x, w, f)
+
+
+def _exact_death_levels(x: NDArray[Any], w: NDArray[Any], f: NDArray[Any]) -> Levels:
+    """Merge the pair of neighbouring blocks that meets first, until level 1; O(n^2)."""
+    n = x.size
+    levels = np.array([Fraction(1)] * (n + 1), dtype=object)
+    starts = list(range(n))
+    blocks = [(x[j], w[j], w[j] * f[j]) for j in range(n)]
+    while len(blocks) > 1:
+        meets = [_meeting_level(a, b) for a, b in zip(blocks, blocks[1:], strict=False)]
+        level = min(meets)
+        if level >= 1:
+            break
+        k = meets.index(level)
+        levels[starts[k + 1]] = level
+        blocks[k : k + 2] = [tuple(a + b for a, b in zip(*blocks[k : k + 2], strict=True))]
+        del starts[k + 1]
+    return levels
+
+
+def _meeting_level(low: tuple[Any, ...], high: tuple[Any, ...]) -> Fraction:
+    """Level at which the slopes of two neighbouring blocks become equal, capped at 1."""
+    (x_low, w_low, g_low), (x_high, w_high, g_high) = low, high
+    rise = x_high / w_high - x_low / w_low
+    fall = g_high / w_high - g_low / w_low
+    if fall <= 0:  # F is straight here: equal ratios merge at once, others never
+        return Fraction(0) if rise <= 0 else Fraction(1)
+    return min(max(rise / fall, Fraction(0)), Fraction(1))
+
+
+def blocks_around(top: int, levels: Levels) -> Iterator[tuple[Any, int, int]]:
+    """The blocks [start, stop) that hold token `top`, as (length of the level interval, start, stop).
+
+    The interval lengths sum to one: they are the probabilities of the blocks under a uniform level.
+    """
+    start, stop = top, top + 1
+    last = len(levels) - 1
+    zero = levels[0] - levels[0]
+    since = zero
+    while True:
+        # Everything that has died by `since` belongs to the block.
+        while start > 0 and levels[start] <= since:
+            start -= 1
+        while stop < last and levels[stop] <= since:
+            stop += 1
+        left = levels[start] if start > 0 else levels[0]
+        right = levels[stop] if stop < last else levels[last]
+        until = min(left, right)
+        if until > since:
+            yield until - since, start, stop
+            since = until
+        if until >= levels[0]:
+            return
+
+
+def selection_law(w: NDArray[Any], f: NDArray[Any], levels: Levels) -> NDArray[Any]:
+    """Exact law of the returned token under these levels, whatever rounding made them; (n,)."""
+    if w.dtype != object:
+        from mdsd_opt.verifiers.optimal import hull_kernels
+
+        return hull_kernels.selection_law(w, f, levels)
+    law = []
+    for i in range(w.size):
+        shares = [
+            length * sum(w[a:b] * f[a:b]) / sum(w[a:b]) for length, a, b in blocks_around(i, levels)
+        ]
+        law.append(w[i] * sum(shares, Fraction(0)))
+    return np.array(law, dtype=object)
+
+
+def top_position(positions: Sequence[int] | NDArray[np.int64]) -> int:
+    """Place of the topmost draft in the prefix order."""
+    return int(max(positions))
