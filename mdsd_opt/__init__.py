@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 
 if TYPE_CHECKING:
+    from mdsd_opt import solvers as solvers
+    from mdsd_opt import verifiers as verifiers
     from mdsd_opt.batch import acceptance_rates as acceptance_rates
     from mdsd_opt.certificate import Certificate as Certificate
     from mdsd_opt.certificate import certify as certify
@@ -67,7 +69,12 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
+_MODULES = ("solvers", "verifiers")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"mdsd_opt.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'mdsd_opt' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"mdsd_opt.{_HOME[name]}"), name)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 #: Draft tuples that an enumeration may visit.
@@ -71,6 +71,22 @@ class Verdict(NamedTuple):
     token: int
     accepted: bool
     draft_index: int | None
+
+
+class BatchVerdict(NamedTuple):
+    """Outcomes of N verifications, as arrays of shape (N,).
+
+    Attributes
+    ----------
+    tokens : ndarray of int64
+    accepted : ndarray of bool
+    draft_index : ndarray of int64
+        -1 where the token is not a draft.
+    """
+
+    tokens: NDArray[np.int64]
+    accepted: NDArray[np.bool_]
+    draft_index: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,6 +229,60 @@ class Verifier(ABC):
             return verdict(int(tokens[np.flatnonzero(decision.accept > 0)[-1]]), tokens)
         return verdict(draw(decision.residual, uniforms.residual), tokens)
 
+    def verify_batch(
+        self,
+        target: Any,
+        draft: Any,
+        drafts: Any,
+        rng: np.random.Generator | NDArray[np.float64],
+        scheme: str = "with_replacement",
+    ) -> BatchVerdict:
+        """Verify many positions; the same decisions as `verify` for the same uniforms.
+
+        Parameters
+        ----------
+        target, draft : array_like, shape (N, V)
+            Probabilities.
+        drafts : array_like of int, shape (N, K)
+            In draw order, padded with -1.
+        rng : numpy.random.Generator or ndarray, shape (N, 4)
+            A generator, or the uniforms of each row in the order of `Uniforms`.
+        scheme : str
+            How the drafts were sampled: "with_replacement", "without_replacement", "greedy" or
+            "top_k".
+        """
+        p, q, tokens = checked_batch(target, draft, drafts, scheme)
+        uniforms = rng if isinstance(rng, np.ndarray) else rng.random((len(tokens), 4))
+        if uniforms.shape != (len(tokens), 4):
+            raise InvalidInput(
+                f"the uniforms have shape {uniforms.shape}: give four for each of the "
+                f"{len(tokens)} rows"
+            )
+        return self._verify_batch(p, q, tokens, uniforms, scheme)
+
+    def _verify_batch(
+        self,
+        p: NDArray[Any],
+        q: NDArray[Any],
+        tokens: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        scheme: str,
+    ) -> BatchVerdict:
+        make = SINGLE_MODEL_SCHEMES[scheme]
+        verdicts = [
+            self.verify(
+                TransportProblem(p[n], make(q[n], tokens.shape[1])),
+                tokens[n],
+                Uniforms(*uniforms[n].tolist()),
+            )
+            for n in range(len(tokens))
+        ]
+        return BatchVerdict(
+            np.array([v.token for v in verdicts], dtype=np.int64),
+            np.array([v.accepted for v in verdicts], dtype=np.bool_),
+            np.array([-1 if v.draft_index is None else v.draft_index for v in verdicts], np.int64),
+        )
+
     def _check_exact(self, exact: bool) -> None:
         if exact and not self.rational:
             raise InvalidInput(
@@ -267,6 +337,26 @@ def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
             f"drafts {tokens.tolist()} names a token outside 0..{problem.vocab_size - 1}"
         )
     return tokens.astype(np.int64)
+
+
+def checked_batch(
+    target: Any, draft: Any, drafts: Any, scheme: str
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    """Validate the shapes of a batch; the rows are validated one by one."""
+    if scheme not in SINGLE_MODEL_SCHEMES:
+        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    p, q = to_numpy(target, "target"), to_numpy(draft, "draft")
+    tokens = to_numpy(drafts, "drafts")
+    if p.ndim != 2 or p.shape != q.shape:
+        raise InvalidInput(
+            f"target has shape {p.shape} and draft has shape {q.shape}: give both as (N, V)"
+        )
+    if tokens.ndim != 2 or len(tokens) != len(p) or tokens.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"drafts has shape {tokens.shape} and dtype {tokens.dtype}: give token ids of shape "
+            f"({len(p)}, K)"
+        )
+    return p, q, tokens.astype(np.int64)
 
 
 def target_of(problem: TransportProblem, exact: bool) -> Law:
