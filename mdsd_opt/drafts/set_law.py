@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ class DraftSetLaw(DraftScheme):
 
     scheme: ClassVar[str] = "set_law"
 
-    def __init__(self, vocab_size: int, masses: Mapping[Iterable[int], Any]) -> None:
+    def __init__(self, vocab_size: int, masses: Mapping[Any, Any]) -> None:
         if int(vocab_size) != vocab_size or vocab_size < 1:
             raise InvalidDistribution(f"vocab_size is {vocab_size}: give an integer of at least 1")
         self.vocab_size = int(vocab_size)

@@ -1,0 +1,152 @@
+"""Files written all at once, and small text files read with every way to fail put in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+
+#: Largest text file that `read_json` takes, in bytes.
+MAX_JSON_BYTES = 1 << 30
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Write a file so that a reader sees the old content or the new, never half of it.
+
+    The bytes go to a temporary name in the same folder, which takes the place of `path` at the end;
+    if the block raises, `path` is left as it was.
+
+    Raises
+    ------
+    InvalidInput
+        The folder is missing or not writable, or `path` is a folder.
+    """
+    target = Path(os.path.realpath(path))  # write through a link, do not replace it
+    if target.is_dir():
+        raise InvalidInput(f"cannot write {path}: it is a folder. Give the name of a file.")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        file = open(temporary, "xb")  # noqa: SIM115  # closed below, before the rename
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write {path}: {error.strerror or error}. Give a name in a folder that exists "
+            "and may be written to."
+        ) from error
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """The content of a file.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, a folder, not readable, or over `max_bytes`.
+    """
+    size = file_size(path)
+    if size > max_bytes:
+        raise UnreadableFile(
+            f"{path} has {size:,} bytes, over the limit of {max_bytes:,}: is it the right file?"
+        )
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def file_size(path: str | os.PathLike[str]) -> int:
+    """Size of a regular file in bytes.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, a folder, or not a regular file.
+    """
+    try:
+        size = os.stat(path).st_size
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise unreadable(path, error) from error
+    if os.path.isdir(path):
+        raise UnreadableFile(f"{path} is a folder: give a file")
+    if not os.path.isfile(path):
+        raise UnreadableFile(f"{path} is not a regular file: give a file on disk")
+    return size
+
+
+def unreadable(path: str | os.PathLike[str], error: Exception) -> UnreadableFile:
+    """Say in one line why the system refused to read a file."""
+    if isinstance(error, FileNotFoundError):
+        return UnreadableFile(f"{path} does not exist")
+    reason = getattr(error, "strerror", None) or error
+    return UnreadableFile(f"cannot read {path}: {reason}")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The content of a JSON file; see `parse_json`."""
+    return parse_json(read_bytes(path, MAX_JSON_BYTES), str(path))
+
+
+def parse_json(content: bytes | str, source: str) -> Any:
+    """Parse strict JSON: no NaN or Infinity, no key twice in one object.
+
+    Parameters
+    ----------
+    content : bytes or str
+        UTF-8, with or without a byte order mark.
+    source : str
+        What to call it in an error.
+
+    Raises
+    ------
+    UnreadableFile
+        Not JSON; the message gives line and column.
+    """
+    if isinstance(content, bytes):
+        try:
+            content = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UnreadableFile(
+                f"{source} is not JSON: byte {error.start} is not UTF-8 text"
+            ) from error
+    if not content.strip():
+        raise UnreadableFile(f"{source} is empty")
+    try:
+        return json.loads(
+            content, parse_constant=_no_constant, object_pairs_hook=_without_repeated_keys
+        )
+    except json.JSONDecodeError as error:
+        raise UnreadableFile(
+            f"{source} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from error
+    except RecursionError as error:
+        raise UnreadableFile(f"{source} is nested too deeply") from error
+    except ValueError as error:
+        raise UnreadableFile(f"{source}: {error}") from error
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number that JSON knows")
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {repeated!r} appears twice in one object")
+    return result

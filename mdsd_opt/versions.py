@@ -1,0 +1,67 @@
+"""What is installed, for bug reports and for the circumstances of a measurement."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import TextIO
+
+from mdsd_opt._version import __version__
+
+#: Dependencies by the name they are imported or spoken of, and the distributions that provide them.
+_DISTRIBUTIONS = {
+    "numpy": ("numpy",),
+    "scipy": ("scipy",),
+    "numba": ("numba",),
+    "highspy": ("highspy",),
+    "cvxpy": ("cvxpy",),
+    "safetensors": ("safetensors",),
+    "ml_dtypes": ("ml-dtypes",),
+    "rich": ("rich",),
+    "typer": ("typer",),
+    "pycddlib": ("pycddlib",),
+    "matplotlib": ("matplotlib",),
+    "torch": ("torch",),
+    "transformers": ("transformers",),
+    "jax": ("jax",),
+    "dask": ("dask",),
+    "ray": ("ray",),
+    "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+}
+
+
+def versions() -> dict[str, str]:
+    """Python, platform, CPUs, mdsd_opt and every dependency, by name; nothing is imported."""
+    result = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": str(os.cpu_count()),
+        "mdsd_opt": __version__,
+    }
+    for name, distributions in _DISTRIBUTIONS.items():
+        found = (_installed(distribution) for distribution in distributions)
+        result[name] = next((version for version in found if version), "not installed")
+    return result
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def show_versions(file: TextIO | None = None) -> None:
+    """Print `versions`, one a line.
+
+    Parameters
+    ----------
+    file : text file, optional
+        Where to; standard output unless given.
+    """
+    known = versions()
+    width = max(map(len, known))
+    for name, version in known.items():
+        print(f"{name:<{width}}  {version}", file=file or sys.stdout)

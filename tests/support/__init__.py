@@ -1,0 +1,1 @@
+"""Helpers shared by the tests: strategies that draw problems, and oracles that solve small ones."""

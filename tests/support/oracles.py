@@ -1,0 +1,142 @@
+"""Small problems solved from their definitions, in Fractions, without any code of the package.
+
+A draft law is a mapping from ordered draft tuples (of at most K tokens, no padding) to masses.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations, product
+
+Law = dict[tuple[int, ...], Fraction]
+SetLaw = dict[frozenset[int], Fraction]
+
+
+def with_replacement(q: Sequence[Fraction], k: int) -> Law:
+    """prod q(x_k) over every tuple."""
+    return independent([q] * k)
+
+
+def independent(models: Sequence[Sequence[Fraction]]) -> Law:
+    """prod q_k(x_k) over every tuple."""
+    law: Law = {}
+    for drafts in product(range(len(models[0])), repeat=len(models)):
+        mass = Fraction(1)
+        for q, i in zip(models, drafts, strict=True):
+            mass *= q[i]
+        if mass:
+            law[drafts] = mass
+    return law
+
+
+def without_replacement(q: Sequence[Fraction], k: int) -> Law:
+    """One draw after the other from what is left; stops early where nothing is left."""
+    law: Law = {}
+
+    def draw(drawn: tuple[int, ...], mass: Fraction) -> None:
+        left = [i for i in range(len(q)) if q[i] > 0 and i not in drawn]
+        if len(drawn) == k or not left:
+            law[drawn] = law.get(drawn, Fraction(0)) + mass
+            return
+        total = sum((q[i] for i in left), Fraction(0))
+        for i in left:
+            draw((*drawn, i), mass * q[i] / total)
+
+    draw((), Fraction(1))
+    return law
+
+
+def likeliest(q: Sequence[Fraction], count: int) -> tuple[int, ...]:
+    """The `count` largest of positive probability, ties towards the lowest id."""
+    positive = [i for i in range(len(q)) if q[i] > 0]
+    return tuple(sorted(positive, key=lambda i: (-q[i], i))[:count])
+
+
+def top_k(q: Sequence[Fraction], k: int) -> Law:
+    return {likeliest(q, k): Fraction(1)}
+
+
+def greedy(q: Sequence[Fraction], k: int) -> Law:
+    """The k - 1 likeliest, then one of the rest in proportion to q."""
+    fixed = likeliest(q, k - 1)
+    rest = [i for i in range(len(q)) if q[i] > 0 and i not in fixed]
+    if not rest:
+        return {fixed: Fraction(1)}
+    total = sum((q[i] for i in rest), Fraction(0))
+    return {(*fixed, i): q[i] / total for i in rest}
+
+
+def mixture(masses: Sequence[Fraction], laws: Sequence[Law]) -> Law:
+    result: Law = {}
+    for m, law in zip(masses, laws, strict=True):
+        for drafts, mass in law.items():
+            if m * mass:
+                result[drafts] = result.get(drafts, Fraction(0)) + m * mass
+    return result
+
+
+def set_law(law: Law) -> SetLaw:
+    """Law of the set of distinct drafts."""
+    result: SetLaw = {}
+    for drafts, mass in law.items():
+        members = frozenset(drafts)
+        result[members] = result.get(members, Fraction(0)) + mass
+    return result
+
+
+def containment(law: Mapping[tuple[int, ...], Fraction], subset: Iterable[int]) -> Fraction:
+    """Pr(all drafts in the subset)."""
+    inside = frozenset(subset)
+    return sum((mass for drafts, mass in law.items() if inside.issuperset(drafts)), Fraction(0))
+
+
+def subsets(vocab_size: int) -> Iterable[tuple[int, ...]]:
+    for size in range(vocab_size + 1):
+        yield from combinations(range(vocab_size), size)
+
+
+def optimum_over_subsets(p: Sequence[Fraction], law: Law) -> Fraction:
+    """1 + min over all 2^V subsets H of P(H) - Pr(drafts in H)."""
+    sets = set_law(law)
+    return 1 + min(
+        sum((p[i] for i in h), Fraction(0))
+        - sum((mass for s, mass in sets.items() if s.issubset(h)), Fraction(0))
+        for h in subsets(len(p))
+    )
+
+
+def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:
+    """The transport problem itself: maximum flow from draft sets to tokens, by shortest paths."""
+    sets = set_law(law)
+    source, sink = "source", "sink"
+    capacity: dict[object, dict[object, Fraction]] = {source: {}, sink: {}}
+    for members, mass in sets.items():
+        capacity[source][members] = mass
+        capacity[members] = {source: Fraction(0)} | {i: mass for i in members}
+    for i, x in enumerate(p):
+        capacity[i] = {sink: x} | {s: Fraction(0) for s in sets if i in s}
+        capacity[sink][i] = Fraction(0)
+    flow = Fraction(0)
+    while True:
+        came_from: dict[object, object] = {source: source}
+        queue = deque([source])
+        while queue and sink not in came_from:
+            node = queue.popleft()
+            for neighbour, left in capacity[node].items():
+                if left > 0 and neighbour not in came_from:
+                    came_from[neighbour] = node
+                    queue.append(neighbour)
+        if sink not in came_from:
+            return flow
+        path = [sink]
+        while path[-1] != source:
+            path.append(came_from[path[-1]])
+        path.reverse()
+        arcs = list(zip(path, path[1:], strict=False))
+        step = min(capacity[a][b] for a, b in arcs)
+        for a, b in arcs:
+            capacity[a][b] -= step
+            capacity[b][a] += step
+        flow += step

@@ -1,0 +1,142 @@
+"""Hypothesis strategies: integer weights normalised to Fractions, so that zeros and ties are common
+and failures shrink to small numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import strategies as st
+from support import oracles
+
+from mdsd_opt.drafts import (
+    DraftScheme,
+    DraftSetLaw,
+    FixedPlusDrafts,
+    GreedyDrafts,
+    IndependentDrafts,
+    MixtureDrafts,
+    TopKDrafts,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd_opt.problem import TransportProblem
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem of the package beside the same problem in plain numbers.
+
+    `law` is the law of the ordered draft tuples, enumerated from the definition of the scheme.
+    """
+
+    target: list[Fraction]
+    drafts: DraftScheme
+    law: oracles.Law
+
+    @property
+    def problem(self) -> TransportProblem:
+        return TransportProblem(self.target, self.drafts)
+
+
+@st.composite
+def distributions(draw: st.DrawFn, size: int) -> list[Fraction]:
+    """Probabilities n_i / sum(n), n_i in 0..9."""
+    weights = draw(
+        st.lists(st.integers(0, 9), min_size=size, max_size=size).filter(lambda n: sum(n) > 0)
+    )
+    total = sum(weights)
+    return [Fraction(n, total) for n in weights]
+
+
+Drawn = tuple[DraftScheme, oracles.Law]
+
+
+def _single_model(
+    scheme: Callable[[Any, int], DraftScheme],
+    law: Callable[[Sequence[Fraction], int], oracles.Law],
+) -> Callable[[st.DrawFn, int, int], Drawn]:
+    def build(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
+        q, k = draw(distributions(size)), draw(st.integers(1, max_drafts))
+        return scheme(q, k), law(q, k)
+
+    return build
+
+
+def _independent(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
+    models = [draw(distributions(size)) for _ in range(draw(st.integers(1, max_drafts)))]
+    return IndependentDrafts(models), oracles.independent(models)
+
+
+def _set_law(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
+    sets = draw(
+        st.lists(
+            st.frozensets(st.integers(0, size - 1), max_size=max_drafts),
+            min_size=1,
+            max_size=5,
+            unique=True,
+        )
+    )
+    masses = draw(distributions(len(sets)))
+    keys = [tuple(sorted(members)) for members in sets]
+    law = {key: mass for key, mass in zip(keys, masses, strict=True) if mass}
+    return DraftSetLaw(size, dict(zip(keys, masses, strict=True))), law
+
+
+def _mixture(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
+    q = draw(distributions(size))
+    positive = sum(x > 0 for x in q)
+    # a component that drafts its whole support has no prefix order in common with the others
+    components: list[WithReplacement | WithoutReplacement] = []
+    laws = []
+    for _ in range(draw(st.integers(1, 3))):
+        k = draw(st.integers(1, max_drafts))
+        if k < positive and draw(st.booleans()):
+            components.append(WithoutReplacement(q, k))
+            laws.append(oracles.without_replacement(q, k))
+        else:
+            components.append(WithReplacement(q, k))
+            laws.append(oracles.with_replacement(q, k))
+    masses = draw(distributions(len(components)))
+    drafts = MixtureDrafts(list(zip(masses, components, strict=True)))
+    return drafts, oracles.mixture(masses, laws)
+
+
+def _fixed_plus(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
+    fixed = draw(st.lists(st.integers(0, size - 1), max_size=2, unique=True))
+    q, k = draw(distributions(size)), draw(st.integers(1, max(1, max_drafts - len(fixed))))
+    without = k < sum(x > 0 for x in q) and draw(st.booleans())
+    inner = WithoutReplacement(q, k) if without else WithReplacement(q, k)
+    law = (oracles.without_replacement if without else oracles.with_replacement)(q, k)
+    return FixedPlusDrafts(fixed, inner), {(*fixed, *drafts): m for drafts, m in law.items()}
+
+
+_BUILDERS: dict[str, Callable[[st.DrawFn, int, int], Drawn]] = {
+    "with_replacement": _single_model(WithReplacement, oracles.with_replacement),
+    "without_replacement": _single_model(WithoutReplacement, oracles.without_replacement),
+    "greedy": _single_model(GreedyDrafts, oracles.greedy),
+    "top_k": _single_model(TopKDrafts, oracles.top_k),
+    "independent": _independent,
+    "set_law": _set_law,
+    "mixture": _mixture,
+    "fixed_plus": _fixed_plus,
+}
+
+SCHEMES = tuple(_BUILDERS)
+PREFIX_SCHEMES = tuple(name for name in SCHEMES if name not in ("independent", "set_law"))
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    schemes: Sequence[str] = SCHEMES,
+    max_vocab: int = 5,
+    max_drafts: int = 3,
+) -> Case:
+    """A target and drafts of any of the schemes over 1..max_vocab tokens, K > V included."""
+    size = draw(st.integers(1, max_vocab))
+    scheme = draw(st.sampled_from(list(schemes)))
+    drafts, law = _BUILDERS[scheme](draw, size, max_drafts)
+    return Case(draw(distributions(size)), drafts, law)
