@@ -1,0 +1,29 @@
+# Every target sets up what it needs in .venv; a second call finds it there.
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
+	$(BIN)/mdsd-opt rates --plot acceptance.png
+
+test: $(VENV)/.test  ## the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test  ## solver, batch and decision speed, with circumstances
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	./scripts/make-venv $(VENV)
+
+$(VENV)/.%: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	touch $@
