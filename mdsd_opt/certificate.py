@@ -20,7 +20,7 @@ from mdsd_opt import exact_plan
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.plan_check import feasible_mass, plan_violations
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution
+from mdsd_opt.solution import Solution, Status
 from mdsd_opt.water_filling import exact_water_fill, water_fill
 
 
@@ -137,6 +137,11 @@ def _claim_violations(
         found.append(
             f"upper_bound {solution.upper_bound:.12g} is below the proven lower bound "
             f"{float(lower):.12g}"
+        )
+    if solution.status is Status.OPTIMAL and solution.acceptance_rate < lower - tolerance:
+        found.append(
+            f"acceptance_rate {solution.acceptance_rate:.12g} is claimed optimal, below the proven "
+            f"lower bound {float(lower):.12g}"
         )
     if solution.acceptance_rate < solution.lower_bound - tolerance:
         found.append(

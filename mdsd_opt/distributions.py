@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ Probabilities = NDArray[np.float64]
 
 #: How far a sum of probabilities may be from one before it is an error instead of rounding.
 SUM_TOLERANCE = 1e-3
+
+#: Smaller probabilities count as zero. They mean nothing, and near the end of the floating-point
+#: range ratios and exponential clocks would overflow.
+SMALLEST_PROBABILITY = 1e-300
 
 
 def softmax(
@@ -71,14 +76,14 @@ def check_sampling_parameters(
     min_p: float | None = None,
 ) -> None:
     """Raise `InvalidInput` unless the sampling parameters are in range."""
-    if not (np.isfinite(temperature) and temperature >= 0):
-        raise InvalidInput(f"temperature is {temperature}: give a finite number, 0 or larger")
-    if top_k is not None and (top_k != int(top_k) or top_k < 1):
-        raise InvalidInput(f"top_k is {top_k}: give an integer of at least 1, or None")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise InvalidInput(f"top_p is {top_p}: give a number in (0, 1], or None")
-    if min_p is not None and not 0 <= min_p <= 1:
-        raise InvalidInput(f"min_p is {min_p}: give a number in [0, 1], or None")
+    if not (isinstance(temperature, Real) and 0 <= temperature < np.inf):
+        raise InvalidInput(f"temperature is {temperature!r}: give a finite number, 0 or larger")
+    if top_k is not None and not (isinstance(top_k, Real) and top_k >= 1 and top_k % 1 == 0):
+        raise InvalidInput(f"top_k is {top_k!r}: give an integer of at least 1, or None")
+    if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
+        raise InvalidInput(f"top_p is {top_p!r}: give a number in (0, 1], or None")
+    if min_p is not None and not (isinstance(min_p, Real) and 0 <= min_p <= 1):
+        raise InvalidInput(f"min_p is {min_p!r}: give a number in [0, 1], or None")
 
 
 def checked_logits(logits: Any, name: str) -> NDArray[np.float64]:
@@ -114,8 +119,8 @@ def _softmax_rows(values: NDArray[np.float64], temperature: float) -> Probabilit
         one_hot = np.zeros_like(values)
         np.put_along_axis(one_hot, values.argmax(axis=-1)[..., None], 1.0, axis=-1)
         return one_hot
-    shifted = values - values.max(axis=-1, keepdims=True)
-    with np.errstate(over="ignore"):  # a tiny temperature sends gaps to -inf, which exp takes to 0
+    with np.errstate(over="ignore"):  # huge gaps and tiny temperatures end at -inf: exp gives 0
+        shifted = values - values.max(axis=-1, keepdims=True)
         shifted /= temperature
     weights = np.exp(shifted)
     weights /= weights.sum(axis=-1, keepdims=True)
@@ -169,21 +174,25 @@ class Distribution:
     def of(cls, weights: Any, name: str) -> Distribution:
         """Validate probabilities; sums within 1e-3 of one are renormalised in float64.
 
+        Floats below 1e-300 are taken as zero.
+
         Raises
         ------
         InvalidDistribution
-            Not a vector, empty, NaN, infinite, negative, or a sum off by more than 1e-3.
+            Not a vector, empty, NaN, infinite, negative, a sum off by more than 1e-3, or a
+            Fraction so small that floating point cannot follow.
         """
         if isinstance(weights, Distribution):
             return weights
         if is_rational(weights):
             rational = tuple(Fraction(x) for x in weights)
-            values = np.array([float(x) for x in rational], dtype=np.float64)
+            values = _nearest_floats(rational, name)
             checked = _validated(values, name)
             if sum(rational) == 1:  # then the float of each Fraction is the nearest one
                 return cls(frozen(values), rational)
             return cls(frozen(checked), rational)
         values = np.array(to_numpy(weights, name), dtype=np.float64)
+        values[(values > 0) & (values < SMALLEST_PROBABILITY)] = 0.0
         return cls(frozen(_validated(values, name)), frozen(values))
 
     @property
@@ -203,6 +212,19 @@ class Distribution:
             rational = tuple(Fraction(x) for x in self.given.tolist())
         total = sum(rational, Fraction(0))
         return rational if total == 1 else tuple(x / total for x in rational)
+
+
+def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> NDArray[np.float64]:
+    """Each Fraction as the nearest float; those that only Fractions can tell from 0 are refused."""
+    for i, x in enumerate(rational):
+        if 0 < x < SMALLEST_PROBABILITY:
+            raise InvalidDistribution(
+                f"{name}[{i}] is a positive fraction below {SMALLEST_PROBABILITY:g}, too small for "
+                "floating point: give 0 or a larger one"
+            )
+        if abs(x) > 1e300:
+            raise InvalidDistribution(f"{name}[{i}] is far above 1: give probabilities")
+    return np.array([float(x) for x in rational], dtype=np.float64)
 
 
 def _validated(values: NDArray[np.float64], name: str) -> Probabilities:

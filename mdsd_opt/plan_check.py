@@ -12,7 +12,7 @@ from mdsd_opt.solution import TransportPlan
 
 def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: float) -> list[str]:
     """Ways in which the plan breaks a constraint of the problem, in words."""
-    if not (plan.tokens.size == plan.mass.size == plan.offsets[-1]):
+    if not _arrays_fit(plan):
         return ["the plan's arrays do not fit together"]
     if not np.isfinite(plan.mass).all():
         return ["the plan has a mass that is not finite"]
@@ -35,6 +35,18 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
             "drafts put there"
         )
     return found
+
+
+def _arrays_fit(plan: TransportPlan) -> bool:
+    tokens, offsets, mass = plan.tokens, plan.offsets, plan.mass
+    return (
+        tokens.ndim == offsets.ndim == mass.ndim == 1
+        and tokens.dtype.kind == offsets.dtype.kind == "i"
+        and offsets.size > 0
+        and int(offsets[0]) == 0
+        and bool((np.diff(offsets) >= 0).all())
+        and tokens.size == mass.size == int(offsets[-1])
+    )
 
 
 def support_masses(problem: TransportProblem, plan: TransportPlan) -> NDArray[np.float64]:

@@ -134,14 +134,14 @@ class TransportProblem:
 
     def cut_value(self, subset: Any) -> float:
         """1 + P(H) - Q(H): an upper bound on the acceptance rate for every subset H."""
-        return 1.0 + float(self.target[subset].sum()) - self.drafts.containment(subset)
+        contained = self.drafts.containment(subset)  # checks the subset
+        return 1.0 + float(self.target[subset].sum()) - contained
 
     def exact_cut_value(self, subset: Any) -> Fraction:
         """`cut_value` in exact arithmetic."""
-        inside = sum(
-            (self.exact_target[i] for i in np.flatnonzero(subset).tolist()), Fraction(0)
-        )
-        return 1 + inside - self.drafts.exact_containment(subset)
+        contained = self.drafts.exact_containment(subset)
+        members = np.flatnonzero(subset).tolist()
+        return 1 + sum((self.exact_target[i] for i in members), Fraction(0)) - contained
 
     def __repr__(self) -> str:
         return f"TransportProblem(vocab_size={self.vocab_size}, drafts={self.drafts!r})"

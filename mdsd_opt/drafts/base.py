@@ -191,7 +191,7 @@ def checked_num_drafts(num_drafts: Any) -> int:
     """Validate K."""
     try:
         valid = int(num_drafts) == num_drafts and num_drafts >= 1
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         valid = False
     if not valid:
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give an integer of at least 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -33,6 +33,10 @@ class IndependentDrafts(DraftScheme):
     scheme: ClassVar[str] = "independent"
 
     def __init__(self, draft_distributions: Sequence[Any]) -> None:
+        if not isinstance(draft_distributions, Iterable):
+            raise InvalidDistribution(
+                f"the draft distributions are {draft_distributions!r}: give a list [q1, ..., qK]"
+            )
         models = [Distribution.of(q, f"q[{k}]") for k, q in enumerate(draft_distributions)]
         if not models:
             raise InvalidDistribution("no draft distribution given: give a list [q1, ..., qK]")

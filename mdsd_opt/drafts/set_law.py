@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,20 +33,24 @@ class DraftSetLaw(DraftScheme):
     scheme: ClassVar[str] = "set_law"
 
     def __init__(self, vocab_size: int, masses: Mapping[Any, Any]) -> None:
-        if int(vocab_size) != vocab_size or vocab_size < 1:
-            raise InvalidDistribution(f"vocab_size is {vocab_size}: give an integer of at least 1")
+        if not isinstance(vocab_size, (int, np.integer)) or vocab_size < 1:
+            raise InvalidDistribution(
+                f"vocab_size is {vocab_size!r}: give an integer of at least 1"
+            )
         self.vocab_size = int(vocab_size)
-        if not masses:
+        if not isinstance(masses, Mapping) or not masses:
             raise InvalidDistribution("no draft set given: give {set of token ids: probability}")
         merged: dict[tuple[int, ...], Any] = {}
         for key, mass in masses.items():
-            members = tuple(sorted({int(i) for i in key}))
+            members = _members(key)
             if members and not (0 <= members[0] and members[-1] < self.vocab_size):
                 raise InvalidDistribution(
                     f"draft set {tuple(key)} names a token outside 0..{self.vocab_size - 1}"
                 )
-            if not 0 <= mass <= 1:
-                raise InvalidDistribution(f"draft set {members} has mass {mass}, not in [0, 1]")
+            if not (isinstance(mass, Real) and mass >= 0):
+                raise InvalidDistribution(
+                    f"draft set {members} has mass {mass!r}: give a probability"
+                )
             merged[members] = merged[members] + mass if members in merged else mass
         self._sets = list(merged)
         self._law = Distribution.of(list(merged.values()), "the masses of the draft sets")
@@ -80,3 +86,13 @@ class DraftSetLaw(DraftScheme):
     def exact_support_law(self) -> ExactSupportLaw:
         pairs = zip(self._sets, self.exact_masses, strict=True)
         return {members: mass for members, mass in pairs if mass > 0}
+
+
+def _members(key: Any) -> tuple[int, ...]:
+    """A key as ascending token ids."""
+    try:
+        return tuple(sorted({index(i) for i in key}))
+    except TypeError as error:
+        raise InvalidDistribution(
+            f"draft set {key!r} is not a collection of integer token ids, such as (0, 2)"
+        ) from error
