@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from mdsd_opt.exact_flow import integer_flow_value
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import TransportPlan
 
 
 def feasible_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
     """Largest of the exactly feasible values the plan gives: its basis recomputed, or clipped."""
-    return clipped_value(problem, plan)
+    integer = integer_flow_value(problem, plan)
+    return clipped_value(problem, plan) if integer is None else integer
 
 
 def clipped_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:

@@ -45,12 +45,18 @@ class TransportPlan:
         C(i, S) for each element i of each set S.
     basis : PlanBasis, optional
         From which the plan can be recomputed exactly.
+    numerators : ndarray of int64, shape (num_arcs,), optional
+        The plan without rounding: C(i, S) is ``numerators / denominator``.
+    denominator : int
+        Of the numerators.
     """
 
     tokens: NDArray[np.int32]
     offsets: NDArray[np.int64]
     mass: NDArray[np.float64]
     basis: PlanBasis | None = None
+    numerators: NDArray[np.int64] | None = None
+    denominator: int = 1
 
     @property
     def arc_support(self) -> NDArray[np.int64]:
