@@ -1,0 +1,41 @@
+"""The verbs, gathered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdsd_opt._version import __version__
+from mdsd_opt.cli.rates import rates
+from mdsd_opt.cli.solve import solve
+
+app = typer.Typer(
+    name="mdsd-opt",
+    help="Acceptance rates, solvers and verifiers for multi-draft speculative decoding.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"mdsd-opt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Acceptance rates, solvers and verifiers for multi-draft speculative decoding."""
+
+
+app.command()(rates)
+app.command()(solve)

@@ -1,0 +1,143 @@
+"""mdsd-opt rates: how often can the drafts be accepted?"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
+
+
+def rates(
+    logits: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], or two "
+            ".npy files; the bundled real logits if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    schemes: Annotated[
+        str, typer.Option(help="Draft schemes, separated by commas, or 'all'.")
+    ] = "all",
+    num_drafts: Annotated[
+        str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
+    ] = "1-8",
+    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0,
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the draft; the target's unless given.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None,
+    pad: Annotated[
+        bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
+    ] = False,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; all by default.")] = None,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of verifiers that are estimated by sampling.")
+    ] = 0,
+) -> None:
+    """Acceptance rate of every draft scheme at its best, averaged over positions."""
+    if as_json and as_csv:
+        raise InvalidInput("--json and --csv both given: choose one")
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
+    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.logits_io import load_logits
+    from mdsd_opt.report import tables
+    from mdsd_opt.report.rates import rate_rows
+    from mdsd_opt.report.rates_plot import check_plot_path, save_rates_plot
+
+    if plot is not None:
+        check_plot_path(plot)
+    wanted = _schemes(schemes)
+    counts = parse_counts(num_drafts)
+    if not logits:
+        from mdsd_opt.data import sample_logits_path
+
+        sample = load_logits(sample_logits_path())
+    else:
+        sample = load_logits(logits[0] if len(logits) == 1 else logits)
+    rows = rate_rows(
+        sample,
+        wanted,
+        counts,
+        confidence=confidence,
+        temperature=temperature,
+        draft_temperature=draft_temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        pad=pad,
+        num_threads=threads,
+        progress=sys.stderr.isatty() if progress is None else progress,
+    )
+    groups = rows[0].acceptance.num_groups
+    unit = "positions" if sample.sequence is None else "sequences"
+    source = Path(sample.source).name if not logits else sample.source
+    title = (
+        f"{source}: {sample.num_positions} positions, V = {sample.vocab_size:,}, "
+        f"temperature {temperature:g}; {confidence:.0%} intervals over {groups} {unit}"
+    )
+    if as_json:
+        document = {
+            "source": sample.source,
+            "metadata": dict(sample.metadata),
+            "num_positions": sample.num_positions,
+            "vocab_size": sample.vocab_size,
+            "temperature": temperature,
+            "confidence": confidence,
+            "interval_over": unit,
+            "rows": [row.to_dict() for row in rows],
+        }
+        print(tables.as_json(document))
+    elif as_csv:
+        print(tables.as_csv([row.to_dict() for row in rows]), end="")
+    else:
+        show_table(tables.rates_table(rows, title))
+    if plot is not None:
+        try:
+            save_rates_plot(rows, plot, title)
+            remark(f"picture saved as {plot}")
+        except MissingExtra as error:
+            remark(f"no picture: {error}")
+
+
+def _schemes(text: str) -> list[str]:
+    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+
+    if text == "all":
+        return list(SINGLE_MODEL_SCHEMES)
+    names = [name.strip().replace("-", "_") for name in text.split(",")]
+    for name in names:
+        if name not in SINGLE_MODEL_SCHEMES:
+            raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
+    return names
+
+
+def parse_counts(text: str) -> list[int]:
+    """Numbers from a list of numbers and ranges: "1-3,8" gives 1, 2, 3, 8."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if not match:
+            raise InvalidInput(f"--num-drafts is {text!r}: give numbers and ranges, as 1-8 or 1,2,4")
+        first = int(match[1])
+        counts += range(first, int(match[2] or first) + 1)
+    if not counts or min(counts) < 1 or max(counts) > 1000:
+        raise InvalidInput(f"--num-drafts is {text!r}: give numbers from 1 up, ranges ascending")
+    return sorted(set(counts))

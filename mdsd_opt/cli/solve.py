@@ -1,0 +1,65 @@
+"""mdsd-opt solve: one problem, all methods side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mdsd_opt.errors import InvalidInput, UnknownName
+
+
+def solve(
+    problem: Annotated[
+        Path, typer.Argument(help="A problem in .json, .npz or .safetensors.", show_default=False)
+    ],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Run this method only; may be repeated.", show_default=False),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Certify in exact arithmetic (small problems).")
+    ] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for each method that can take long.")
+    ] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Solve a transport problem by every method that applies, and certify each result.
+
+    The exit code is 1 if a certificate finds a claim that does not hold.
+    """
+    from mdsd_opt.cli.output import show_table
+    from mdsd_opt.problem_io import load_problem
+    from mdsd_opt.report import tables
+    from mdsd_opt.report.methods import method_rows, methods_table
+    from mdsd_opt.solvers import methods
+
+    for name in method or []:
+        if name not in methods():
+            raise UnknownName.among("method", name, methods())
+    if time_limit is not None and not time_limit > 0:
+        raise InvalidInput(f"--time-limit is {time_limit}: give a positive number of seconds")
+    loaded = load_problem(problem)
+    rows = method_rows(loaded, method, exact=exact, time_limit=time_limit)
+    if as_json:
+        document = {
+            "problem": str(problem),
+            "scheme": loaded.drafts.scheme,
+            "vocab_size": loaded.vocab_size,
+            "num_drafts": loaded.num_drafts,
+            "methods": [row.to_dict() for row in rows],
+        }
+        print(tables.as_json(document))
+    else:
+        title = (
+            f"{problem}: V = {loaded.vocab_size:,}, K = {loaded.num_drafts}, "
+            f"{loaded.drafts.scheme} drafts"
+        )
+        show_table(methods_table(rows, title))
+        for row in rows:
+            if row.refusal:
+                print(f"{row.method}: {row.refusal}")
+    if any(row.certificate is not None and not row.certificate.valid for row in rows):
+        raise typer.Exit(1)

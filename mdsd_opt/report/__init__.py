@@ -1,0 +1,1 @@
+"""Rows, tables and pictures made of results."""

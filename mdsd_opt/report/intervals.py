@@ -1,0 +1,65 @@
+"""Means with confidence intervals for positions that come in sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class MeanInterval:
+    """A mean and its confidence interval; NaN ends where one group gives no interval.
+
+    Attributes
+    ----------
+    mean, low, high : float
+    num_groups : int
+        Independent groups (sequences, or positions if sequences are unknown) behind it.
+    """
+
+    mean: float
+    low: float
+    high: float
+    num_groups: int
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def mean_interval(
+    values: NDArray[np.float64],
+    groups: NDArray[np.int64] | None = None,
+    confidence: float = 0.95,
+) -> MeanInterval:
+    r"""Mean over positions, with an interval that takes the sequences, not the tokens, as samples.
+
+    Positions of one sequence resemble each other, so the variance is that of a ratio of group
+    totals, :math:`\frac{G}{G-1} \sum_g (\sum_{i \in g} (x_i - \bar x))^2 / N^2`, with Student's t on
+    G - 1 degrees of freedom.
+
+    Parameters
+    ----------
+    values : ndarray, shape (N,)
+    groups : ndarray of int, shape (N,), optional
+        Sequence of each position; without it every position is its own group.
+    confidence : float
+    """
+    from scipy.stats import t
+
+    n = values.size
+    if n == 0:
+        return MeanInterval(np.nan, np.nan, np.nan, 0)
+    mean = float(values.mean())
+    deviations = values - mean
+    if groups is not None:
+        _, index = np.unique(groups, return_inverse=True)
+        deviations = np.bincount(index.ravel(), weights=deviations)
+    g = deviations.size
+    if g < 2:
+        return MeanInterval(mean, np.nan, np.nan, g)
+    error = float(np.sqrt(g / (g - 1) * np.sum(deviations**2))) / n
+    half = float(t.ppf(0.5 + confidence / 2, g - 1)) * error
+    return MeanInterval(mean, mean - half, mean + half, g)

@@ -1,0 +1,111 @@
+"""Every method on one problem, side by side, each with its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mdsd_opt.certificate import Certificate, certify
+from mdsd_opt.errors import MdsdError
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import Solution
+from mdsd_opt.solvers import methods, solve
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRow:
+    """What one method said and what its certificate proves; or why it could not be used."""
+
+    method: str
+    chosen: bool
+    solution: Solution | None
+    certificate: Certificate | None
+    refusal: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; exact bounds are given as fractions too."""
+        if self.solution is None or self.certificate is None:
+            return {"method": self.method, "chosen": self.chosen, "refused": self.refusal}
+        document = {
+            "method": self.method,
+            "chosen": self.chosen,
+            "acceptance_rate": self.solution.acceptance_rate,
+            "status": str(self.solution.status),
+            "lower": float(self.certificate.lower),
+            "upper": float(self.certificate.upper),
+            "gap": float(self.certificate.gap),
+            "valid": self.certificate.valid,
+            "violations": list(self.certificate.violations),
+            "solve_seconds": self.solution.solve_seconds,
+            "stats": {k: v for k, v in self.solution.stats.items() if _plain(v)},
+            "message": self.solution.message,
+        }
+        if self.certificate.exact:
+            document["exact_lower"] = str(self.certificate.lower)
+            document["exact_upper"] = str(self.certificate.upper)
+        return document
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, (str, int, float, bool))
+
+
+def method_rows(
+    problem: TransportProblem,
+    names: Sequence[str] | None = None,
+    exact: bool = False,
+    time_limit: float | None = None,
+) -> list[MethodRow]:
+    """Run the methods (all of them unless named) and certify each result."""
+    chosen = solve(problem).method
+    rows = []
+    for name in names or methods():
+        takes_time = name not in ("subset_selection", "truncated_lp")
+        options = {"time_limit": time_limit} if time_limit is not None and takes_time else {}
+        try:
+            solution = solve(problem, method=name, **options)
+        except MdsdError as error:
+            rows.append(MethodRow(name, name == chosen, None, None, str(error)))
+            continue
+        certificate = certify(problem, solution, exact=exact)
+        rows.append(MethodRow(name, name == chosen, solution, certificate))
+    return rows
+
+
+def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
+    """A table of the rows; the method that "auto" takes is marked."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", caption="* taken by method='auto'")
+    table.add_column("method")
+    for heading in ("acceptance rate", "certified gap", "size", "seconds"):
+        table.add_column(heading, justify="right")
+    table.add_column("status")
+    for row in rows:
+        name = f"{row.method} *" if row.chosen else row.method
+        if row.solution is None or row.certificate is None:
+            table.add_row(name, "-", "-", "-", "-", f"not used: {row.refusal.partition(':')[0]}")
+            continue
+        status = str(row.solution.status)
+        if not row.certificate.valid:
+            status += "; NOT VALID: " + "; ".join(row.certificate.violations)
+        table.add_row(
+            name,
+            f"{row.solution.acceptance_rate:.9f}",
+            f"{float(row.certificate.gap):.1e}",
+            _size(row.solution),
+            f"{row.solution.solve_seconds:.3g}",
+            status,
+        )
+    return table
+
+
+def _size(solution: Solution) -> str:
+    for key, unit in (("num_variables", "variables"), ("arcs", "arcs"), ("prefixes", "prefixes")):
+        if key in solution.stats:
+            return f"{solution.stats[key]:,} {unit}"
+    return ""
