@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def integer_flow_value(problem: TransportProblem, plan: TransportPlan) -> Fracti
         return None
 
     law = problem.drafts.exact_support_law()
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         # pop: a set that is listed twice gets its mass once
         allowed = law.pop(tuple(sorted(tokens[start:stop])), Fraction(0))
         if sum(flow[start:stop]) > scale * allowed:
