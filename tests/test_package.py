@@ -1,0 +1,170 @@
+"""The package as it is installed: quick to import, complete when built, one version everywhere."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+import mdsd_opt
+
+ROOT = Path(__file__).parents[1]
+
+#: Costly to import, or not there in a core installation: each is imported where it is used.
+LATE = (
+    "cupy",
+    "cvxpy",
+    "dask",
+    "highspy",
+    "matplotlib",
+    "numba",
+    "pandas",
+    "rich",
+    "safetensors",
+    "scipy",
+    "torch",
+    "transformers",
+    "typer",
+)
+
+
+def _run_python(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+
+
+class TestImport:
+    def test_takes_less_than_a_third_of_a_second(self) -> None:
+        code = """if True:
+            import time
+            start = time.perf_counter()
+            import mdsd_opt
+            print(time.perf_counter() - start)
+        """
+        # The quickest of several: the others waited for the disk or for a busy machine.
+        assert min(float(_run_python(code)) for _ in range(7)) < 0.3
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            "mdsd_opt.__version__",
+            "mdsd_opt.TransportProblem([0.5, 0.5], mdsd_opt.WithReplacement([0.9, 0.1], 2))",
+        ],
+    )
+    def test_leaves_the_costly_packages_alone(self, use: str) -> None:
+        code = f"import json, sys, mdsd_opt; {use}; print(json.dumps(sorted(sys.modules)))"
+        loaded = set(json.loads(_run_python(code)))
+        assert "mdsd_opt" in loaded
+        assert loaded.isdisjoint(LATE)
+
+    def test_every_public_name_is_there(self) -> None:
+        missing = [name for name in mdsd_opt.__all__ if not hasattr(mdsd_opt, name)]
+        assert not missing
+        assert set(mdsd_opt.__all__) <= set(dir(mdsd_opt))
+
+    def test_type_checkers_see_the_same_names(self) -> None:
+        tree = ast.parse(Path(mdsd_opt.__file__).read_text(encoding="utf-8"))
+        guarded = next(node for node in tree.body if isinstance(node, ast.If))
+        imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
+        seen = {alias.asname for node in imports for alias in node.names}
+        modules = {
+            alias.asname for node in imports if node.module == "mdsd_opt" for alias in node.names
+        }
+        assert seen - modules == set(mdsd_opt.__all__) - {"__version__"} - modules
+
+    def test_an_unknown_name_is_an_attribute_error(self) -> None:
+        with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+            mdsd_opt.no_such_name  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel and a source distribution of this very tree, built without a network."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> zipfile.ZipFile:
+    (path,) = dist.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return message_from_bytes(wheel.read(name))
+
+
+class TestWheel:
+    def test_holds_every_file_of_the_package(self, wheel: zipfile.ZipFile) -> None:
+        package = ROOT / "mdsd_opt"
+        shipped = (".py", ".typed", ".npz", ".npy", ".json", ".md", ".cu", ".cuh")
+        expected = {
+            path.relative_to(ROOT).as_posix()
+            for path in package.rglob("*")
+            if path.suffix in shipped or path.name == "py.typed"
+        }
+        assert {"mdsd_opt/py.typed", "mdsd_opt/_version.py"} <= expected
+        assert any(name.endswith(".npz") for name in expected)
+        assert expected <= set(wheel.namelist())
+
+    def test_holds_nothing_but_the_package(self, wheel: zipfile.ZipFile) -> None:
+        tops = {name.split("/")[0] for name in wheel.namelist()}
+        assert tops == {"mdsd_opt", f"mdsd_opt-{mdsd_opt.__version__}.dist-info"}
+        assert not [name for name in wheel.namelist() if "__pycache__" in name]
+
+    def test_names_the_command(self, wheel: zipfile.ZipFile) -> None:
+        (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+        assert "mdsd-opt = mdsd_opt.cli:main" in wheel.read(name).decode()
+
+    def test_carries_the_license(self, wheel: zipfile.ZipFile, metadata: Message) -> None:
+        assert metadata["License-Expression"] == "Apache-2.0"
+        (name,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
+        assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
+
+    def test_core_needs_no_extra(self, metadata: Message) -> None:
+        requires: list[str] = metadata.get_all("Requires-Dist", [])
+        core = " ".join(line for line in requires if "extra ==" not in line)
+        assert "numpy" in core
+        for optional in ("cdd", "cupy", "torch", "matplotlib", "dask", "ray"):
+            assert optional not in core
+        extras = set(metadata.get_all("Provides-Extra", []))
+        assert {"cdd", "gpu", "models", "cluster", "plot", "docs", "test"} <= extras
+
+
+class TestSourceDistribution:
+    def test_holds_all_that_make_needs(self, dist: Path) -> None:
+        (path,) = dist.glob("*.tar.gz")
+        with tarfile.open(path) as archive:
+            names = {name.partition("/")[2] for name in archive.getnames()}
+        assert {"README.md", "LICENSE", "Makefile", "pyproject.toml", "scripts/make-venv"} <= names
+        for folder in ("tests", "examples", "benchmarks", "docs"):
+            sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob("*.py")}
+            assert sources <= names
+        assert "tests/test_package.py" in names
+
+
+class TestVersion:
+    def test_is_the_same_in_every_place(self, metadata: Message) -> None:
+        version = mdsd_opt.__version__
+        assert metadata["Version"] == version
+        citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+        assert f"version: {version}" in citation
+
+    def test_python_versions_agree(self) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        assert project["project"]["requires-python"] == ">=3.11"
+        assert project["tool"]["ruff"]["target-version"] == "py311"
+        assert "(3, 11)" in (ROOT / "scripts" / "make-venv").read_text(encoding="utf-8")
