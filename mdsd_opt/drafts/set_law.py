@@ -33,23 +33,13 @@ class DraftSetLaw(DraftScheme):
     scheme: ClassVar[str] = "set_law"
 
     def __init__(self, vocab_size: int, masses: Mapping[Any, Any]) -> None:
-        if not isinstance(vocab_size, (int, np.integer)) or vocab_size < 1:
-            raise InvalidDistribution(
-                f"vocab_size is {vocab_size!r}: give an integer of at least 1"
-            )
-        self.vocab_size = int(vocab_size)
-        if not isinstance(masses, Mapping) or not masses:
-            raise InvalidDistribution("no draft set given: give {set of token ids: probability}")
+        self.vocab_size = _checked_vocab_size(vocab_size)
         merged: dict[tuple[int, ...], Any] = {}
-        for key, mass in masses.items():
+        for key, mass in _checked_masses(masses).items():
             members = _members(key)
-            if members and not (0 <= members[0] and members[-1] < self.vocab_size):
+            if members and (members[0] < 0 or members[-1] >= self.vocab_size):
                 raise InvalidDistribution(
                     f"draft set {tuple(key)} names a token outside 0..{self.vocab_size - 1}"
-                )
-            if not (isinstance(mass, Real) and mass >= 0):
-                raise InvalidDistribution(
-                    f"draft set {members} has mass {mass!r}: give a probability"
                 )
             merged[members] = merged[members] + mass if members in merged else mass
         self._sets = list(merged)
@@ -86,6 +76,22 @@ class DraftSetLaw(DraftScheme):
     def exact_support_law(self) -> ExactSupportLaw:
         pairs = zip(self._sets, self.exact_masses, strict=True)
         return {members: mass for members, mass in pairs if mass > 0}
+
+
+def _checked_vocab_size(vocab_size: Any) -> int:
+    if isinstance(vocab_size, (int, np.integer)) and vocab_size >= 1:
+        return int(vocab_size)
+    raise InvalidDistribution(f"vocab_size is {vocab_size!r}: give an integer of at least 1")
+
+
+def _checked_masses(masses: Any) -> Mapping[Any, Any]:
+    if not isinstance(masses, Mapping) or not masses:
+        raise InvalidDistribution("no draft set given: give {set of token ids: probability}")
+    for key, mass in masses.items():
+        number: Any = mass
+        if not (isinstance(mass, Real) and number >= 0):
+            raise InvalidDistribution(f"draft set {key!r} has mass {mass!r}: give a probability")
+    return masses
 
 
 def _members(key: Any) -> tuple[int, ...]:

@@ -98,7 +98,7 @@ class WithoutReplacement(PrefixDraftScheme):
     def _prefix_curve(
         self, order: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        from mdsd_opt.drafts import plackett_luce
+        from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
 
         outside = np.ones(self.vocab_size, dtype=np.bool_)
         outside[order] = False
@@ -109,7 +109,7 @@ class WithoutReplacement(PrefixDraftScheme):
 
     @cached_property
     def _slowest_rate(self) -> float:
-        from mdsd_opt.drafts import plackett_luce
+        from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
 
         return plackett_luce.rates_left(self.q, self.num_drafts)
 

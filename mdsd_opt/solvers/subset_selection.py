@@ -31,7 +31,7 @@ def solve(problem: TransportProblem) -> Solution:
     UnsupportedScheme
         The scheme has no prefix order.
     """
-    from mdsd_opt.solvers.prefix_scan import smallest_prefix_difference
+    from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
 
     start = time.perf_counter()
     drafts = problem.drafts

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _meeting_level(
     x_low: float,
     w_low: float,
@@ -27,7 +28,7 @@ def _meeting_level(
     return rise / fall
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _push(
     keys: Vector, items: NDArray[np.int64], stamps: NDArray[np.int64], size: int,
     key: float, item: int, stamp: int,
@@ -47,7 +48,7 @@ def _push(
     return size + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pop(
     keys: Vector, items: NDArray[np.int64], stamps: NDArray[np.int64], size: int
 ) -> int:  # fmt: skip
@@ -75,7 +76,7 @@ def _pop(
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def death_levels(x: Vector, w: Vector, f: Vector) -> Vector:
     """Merge neighbouring blocks in the order in which they meet, with a heap: O(n log n)."""
     n = x.size
@@ -130,7 +131,7 @@ def death_levels(x: Vector, w: Vector, f: Vector) -> Vector:
     return levels
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def selection_law(w: Vector, f: Vector, levels: Vector) -> Vector:
     """w_i times the chord of F over the block of i, integrated over the level; O(n).
 
@@ -190,7 +191,7 @@ def selection_law(w: Vector, f: Vector, levels: Vector) -> Vector:
     return law
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def block_at_level(
     x: Vector, w: Vector, f: Vector, level: float, first: int, last: int, top: int
 ) -> tuple[int, int]:

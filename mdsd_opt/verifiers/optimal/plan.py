@@ -114,7 +114,7 @@ def suffix_sums(w: NDArray[Any]) -> NDArray[Any]:
 def _marginal(
     p: NDArray[np.float64], drafts: PrefixDraftScheme
 ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], int]:
-    from mdsd_opt.solvers.prefix_scan import smallest_prefix_difference
+    from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
 
     order = drafts.prefix_order(p)
     contained = drafts.prefix_containment(order)

@@ -8,8 +8,9 @@ token. Tokens closer than that count as tied, which moves the law of the output 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
 Keys = NDArray[np.int64]
@@ -20,7 +21,7 @@ _TOKEN_BITS = 18
 _TOKEN_MASK = MAX_TOKENS - 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def packed_keys(p: Vector, q: Vector) -> Keys:
     """Keys of the tokens with q > 0, unsorted; an order by key is an order by p/q, then by token."""
     ratio = np.empty(p.size)
@@ -36,7 +37,7 @@ def packed_keys(p: Vector, q: Vector) -> Keys:
     return keys[:n]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def prefix_sums(p: Vector, q: Vector, keys: Keys) -> tuple[Vector, Vector]:
     """Sums of p and of q over every prefix of the sorted tokens, shape (n + 1,)."""
     n = keys.size
@@ -55,7 +56,7 @@ def prefix_sums(p: Vector, q: Vector, keys: Keys) -> tuple[Vector, Vector]:
     return sums_p, sums_q
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def split_with_replacement(sums_p: Vector, sums_q: Vector, num_drafts: int) -> int:
     """First prefix length that minimises P - A^K."""
     best = 0.0
@@ -72,7 +73,7 @@ def split_with_replacement(sums_p: Vector, sums_q: Vector, num_drafts: int) -> i
     return split
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def split_of(sums_p: Vector, contained: Vector) -> int:
     """First prefix length that minimises P - Q."""
     best = -contained[0]
@@ -85,7 +86,7 @@ def split_of(sums_p: Vector, contained: Vector) -> int:
     return split
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def raise_level(sums_p: Vector, sums_q: Vector, split: int, inside: float) -> tuple[int, float]:
     """How many tokens of the prefix are raised to the water level c, and c.
 
@@ -104,7 +105,7 @@ def raise_level(sums_p: Vector, sums_q: Vector, split: int, inside: float) -> tu
     return low, (inside - (sums_p[split] - sums_p[low])) / sums_q[low]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cap_level(sums_p: Vector, sums_q: Vector, split: int, outside: float) -> tuple[int, float]:
     """First place that is capped to the water level c', and c' (infinite: none is capped).
 
@@ -125,7 +126,7 @@ def cap_level(sums_p: Vector, sums_q: Vector, split: int, outside: float) -> tup
     return low, max(level, 0.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def block_of(
     sums_p: Vector, sums_q: Vector, contained: Vector, level: float,
     split: int, raised: int, c: float, capped: int, cap: float, top: int,
@@ -181,7 +182,7 @@ def block_of(
     return starts[low], starts[low + 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def residual_token(
     p: Vector, q: Vector, keys: Keys, sums_p: Vector, sums_q: Vector,
     capped: int, cap: float, uniform: float,

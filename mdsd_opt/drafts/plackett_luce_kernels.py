@@ -15,8 +15,9 @@ clocks that rang by time t, at every quadrature node t. All terms are positive, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ def rates_left(q: Vector, num_drafts: int) -> float:
     return float(np.sort(q)[: q.size - (num_drafts - 1)].sum())
 
 
-@njit(cache=True, nogil=True)
+@kernel(reassociate=True)
 def prefix_curve(
     q: Vector, outside: float, num_drafts: int, t: Vector, w: Vector
 ) -> tuple[Vector, Vector]:
@@ -50,7 +51,9 @@ def prefix_curve(
 
     `outside` is the rate of all tokens not in q. The slope of token x after prefix H is
     :math:`[Q(H + x) - Q(H)] / q_x = \sum_{n<K} S_n(H + x) - (1 - q(H)) \sum_{1 \le n<K} I_n`, with
-    :math:`q_x I_n` what x adds to S_n: no difference of neighbouring values of Q is taken.
+    :math:`q_x I_n` what x adds to S_n: no difference of neighbouring values of Q is taken. Only the
+    sums over n matter, so beside the law of the number of clocks that rang, one row holds
+    Pr(1 <= number <= K - 2).
     """
     num_tokens = q.size
     num_nodes = t.size
@@ -70,53 +73,50 @@ def prefix_curve(
         if j != largest:
             others_of_largest += q[j]
 
-    rang = np.zeros((k, num_nodes))  # rang[n]: Pr(exactly n clocks of the prefix rang by t)
+    rang = np.zeros((max(k - 1, 1), num_nodes))  # Pr(exactly n clocks of the prefix rang by t)
     rang[0, :] = 1.0
-    decay = np.exp(-silent[0] * t)  # Pr(no clock outside the prefix rang by t)
-    hit = np.empty(num_nodes)
-    s = np.zeros(max(k, 2))
+    some = np.zeros(num_nodes)  # Pr(1 to K - 2 of them rang by t)
+    decay = w * np.exp(-total * t)  # quadrature weight times Pr(no clock outside rang by t)
+    hit = np.empty(num_nodes)  # Pr(the new clock rang by t)
     contained = np.empty(num_tokens + 1)
     contained[0] = 0.0
     slopes = np.zeros(num_tokens)
+    first_outside = 1.0  # sum over n < K of S_n
     since_rebuild = 0
     for j in range(num_tokens):
         rate = q[j]
-        added = 0.0  # sum over n of q_x I_n
+        added = 0.0
         if rate > 0.0:
             others = others_of_largest if j == largest else total - rate
             if k > 1 and others > 0.0:
                 added = rate * total / others
-                s[1] += added
             if k > 2:
-                small = rate * t[num_nodes - 1] < 1e-3
-                for node in range(num_nodes):
-                    y = rate * t[node]
-                    if small:  # series of 1 - exp(-y)
-                        hit[node] = y * (1 - y * (0.5 - y * (1.0 / 6 - y * (1.0 / 24 - y / 120))))
-                    else:
-                        hit[node] = -np.expm1(-y)
-                since_rebuild += 1
-                if not small or since_rebuild >= 64:  # else rounding would accumulate
+                gained = 0.0
+                if rate * t[num_nodes - 1] < 1e-3 and since_rebuild < 64:
+                    since_rebuild += 1
+                    for node in range(num_nodes):
+                        y = rate * t[node]  # series of 1 - exp(-y) and of exp(y) - 1
+                        h = y * (1 - y * (0.5 - y * (1.0 / 6 - y * (1.0 / 24 - y / 120))))
+                        g = y * (1 + y * (0.5 + y * (1.0 / 6 + y * (1.0 / 24 + y / 120))))
+                        hit[node] = h
+                        decay[node] += decay[node] * g
+                        gained += decay[node] * h * some[node]
+                        some[node] += h * (rang[0, node] - rang[k - 2, node])
+                else:  # a heavy token, or rounding that would accumulate
                     since_rebuild = 0
                     for node in range(num_nodes):
-                        decay[node] = np.exp(-silent[j + 1] * t[node])
-                else:
-                    for node in range(num_nodes):
-                        decay[node] /= 1.0 - hit[node]
-                for n in range(2, k):
-                    gained = 0.0
-                    for node in range(num_nodes):
-                        gained += w[node] * decay[node] * hit[node] * rang[n - 1, node]
-                    s[n] += gained
-                    added += gained
-                for n in range(k - 1, 0, -1):
+                        h = -np.expm1(-rate * t[node])
+                        hit[node] = h
+                        decay[node] = w[node] * np.exp(-silent[j + 1] * t[node])
+                        gained += decay[node] * h * some[node]
+                        some[node] += h * (rang[0, node] - rang[k - 2, node])
+                added += gained
+                for n in range(k - 2, 0, -1):
                     for node in range(num_nodes):
                         rang[n, node] += hit[node] * (rang[n - 1, node] - rang[n, node])
                 for node in range(num_nodes):
                     rang[0, node] -= hit[node] * rang[0, node]
-        first_outside = 1.0
-        for n in range(1, k):
-            first_outside += s[n]
+        first_outside += added
         escaped = first_outside * silent[j + 1] / total
         contained[j + 1] = min(max(1.0 - escaped, 0.0), 1.0)
         if rate > 0.0:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from mdsd_opt.numba_cache import kernel
 
-@njit(cache=True, nogil=True)
+
+@kernel
 def smallest_prefix_difference(
     p: NDArray[np.float64], contained: NDArray[np.float64]
 ) -> tuple[float, int]:

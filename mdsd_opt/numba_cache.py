@@ -1,0 +1,100 @@
+"""How kernels are compiled, and where the compiled code is kept.
+
+Compiling takes seconds, loading compiled code milliseconds, so every kernel is cached on disk: in
+`NUMBA_CACHE_DIR` if it is set, else beside the source, else (read-only install) in the user's
+cache folder. Where none of them can be written, a kernel is compiled anew by every process.
+
+A file that imports this one imports numba (0.4 s): import it where a kernel is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numba
+from numba.core import event
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_log = logging.getLogger("mdsd_opt.numba")
+
+
+@overload
+def kernel(function: Function) -> Function: ...
+
+
+@overload
+def kernel(*, contract: bool = ..., reassociate: bool = ...) -> Callable[[Function], Function]: ...
+
+
+def kernel(function: Any = None, *, contract: bool = False, reassociate: bool = False) -> Any:
+    """Compile a function with numba: no GIL, IEEE division, cached on disk.
+
+    With `contract=True` the compiler may fuse a multiplication and an addition, with
+    `reassociate=True` it may also reorder sums, which lets it vectorise them (and nothing else).
+    Kernels live in files named `*_kernels.py`: a change in any of these, also in one from which a
+    kernel is merely called, makes all the compiled code of the package stale.
+    """
+    if function is None:
+        return functools.partial(kernel, contract=contract, reassociate=reassociate)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if reassociate:
+        options["fastmath"] = {"contract", "reassoc"}
+    elif contract:
+        options["fastmath"] = {"contract"}
+    try:
+        dispatcher = numba.njit(cache=True, **options)(function)
+    except RuntimeError as error:  # numba found no folder it may write to
+        _say_once(f"compiled kernels cannot be kept ({error}); set NUMBA_CACHE_DIR to a folder")
+        return numba.njit(**options)(function)
+    _stamp_with_all_sources(dispatcher)
+    return dispatcher
+
+
+def _stamp_with_all_sources(dispatcher: Any) -> None:
+    """Make cached code depend on every kernel file, not only on the one it stands in.
+
+    numba itself compares only the file of the outermost function, and would go on using machine
+    code in which an old version of a helper from another file is inlined.
+    """
+    cache_file = getattr(dispatcher._cache, "_cache_file", None)
+    if hasattr(cache_file, "_source_stamp"):
+        cache_file._source_stamp = (cache_file._source_stamp, _source_hash())
+
+
+@functools.cache
+def _source_hash() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*_kernels.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    _log.warning("mdsd_opt: %s", message)
+
+
+class _CompilationNote(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Say that a compilation starts, once a process: else the first call seems to hang."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def on_start(self, event: Any) -> None:
+        module = event.data["dispatcher"].py_func.__module__
+        if module.partition(".")[0] == "mdsd_opt":
+            with self._lock:
+                _say_once("compiling kernels for this machine, once; this takes some seconds")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _CompilationNote())
