@@ -58,7 +58,7 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     """
     size = file_size(path)
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             shape, fortran, dtype = _npy_header(file, str(path))
             offset = file.tell()
     except OSError as error:
@@ -165,7 +165,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, st
     """
     size = file_size(path)
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             header, start = _safetensors_header(file, size, str(path))
     except OSError as error:
         raise unreadable(path, error) from error

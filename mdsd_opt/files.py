@@ -28,12 +28,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     InvalidInput
         The folder is missing or not writable, or `path` is a folder.
     """
-    target = Path(os.path.realpath(path))  # write through a link, do not replace it
+    target = Path(path).resolve()  # write through a link, do not replace it
     if target.is_dir():
         raise InvalidInput(f"cannot write {path}: it is a folder. Give the name of a file.")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        file = open(temporary, "xb")  # noqa: SIM115  # closed below, before the rename
+        file = temporary.open("xb")  # closed below, before the rename
     except OSError as error:
         raise InvalidInput(
             f"cannot write {path}: {error.strerror or error}. Give a name in a folder that exists "
@@ -44,7 +44,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+        temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -78,12 +78,12 @@ def file_size(path: str | os.PathLike[str]) -> int:
         Missing, a folder, or not a regular file.
     """
     try:
-        size = os.stat(path).st_size
+        size = Path(path).stat().st_size
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise unreadable(path, error) from error
-    if os.path.isdir(path):
+    if Path(path).is_dir():
         raise UnreadableFile(f"{path} is a folder: give a file")
-    if not os.path.isfile(path):
+    if not Path(path).is_file():
         raise UnreadableFile(f"{path} is not a regular file: give a file on disk")
     return size
 

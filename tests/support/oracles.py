@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 Law = dict[tuple[int, ...], Fraction]
 SetLaw = dict[frozenset[int], Fraction]
@@ -114,14 +114,14 @@ def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:
     capacity: dict[object, dict[object, Fraction]] = {source: {}, sink: {}}
     for members, mass in sets.items():
         capacity[source][members] = mass
-        capacity[members] = {source: Fraction(0)} | {i: mass for i in members}
+        capacity[members] = {source: Fraction(0)} | dict.fromkeys(members, mass)
     for i, x in enumerate(p):
-        capacity[i] = {sink: x} | {s: Fraction(0) for s in sets if i in s}
+        capacity[i] = {sink: x} | dict.fromkeys((s for s in sets if i in s), Fraction(0))
         capacity[sink][i] = Fraction(0)
     flow = Fraction(0)
     while True:
         came_from: dict[object, object] = {source: source}
-        queue = deque([source])
+        queue: deque[object] = deque([source])
         while queue and sink not in came_from:
             node = queue.popleft()
             for neighbour, left in capacity[node].items():
@@ -130,11 +130,11 @@ def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:
                     queue.append(neighbour)
         if sink not in came_from:
             return flow
-        path = [sink]
+        path: list[object] = [sink]
         while path[-1] != source:
             path.append(came_from[path[-1]])
         path.reverse()
-        arcs = list(zip(path, path[1:], strict=False))
+        arcs = list(pairwise(path))
         step = min(capacity[a][b] for a, b in arcs)
         for a, b in arcs:
             capacity[a][b] -= step

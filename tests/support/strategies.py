@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
-from support import oracles
 
 from mdsd_opt.drafts import (
     DraftScheme,
@@ -23,6 +22,7 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.problem import TransportProblem
+from support import oracles
 
 
 @dataclass(frozen=True)

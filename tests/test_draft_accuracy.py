@@ -1,0 +1,174 @@
+"""How exact floating point is: draft laws and containment near certainty and at large V."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from mdsd_opt.drafts import GreedyDrafts, WithoutReplacement, WithReplacement
+
+#: Near one-hot distributions, where 1 - q cancels unless it is summed.
+NEARLY_CERTAIN = {
+    "1e-12": [1 - 3e-12, 1e-12, 1.5e-12, 0.5e-12],
+    "1e-15": [1 - 3e-15, 1e-15, 1e-15, 1e-15],
+    "two giants": [0.5, 0.5 - 3e-13, 1e-13, 2e-13],
+    "three giants": [0.4, 0.3, 0.3 - 3e-14, 1e-14, 2e-14],
+    "far below rounding": [1.0, 1e-40, 3e-40, 1e-80, 1e-120],
+    "smallest": [1.0, 1e-299, 1e-300, 3e-300],
+    "geometric": [0.9 * 0.1**i for i in range(9)] + [1e-9],
+}
+
+
+@pytest.mark.parametrize("name", NEARLY_CERTAIN)
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 4])
+def test_masses_of_draft_sets_to_relative_precision(name: str, num_drafts: int) -> None:
+    for drafts in (
+        WithoutReplacement(NEARLY_CERTAIN[name], num_drafts),
+        WithReplacement(NEARLY_CERTAIN[name], num_drafts),
+        GreedyDrafts(NEARLY_CERTAIN[name], num_drafts),
+    ):
+        exact = drafts.exact_support_law()
+        law = drafts.support_law()
+        found = dict(zip(law.sets(), law.mass.tolist(), strict=True))
+        for members, mass in exact.items():
+            if mass > 1e-290:  # below, products leave the range of float64
+                assert found[members] == pytest.approx(float(mass), rel=2e-14, abs=0), members
+
+
+@pytest.mark.parametrize("name", NEARLY_CERTAIN)
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 4])
+def test_containment_near_certainty(name: str, num_drafts: int) -> None:
+    q = NEARLY_CERTAIN[name]
+    drafts = WithoutReplacement(q, num_drafts)
+    for order in (np.arange(len(q)), np.arange(len(q))[::-1].copy()):
+        exact = [float(x) for x in drafts.exact_prefix_containment(order.tolist())]
+        np.testing.assert_allclose(drafts.prefix_containment(order), exact, atol=2e-14)
+
+
+#: Integer weights from nearly even to one token above all others together.
+WEIGHTS = {
+    "even": lambda i: 20 + i,
+    "halving": lambda i: 2**i,
+    "steep": lambda i: 30**i,
+    "one hot": lambda i: 1000**i,
+}
+
+#: Largest allowed error of a prefix curve, about twice what was measured over these weights; the
+#: quadrature step is coarser for three and four drafts.
+PREFIX_ERROR = {2: 5e-16, 3: 1e-14, 4: 2e-14, 5: 1e-15, 6: 1e-15, 8: 1e-15}
+
+
+@pytest.mark.parametrize("num_drafts", PREFIX_ERROR)
+def test_prefix_curve_against_fractions(num_drafts: int) -> None:
+    worst = 0.0
+    vocab_size = max(8, num_drafts + 1)
+    for weight in WEIGHTS.values():
+        weights = [weight(i) for i in range(vocab_size)]
+        q = [Fraction(n, sum(weights)) for n in weights]
+        drafts = WithoutReplacement(q, num_drafts)
+        for order in (np.arange(vocab_size), np.arange(vocab_size)[::-1].copy()):
+            exact = np.array([float(x) for x in drafts.exact_prefix_containment(order.tolist())])
+            worst = max(worst, np.abs(drafts.prefix_containment(order) - exact).max())
+    assert worst <= PREFIX_ERROR[num_drafts]
+
+
+def zipf(vocab_size: int, exponent: float) -> np.ndarray:
+    """A long tail in random order, as next-token distributions have."""
+    q = np.arange(1, vocab_size + 1) ** -exponent
+    return np.random.default_rng(11).permutation(q / q.sum())
+
+
+@pytest.mark.parametrize("exponent", [0.7, 1.1, 2.0])
+def test_two_drafts_at_large_vocabulary_in_closed_form(exponent: float) -> None:
+    """Q(H) = q(H) A - B with A the sum of q/(1-q) over H and B that of q^2/(1-q)."""
+    drafts = WithoutReplacement(zipf(131_072, exponent), 2)
+    order = drafts.prefix_order(zipf(131_072, 0.9))
+    curve = drafts.prefix_containment(order)
+    q = drafts.q[order]
+    for size in (1, 1000, 65_536, 131_071, 131_072):
+        head = q[:size]
+        inside = math.fsum(head)
+        closed = inside * math.fsum(head / (1 - head)) - math.fsum(head**2 / (1 - head))
+        assert curve[size] == pytest.approx(closed, abs=1e-13)
+
+
+def test_three_drafts_by_pairs() -> None:
+    """1 - Q(H) = (1 - q(H)) (1 + S_1 + S_2), S_2 a sum over pairs of H."""
+    drafts = WithoutReplacement(zipf(3000, 1.1), 3)
+    order = drafts.prefix_order(zipf(3000, 0.9))
+    curve = drafts.prefix_containment(order)
+    for size in (2, 50, 1500, 2999):
+        q = drafts.q[order[:size]]
+        outside = math.fsum(drafts.q[order[size:]])
+        others = 1 - q
+        pairs = (
+            np.outer(q, q)
+            * (2 - q[:, None] - q)
+            / (np.outer(others, others) * (1 - q[:, None] - q))
+        )
+        second = (pairs.sum() - np.trace(pairs)) / 2
+        first = math.fsum(q / others)
+        closed = 1 - outside * (1 + first + second)
+        assert curve[size] == pytest.approx(closed, abs=1e-13)
+
+
+def arrivals_before(q: np.ndarray, t: np.ndarray, num_drafts: int) -> np.ndarray:
+    """Pr(n clocks with rates q rang by t), n < K, shape (K, len(t)), by a tree of products."""
+    rang = -np.expm1(-np.outer(q, t))
+    laws = np.zeros((len(q), num_drafts, t.size), dtype=np.longdouble)
+    laws[:, 0] = 1 - rang
+    if num_drafts > 1:
+        laws[:, 1] = rang
+    while len(laws) > 1:
+        if len(laws) % 2:
+            certain_silence = np.zeros_like(laws[:1])
+            certain_silence[:, 0] = 1
+            laws = np.concatenate([laws, certain_silence])
+        left, right = laws[::2], laws[1::2]
+        laws = np.zeros_like(left)
+        for n in range(num_drafts):
+            for m in range(n + 1):
+                laws[:, n] += left[:, m] * right[:, n - m]
+    return laws[0]
+
+
+@pytest.mark.parametrize("num_drafts", [3, 5, 8])
+def test_many_drafts_at_large_vocabulary_by_finer_quadrature(num_drafts: int) -> None:
+    """1 - Q(H) is the integral of lam exp(-lam t) Pr(fewer than K of H rang by t), lam = 1 - q(H).
+
+    Here with other nodes, at less than half the step, in extended precision, and with the tokens
+    multiplied up in a tree instead of one after the other.
+    """
+    drafts = WithoutReplacement(zipf(131_072, 1.1), num_drafts)
+    order = drafts.prefix_order(zipf(131_072, 0.9))
+    curve = drafts.prefix_containment(order)
+    q = drafts.q[order].astype(np.longdouble)
+    step = np.longdouble(0.08)
+    x = np.arange(-4.0, np.log(60 / np.sort(drafts.q)[: 1 - num_drafts].sum()), step)
+    x = x.astype(np.longdouble)
+    t = np.exp(x - np.exp(-x))
+    weights = step * t * (1 + np.exp(-x))
+
+    laws = np.zeros((num_drafts, t.size), dtype=np.longdouble)
+    laws[0] = 1
+    chunk, ends = 1024, (16_384, 65_536, 114_688)
+    for start in range(0, max(ends), chunk):
+        added = arrivals_before(q[start : start + chunk], t, num_drafts)
+        laws = np.array(
+            [sum(laws[m] * added[n - m] for m in range(n + 1)) for n in range(num_drafts)]
+        )
+        size = start + chunk
+        if size in ends:
+            outside = q[size:].sum()
+            escaped = (weights * outside * np.exp(-outside * t) * laws.sum(axis=0)).sum()
+            assert curve[size] == pytest.approx(float(1 - escaped), abs=2e-13)
+            assert 0.001 < curve[size] < 0.999  # or the comparison would say nothing
+
+
+def test_exact_containment_of_floats_is_that_of_their_dyadics() -> None:
+    drafts = WithReplacement([0.1, 0.9], 3)
+    total = Fraction(0.1) + Fraction(0.9)
+    assert drafts.exact_containment([True, False]) == (Fraction(0.1) / total) ** 3
