@@ -2,10 +2,10 @@ r"""Two-sided bounds on the optimum, recomputed from the problem alone.
 
 A plan proves a lower bound, a subset proves an upper bound (weak duality). Nothing a solver says is
 trusted: the plan is clipped to the marginals before it counts, the subset is evaluated afresh, and
-every claim that does not hold is listed. Without a plan, the lower bound is the water-filled
-marginal x after a check of :math:`x(G) \ge Q(G)` on every prefix G in the order of x/w: if it
-fails by at most d, a selection law within total variation d of x exists, so
-:math:`\sum_i \min(p_i, x_i) - d` is reached.
+every claim that does not hold is listed. Without a plan, the lower bound comes from a selection
+marginal x, the claimed one or else the water-filled one of the subset, after a check of
+:math:`x(G) \ge Q(G)` on every prefix G in the order of x/w: if it fails by at most d, a selection
+law within total variation d of x exists, so :math:`\sum_i \min(p_i, x_i) - d` is reached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt import exact_plan
 from mdsd_opt.drafts import PrefixDraftScheme
@@ -97,13 +96,13 @@ def certify(
                 if exact
                 else float(feasible_mass(problem, solution.plan).sum())
             )
-    elif solution.subset is not None and isinstance(problem.drafts, PrefixDraftScheme):
+    elif _has_marginal(problem, solution):
         lower = (
-            _exact_marginal_bound(problem, solution.subset)
+            _exact_marginal_bound(problem, solution)
             if exact
-            else _marginal_bound(problem, solution.subset)
+            else _marginal_bound(problem, solution)
         )
-    violations += _claim_violations(solution, lower, upper, tolerance)
+    violations += _claim_violations(problem, solution, lower, upper, tolerance)
     return Certificate(lower, upper, tuple(violations), exact)
 
 
@@ -114,18 +113,30 @@ def _shape_violations(problem: TransportProblem, solution: Solution) -> list[str
         if not np.isfinite(value):
             found.append(f"{name} is {value}")
     subset = solution.subset
-    if subset is not None and (
-        subset.shape != (problem.vocab_size,) or subset.dtype != np.bool_
-    ):
+    if subset is not None and (subset.shape != (problem.vocab_size,) or subset.dtype != np.bool_):
         found.append(
             f"the subset has shape {subset.shape} and dtype {subset.dtype}, "
             f"not a mask of {problem.vocab_size} tokens"
         )
+    selection = solution.selection
+    if selection is not None and selection.shape != (problem.vocab_size,):
+        found.append(f"the selection marginal has shape {selection.shape}")
+    elif selection is not None and not (np.isfinite(selection) & (selection >= 0)).all():
+        found.append("the selection marginal has masses that are negative or not finite")
     return found
 
 
+def _has_marginal(problem: TransportProblem, solution: Solution) -> bool:
+    given = solution.selection is not None or solution.subset is not None
+    return given and isinstance(problem.drafts, PrefixDraftScheme)
+
+
 def _claim_violations(
-    solution: Solution, lower: float | Fraction, upper: float | Fraction, tolerance: float
+    problem: TransportProblem,
+    solution: Solution,
+    lower: float | Fraction,
+    upper: float | Fraction,
+    tolerance: float,
 ) -> list[str]:
     """Claims that contradict the proven bounds, or that the evidence given does not reach."""
     found = []
@@ -163,14 +174,26 @@ def _claim_violations(
             f"the plan proves {float(lower):.12g}, not the claimed lower bound "
             f"{solution.lower_bound:.12g}"
         )
+    elif (
+        solution.selection is not None
+        and _has_marginal(problem, solution)
+        and solution.lower_bound > lower + tolerance
+    ):
+        found.append(
+            f"the selection marginal proves {float(lower):.12g}, not the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
     return found
 
 
-def _marginal_bound(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
+def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
     drafts = problem.drafts
     assert isinstance(drafts, PrefixDraftScheme)
     p = problem.target
-    x = water_fill(p, drafts, subset, drafts.containment(subset)).values
+    x = solution.selection
+    if x is None:
+        assert solution.subset is not None
+        x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
     order = drafts.prefix_order(x)
     inside = np.concatenate([[0.0], np.cumsum(x[order])])
     shortfall = float(np.max(drafts.prefix_containment(order) - inside))
@@ -179,13 +202,16 @@ def _marginal_bound(problem: TransportProblem, subset: NDArray[np.bool_]) -> flo
     return min(max(reached, 0.0), 1.0)
 
 
-def _exact_marginal_bound(
-    problem: TransportProblem, subset: NDArray[np.bool_]
-) -> Fraction:
+def _exact_marginal_bound(problem: TransportProblem, solution: Solution) -> Fraction:
     drafts = problem.drafts
     assert isinstance(drafts, PrefixDraftScheme)
     p = problem.exact_target
-    x = exact_water_fill(p, drafts, subset, drafts.exact_containment(subset))
+    if solution.selection is not None:
+        x = [Fraction(mass) for mass in solution.selection.tolist()]
+    else:
+        assert solution.subset is not None
+        contained = drafts.exact_containment(solution.subset)
+        x = exact_water_fill(p, drafts, solution.subset, contained)
     order = drafts.exact_prefix_order(x)
     prefixes = drafts.exact_prefix_containment(order)
     inside, shortfall = Fraction(0), prefixes[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -43,7 +45,15 @@ def require(
         else "restrict the vocabulary (top_k, top_p) or draft fewer tokens"
     )
     raise ProblemTooLarge(
-        f"{method} at V={problem.vocab_size}, K={problem.num_drafts} needs about {variables:,} "
-        f"variables and {num_bytes / 1e9:.3g} GB; the budget is {max_variables:,} variables and "
-        f"{max_bytes / 1e9:.3g} GB (max_variables, max_bytes). {advice}."
+        f"{method} at V={problem.vocab_size}, K={problem.num_drafts} needs about "
+        f"{_readable(variables)} variables and {_readable(num_bytes, 10**9)} GB; the budget is "
+        f"{max_variables:,} variables and {max_bytes / 1e9:.3g} GB (max_variables, max_bytes). "
+        f"{advice}."
     )
+
+
+def _readable(number: int, unit: int = 1) -> str:
+    """The number in units; V**K may be too large for a float and too long to print in full."""
+    if unit == 1 and number < 10**15:
+        return f"{number:,}"
+    return f"{Decimal(number) / unit:.3g}"

@@ -1,0 +1,95 @@
+r"""Selecting one of two drafts: the marginals that a fixed rule gives, and what a truncation costs.
+
+Two drafts X_1 ~ q_1 and X_2 ~ q_2 make the pair {i, j} with mass
+:math:`w_{ij} = q_1(i) q_2(j) + q_1(j) q_2(i)`. The truncated LP of [Khisti25] chooses freely
+between i and j only if both lie in a small set; in every other pair the token of higher priority
+wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TruncatedPairs:
+    """A transport problem with two drafts, in which few pairs are left to decide.
+
+    Attributes
+    ----------
+    p, q1, q2 : ndarray, shape (V,)
+    free : ndarray of int64, shape (s,)
+        Tokens between which the LP decides.
+    priority : ndarray of int64, shape (V,)
+        Place of every token in the fixed rule; the higher one wins a pair.
+    """
+
+    p: Vector
+    q1: Vector
+    q2: Vector
+    free: Ids
+    priority: Ids
+
+    @property
+    def free_pair_mass(self) -> NDArray[np.float64]:
+        """w_ij between the free tokens, zero on the diagonal, shape (s, s)."""
+        one_way = np.outer(self.q1[self.free], self.q2[self.free])
+        mass = one_way + one_way.T
+        np.fill_diagonal(mass, 0.0)
+        return mass
+
+    def fixed_selection(self) -> Vector:
+        """Selected mass of every token, pairs of two free tokens left out, shape (V,)."""
+        order = np.argsort(self.priority)
+        q1, q2 = self.q1[order], self.q2[order]
+        is_free = np.zeros(order.size, dtype=np.bool_)
+        is_free[self.free] = True
+        is_free = is_free[order]
+        # A free token wins against the bound tokens before it, a bound one against all.
+        lost1 = np.where(is_free, _sum_before(np.where(is_free, 0.0, q1)), _sum_before(q1))
+        lost2 = np.where(is_free, _sum_before(np.where(is_free, 0.0, q2)), _sum_before(q2))
+        selected = np.empty(order.size)
+        selected[order] = q1 * q2 + q1 * lost2 + q2 * lost1
+        return selected
+
+    def loss_bounds(self) -> tuple[float, float]:
+        r"""What deciding the other pairs as well can gain, if free tokens win against all others.
+
+        .. math:: \sum_{i \text{ not free}} (p_i - q_1 q_2)_+ \quad\text{[Khisti25]}\qquad
+                  \sum_{i \text{ not free}} \min\bigl((p_i - q_1 q_2)_+, q_1 + q_2 - 2 q_1 q_2\bigr)
+
+        Take an optimal selection and give the mixed pairs to their free tokens. Those only gain;
+        another token keeps what it is drafted with alone, at least q_1 q_2, and it never had more
+        than all pairs it is in.
+        """
+        alone = self.q1 * self.q2
+        surplus = np.maximum(self.p - alone, 0.0)
+        in_pairs = self.q1 + self.q2 - 2.0 * alone
+        surplus[self.free] = 0.0
+        return float(surplus.sum()), float(np.minimum(surplus, in_pairs).sum())
+
+
+def _sum_before(masses: Vector) -> Vector:
+    """Sum of the entries before each one, shape (n,)."""
+    return np.concatenate([[0.0], np.cumsum(masses[:-1])])
+
+
+def places(order: Ids) -> Ids:
+    """Place of every token in an order of all tokens."""
+    result = np.empty_like(order)
+    result[order] = np.arange(order.size)
+    return result
+
+
+def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
+    """Tokens by p / (q1 + q2), ties towards the lowest id; tokens never drafted come last."""
+    drafted = q1 + q2
+    ratio = np.full(p.size, np.inf)
+    np.divide(p, drafted, out=ratio, where=drafted > 0)
+    return np.argsort(ratio, kind="stable")

@@ -1,0 +1,281 @@
+"""The truncated LP of Khisti et al. for two drafts: a lower bound with a bound on its loss."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import frozen
+from mdsd_opt.drafts import IndependentDrafts, PrefixDraftScheme, WithReplacement
+from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import Solution, Status, TransportPlan
+from mdsd_opt.solvers import budget
+from mdsd_opt.solvers.pair_selection import TruncatedPairs, ascending_ratio, places
+
+#: Variables up to which the LP runs unless told otherwise: about size 1,000.
+DEFAULT_MAX_VARIABLES = 600_000
+
+#: Vocabulary up to which a plan over all V^2 / 2 pairs comes with the solution.
+PLAN_MAX_VOCAB = 2000
+
+_DEFAULT_SIZE = 5
+_RULES = ("published", "ratio")
+_ORDERS = ("surplus", "mass")
+_BYTES_PER_VARIABLE = 500
+
+
+def solve(
+    problem: TransportProblem,
+    *,
+    size: int | None = None,
+    rule: str = "published",
+    order: str = "surplus",
+    time_limit: float | None = None,
+    max_variables: int = DEFAULT_MAX_VARIABLES,
+    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+) -> Solution:
+    r"""The best :math:`\sum_i \min(p_i, p_I(i))` if only pairs of s tokens are free to decide.
+
+    A reproduction of [Khisti25] and something to compare with: subset selection is as cheap and
+    exact. Takes K=2 drafts of one model or of two. Costs O(V log V) and an LP in
+    :math:`s + s (s-1)/2` variables; size V gives the optimum.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    size : int, optional
+        s, min(5, V) by default.
+    rule : {"published", "ratio"}
+        Who wins in the other pairs: the token that is earlier in `order` [Khisti25], for which the
+        loss is bounded, or the one of larger p / (q_1 + q_2), usually far better but without a
+        bound that holds for any two drafts.
+    order : {"surplus", "mass"}
+        Which tokens are free: largest :math:`p - q_1 q_2` [Khisti25], or largest
+        :math:`\max(p, (q_1 + q_2)/2)`.
+    time_limit : float, optional
+        Seconds for the LP.
+    max_variables, max_bytes : int
+        Budget of the LP.
+
+    Returns
+    -------
+    Solution
+        Status BOUND, OPTIMAL if `size` is V. The lower bound is the value, `selection` the law p_I
+        that attains it. The upper bound is the value plus the loss bound, if that is proven, or
+        that of the best subset the duals suggest, if that is lower: then `subset` is given. For two
+        models and V up to 2,000 there is a plan.
+
+    Raises
+    ------
+    UnsupportedScheme
+        Not two drafts, or not independent.
+    ProblemTooLarge
+        The LP does not fit the budget.
+    SolverError
+        HiGHS failed.
+    """
+    start = time.perf_counter()
+    if time_limit is not None and not time_limit >= 0:
+        raise InvalidInput(f"time_limit is {time_limit}: give seconds, 0 or more, or None")
+    q1, q2 = _two_drafts(problem)
+    size = _checked_size(size, problem.vocab_size)
+    if rule not in _RULES:
+        raise UnknownName.among("rule", rule, _RULES)
+    if order not in _ORDERS:
+        raise UnknownName.among("order", order, _ORDERS)
+    variables = size + size * (size - 1) // 2
+    budget.require(
+        "truncated_lp",
+        problem,
+        variables=variables,
+        max_variables=max_variables,
+        num_bytes=_BYTES_PER_VARIABLE * variables,
+        max_bytes=max_bytes,
+    )
+
+    pairs = _truncated(problem.target, q1, q2, size, rule, order)
+    fixed = pairs.fixed_selection()
+    lp_start = time.perf_counter()
+    choice = _choose(pairs, fixed[pairs.free], time_limit)
+    lp_seconds = time.perf_counter() - lp_start
+
+    selection = fixed
+    selection[pairs.free] += choice.share.sum(axis=1)
+    value = min(float(np.minimum(problem.target, selection).sum()), 1.0)
+    bounded = choice.optimal and (rule == "published" or size == problem.vocab_size)
+    loss, tighter_loss = pairs.loss_bounds()
+    upper = min(value + tighter_loss, 1.0) if bounded else 1.0
+    subset: NDArray[np.bool_] | None = _suggested_subset(pairs, selection, choice.shadow_price)
+    cut = problem.cut_value(subset)
+    if cut <= upper or size == problem.vocab_size:
+        upper = max(min(cut, 1.0), value)
+    else:
+        subset = None
+
+    stats: dict[str, Any] = {
+        "size": size,
+        "rule": rule,
+        "order": order,
+        "tokens": tuple(pairs.free.tolist()),
+        "variables": variables,
+        "iterations": choice.iterations,
+        "lp_seconds": lp_seconds,
+    }
+    if rule == "published":
+        stats |= {"loss_bound": loss, "loss_bound_tighter": tighter_loss}
+    elif isinstance(problem.drafts, WithReplacement):  # seen to hold there, not proven
+        stats["unproven_loss_bound"] = loss
+    if not choice.optimal:
+        status = Status.LIMIT
+    else:
+        status = Status.OPTIMAL if size == problem.vocab_size else Status.BOUND
+    plan = None
+    if isinstance(problem.drafts, IndependentDrafts) and problem.vocab_size <= PLAN_MAX_VOCAB:
+        plan = _plan(problem, pairs, selection, choice.share)
+    return Solution(
+        acceptance_rate=value,
+        lower_bound=value,
+        upper_bound=upper,
+        status=status,
+        method="truncated_lp",
+        solve_seconds=time.perf_counter() - start,
+        subset=None if subset is None else frozen(subset),
+        plan=plan,
+        selection=frozen(selection),
+        message=f"{choice.message}; pairs outside the {size} free tokens follow the {rule} rule",
+        stats=stats,
+    )
+
+
+def _two_drafts(problem: TransportProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    drafts = problem.drafts
+    if drafts.num_drafts == 2:
+        if isinstance(drafts, WithReplacement):
+            return drafts.q, drafts.q
+        if isinstance(drafts, IndependentDrafts):
+            return drafts.q[0], drafts.q[1]
+    other = "subset_selection" if isinstance(drafts, PrefixDraftScheme) else "max_flow"
+    raise UnsupportedScheme(
+        "truncated_lp takes two independent drafts, WithReplacement(q, 2) or "
+        f"IndependentDrafts([q1, q2]), not {drafts.scheme!r} with K={drafts.num_drafts}: use "
+        f"method={other!r}"
+    )
+
+
+def _checked_size(size: int | None, vocab_size: int) -> int:
+    if size is None:
+        return min(_DEFAULT_SIZE, vocab_size)
+    if size % 1 != 0 or not 1 <= size <= vocab_size:
+        raise InvalidInput(f"size is {size!r}: give an integer from 1 to V={vocab_size}")
+    return int(size)
+
+
+def _truncated(
+    p: NDArray[np.float64],
+    q1: NDArray[np.float64],
+    q2: NDArray[np.float64],
+    size: int,
+    rule: str,
+    order: str,
+) -> TruncatedPairs:
+    score = p - q1 * q2 if order == "surplus" else np.maximum(p, (q1 + q2) / 2)
+    descending = np.argsort(-score, kind="stable")
+    winner_last = descending[::-1] if rule == "published" else ascending_ratio(p, q1, q2)
+    return TruncatedPairs(p, q1, q2, descending[:size], places(winner_last))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choice:
+    """How the pairs of free tokens are decided.
+
+    `share[a, b]` is the mass of the pair of the a-th and b-th free token that selects the a-th.
+    `shadow_price` is the gain of acceptance from one more unit of selected mass.
+    """
+
+    share: NDArray[np.float64]
+    shadow_price: NDArray[np.float64]
+    optimal: bool
+    iterations: int
+    message: str
+
+
+def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float | None) -> _Choice:
+    r"""Maximise sum t over t_i <= p_i, t_i <= fixed_i + sum_j share_ij, share_ij + share_ji = w_ij.
+
+    One column :math:`x_{ij} = share_{ij} \in [0, w_{ij}]` stands for each pair i < j, so that
+    :math:`t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le fixed_i + \sum_{j<i} w_{ji}`.
+    """
+    from mdsd_opt.solvers import packing_lp
+
+    mass = pairs.free_pair_mass
+    p = pairs.p[pairs.free]
+    size = p.size
+    first, second = np.triu_indices(size, 1)
+    pair_mass = mass[first, second]
+    room = fixed + np.bincount(second, weights=pair_mass, minlength=size)
+    # More than all its pairs no token can use: a cap that keeps the numbers of one magnitude.
+    useful = np.minimum(p, fixed + mass.sum(axis=1))
+
+    t = np.arange(size)
+    x = size + np.arange(first.size)
+    rows = np.concatenate([t, first, second])
+    columns = np.concatenate([t, x, x])
+    values = np.concatenate([np.ones(size), -np.ones(first.size), np.ones(first.size)])
+    result = packing_lp.maximise(
+        objective=np.concatenate([np.ones(size), np.zeros(first.size)]),
+        rows=rows,
+        columns=columns,
+        values=values,
+        row_upper=room,
+        column_upper=np.concatenate([useful, pair_mass]),
+        time_limit=time_limit,
+    )
+    share = np.zeros((size, size))
+    share[first, second] = np.clip(result.point[size:], 0.0, pair_mass)
+    share[second, first] = pair_mass - share[first, second]
+    return _Choice(
+        share=share,
+        shadow_price=result.row_duals,
+        optimal=result.optimal,
+        iterations=result.iterations,
+        message=result.message,
+    )
+
+
+def _suggested_subset(
+    pairs: TruncatedPairs, selection: NDArray[np.float64], shadow_price: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Tokens that accept all the target has: more selected mass would gain them nothing."""
+    subset = pairs.p < selection
+    subset[pairs.free] = shadow_price < 0.5
+    return subset
+
+
+def _plan(
+    problem: TransportProblem,
+    pairs: TruncatedPairs,
+    selection: NDArray[np.float64],
+    share: NDArray[np.float64],
+) -> TransportPlan:
+    """The selection rule as a plan: selected mass, cut down to what the target accepts."""
+    law = problem.drafts.support_law()
+    mass = np.repeat(law.mass, np.diff(law.offsets))
+    pair = np.flatnonzero(np.diff(law.offsets) == 2)
+    arc = law.offsets[pair]
+    i, j = law.tokens[arc], law.tokens[arc + 1]
+    place = np.full(problem.vocab_size, -1)
+    place[pairs.free] = np.arange(pairs.free.size)
+    free = (place[i] >= 0) & (place[j] >= 0)
+    to_i = np.where(pairs.priority[i] > pairs.priority[j], law.mass[pair], 0.0)
+    to_i[free] = np.minimum(share[place[i[free]], place[j[free]]], law.mass[pair[free]])
+    mass[arc] = to_i
+    mass[arc + 1] = law.mass[pair] - to_i
+    accepted = np.ones(problem.vocab_size)
+    np.divide(pairs.p, selection, out=accepted, where=selection > pairs.p)
+    mass *= accepted[law.tokens]
+    return TransportPlan(tokens=law.tokens, offsets=law.offsets, mass=frozen(mass))
