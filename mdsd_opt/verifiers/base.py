@@ -324,6 +324,14 @@ def draw(law: Law, uniform: float) -> int:
     return int(support[min(place, support.size - 1)])
 
 
+def impossible_drafts(drafts: DraftScheme, tokens: NDArray[np.int64]) -> InvalidInput:
+    """Error for draft tokens that have probability zero under the scheme."""
+    return InvalidInput(
+        f"the draft tokens {tokens.tolist()} cannot be drawn under {drafts!r}: were they sampled "
+        "from it, after the same temperature and filters?"
+    )
+
+
 def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
     """Validate one draft tuple: shape (K,), token ids or -1."""
     tokens = to_numpy(drafts, "drafts")

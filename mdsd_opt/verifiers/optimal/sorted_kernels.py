@@ -17,60 +17,71 @@ Keys = NDArray[np.int64]
 
 #: Tokens that fit beside a ratio in one key.
 MAX_TOKENS = 1 << 18
-_TOKEN_BITS = 18
 _TOKEN_MASK = MAX_TOKENS - 1
 
 
 @kernel
 def packed_keys(p: Vector, q: Vector) -> Keys:
     """Keys of the tokens with q > 0, unsorted; an order by key is an order by p/q, then by token."""
-    ratio = np.empty(p.size)
+    ratio = p / q
+    keys = ratio.view(np.int64)
+    drafted = 0
     for i in range(p.size):
-        ratio[i] = p[i] / q[i] if q[i] > 0.0 else -1.0
-    bits = ratio.view(np.int64)
-    keys = np.empty(p.size, np.int64)
-    n = 0
-    for i in range(p.size):
-        if bits[i] >= 0:  # the sign bit marks tokens that are never drafted
-            keys[n] = (bits[i] >> _TOKEN_BITS << _TOKEN_BITS) | i
-            n += 1
-    return keys[:n]
+        keys[i] = (keys[i] & ~_TOKEN_MASK) | i
+        drafted += q[i] > 0.0
+    if drafted < p.size:
+        n = 0
+        for i in range(p.size):
+            if q[i] > 0.0:
+                keys[n] = keys[i]
+                n += 1
+    return keys[:drafted]
 
 
 @kernel
-def prefix_sums(p: Vector, q: Vector, keys: Keys) -> tuple[Vector, Vector]:
-    """Sums of p and of q over every prefix of the sorted tokens, shape (n + 1,)."""
+def prefix_sums(q: Vector, keys: Keys, num_drafts: int) -> tuple[Vector, Vector, int]:
+    """Sums of p and of q over every prefix of the sorted tokens, and the best cut of P - A^K.
+
+    p is read off the keys, whose token bits change the ratio by less than 6e-11 of it: fetching it
+    by token would cost more than all the rest.
+    """
     n = keys.size
+    ratio = keys.view(np.float64)
     sums_p = np.empty(n + 1)
     sums_q = np.empty(n + 1)
     sums_p[0] = 0.0
     sums_q[0] = 0.0
     total_p = 0.0
     total_q = 0.0
-    for j in range(n):
-        i = keys[j] & _TOKEN_MASK
-        total_p += p[i]
-        total_q += q[i]
-        sums_p[j + 1] = total_p
-        sums_q[j + 1] = total_q
-    return sums_p, sums_q
-
-
-@kernel
-def split_with_replacement(sums_p: Vector, sums_q: Vector, num_drafts: int) -> int:
-    """First prefix length that minimises P - A^K."""
     best = 0.0
     split = 0
-    for j in range(1, sums_p.size):
-        inside = min(sums_q[j], 1.0)
+    for j in range(n):
+        weight = q[keys[j] & _TOKEN_MASK]
+        total_p += ratio[j] * weight
+        total_q += weight
+        sums_p[j + 1] = total_p
+        sums_q[j + 1] = total_q
+        inside = min(total_q, 1.0)
         power = inside
         for _ in range(num_drafts - 1):
             power *= inside
-        difference = sums_p[j] - power
-        if difference < best:
-            best = difference
-            split = j
-    return split
+        if total_p - power < best:
+            best = total_p - power
+            split = j + 1
+    return sums_p, sums_q, split
+
+
+@kernel
+def powers(sums: Vector, first: int, last: int, exponent: int) -> Vector:
+    """min(sums, 1) ** exponent for the places first to last, as an array of the same shape."""
+    result = np.empty(sums.size)
+    for j in range(first, last + 1):
+        base = min(sums[j], 1.0)
+        power = base
+        for _ in range(exponent - 1):
+            power *= base
+        result[j] = power
+    return result
 
 
 @kernel

@@ -7,12 +7,13 @@ drafts at hand do not ask for.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.verifiers.base import Uniforms
+from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
+from mdsd_opt.verifiers.base import Uniforms, impossible_drafts
 from mdsd_opt.verifiers.optimal import sorted_kernels as kernels
 from mdsd_opt.verifiers.optimal.block_rules import block_rule
 
@@ -34,14 +35,23 @@ class SortedPlan:
     cap_level: float
 
 
+def applies_to(drafts: DraftScheme) -> TypeGuard[WithReplacement | WithoutReplacement]:
+    """Whether the scheme draws at random from one q, over few enough tokens for packed keys."""
+    if drafts.vocab_size > kernels.MAX_TOKENS:
+        return False
+    if isinstance(drafts, WithoutReplacement):
+        return not drafts.drafts_whole_support
+    return isinstance(drafts, WithReplacement)
+
+
 def sorted_plan(p: Vector, drafts: WithReplacement | WithoutReplacement) -> SortedPlan:
     """Sort, cut and fill; `contained` is left out where it is a power of the prefix sums."""
     q, k = drafts.q, drafts.num_drafts
-    keys = np.sort(kernels.packed_keys(p, q))
-    sums_p, sums_q = kernels.prefix_sums(p, q, keys)
+    keys = kernels.packed_keys(p, q)
+    keys.sort()
+    sums_p, sums_q, split = kernels.prefix_sums(q, keys, k)
     contained = None
     if isinstance(drafts, WithReplacement):
-        split = kernels.split_with_replacement(sums_p, sums_q, k)
         inside = min(float(sums_q[split]), 1.0) ** k
     else:
         contained = drafts.prefix_containment(keys & (kernels.MAX_TOKENS - 1))
@@ -60,9 +70,17 @@ def decide(
     tokens: NDArray[np.int64],
     uniforms: Uniforms,
 ) -> int:
-    """Output token given the draft tokens (all drawable, without padding)."""
-    plan = sorted_plan(p, drafts)
+    """Output token given the draft tokens.
+
+    Raises
+    ------
+    InvalidInput
+        The scheme cannot have drawn these tokens.
+    """
     q = drafts.q
+    if tokens.min() < 0 or not (q[tokens] > 0).all():
+        raise impossible_drafts(drafts, tokens)
+    plan = sorted_plan(p, drafts)
     positions = np.searchsorted(plan.keys, _keys_of(p, q, tokens))
     if isinstance(drafts, WithReplacement):
         chosen = _first_in_block(plan, positions, drafts.num_drafts, uniforms)
@@ -97,7 +115,9 @@ def _first_in_block(
         return first
     contained = plan.contained
     if contained is None:
-        contained = np.minimum(plan.sums_q, 1.0) ** num_drafts
+        low = top < plan.split
+        first, last = (0, plan.split) if low else (plan.split, plan.keys.size)
+        contained = kernels.powers(plan.sums_q, first, last, num_drafts)
     start, _ = _block(plan, contained, uniforms.mixing, top)
     return int(candidates[np.flatnonzero(positions[candidates] >= start)[0]])
 

@@ -17,7 +17,6 @@ from mdsd_opt.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import (
     Decision,
@@ -25,9 +24,11 @@ from mdsd_opt.verifiers.base import (
     Verdict,
     Verifier,
     draw,
+    impossible_drafts,
     target_of,
     verdict,
 )
+from mdsd_opt.verifiers.optimal import sorted_step
 from mdsd_opt.verifiers.optimal.block_rules import block_rule
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan, plan_of
@@ -82,6 +83,9 @@ class Optimal(Verifier):
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
+        if sorted_step.applies_to(problem.drafts):
+            token = sorted_step.decide(problem.target, problem.drafts, tokens, uniforms)
+            return verdict(token, tokens)
         plan = plan_of(problem)
         if plan is None:
             return verdict(draw(problem.target, uniforms.residual), tokens)
@@ -104,10 +108,7 @@ def random_drafts(
         places = np.flatnonzero((tokens >= 0) & ~np.isin(tokens, fixed))
     positions = plan.position[tokens[places]]
     if positions.size == 0 or positions.min() < 0:
-        raise InvalidInput(
-            f"the draft tokens {tokens.tolist()} cannot be drawn under {problem.drafts!r}: were "
-            "they sampled from it, after the same temperature and filters?"
-        )
+        raise impossible_drafts(problem.drafts, tokens)
     return places, positions
 
 
