@@ -63,8 +63,8 @@ def _stamp_with_all_sources(dispatcher: Any) -> None:
     numba itself compares only the file of the outermost function, and would go on using machine
     code in which an old version of a helper from another file is inlined.
     """
-    cache_file = getattr(dispatcher._cache, "_cache_file", None)
-    if hasattr(cache_file, "_source_stamp"):
+    cache_file: Any = getattr(dispatcher._cache, "_cache_file", None)
+    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = (cache_file._source_stamp, _source_hash())
 
 

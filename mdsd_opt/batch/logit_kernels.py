@@ -1,0 +1,214 @@
+r"""Rows of logits to unnormalised weights, block by block.
+
+Everything is in base 2 and float64, whatever the logits are stored in. With m the largest logit of
+the row and T the temperature, the exponent of a token is :math:`y = (\ell - m) \log_2(e) / T \le 0`
+and its weight :math:`2^{y + 52}`: the shift keeps the smallest weight a normal number, and a common
+factor cancels in every probability. Weights below 2^-1074 of the largest are zero, as in a float64
+softmax.
+
+Rows arrive as float64, float32 or uint16; the latter holds the bits of bfloat16 or float16.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from mdsd_opt.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.numba_cache import kernel
+
+Row = NDArray[Any]
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Tokens handled at once: five float64 buffers of this length stay in the first-level cache.
+BLOCK = 1024
+
+#: Exponents are clamped here; the weight of a clamped exponent is exactly zero.
+LOWEST_EXPONENT = -1075.0
+
+#: Adding it to a small float64 leaves the nearest integer in the lowest bits.
+_TO_INTEGER = 6755399441055744.0  # 1.5 * 2**52
+
+_LANES = 32  # independent maxima, so that the comparisons of one vector need not wait
+
+# 2**r on [-1/2, 1/2], Chebyshev interpolation of degree 10: relative error 3e-16.
+_C0 = 1.0
+_C1 = 0.69314718055995
+_C2 = 0.24022650695910097
+_C3 = 0.05550410866444772
+_C4 = 0.009618129107606888
+_C5 = 0.0013333558230164974
+_C6 = 0.0001540353044173605
+_C7 = 1.5252657260200837e-05
+_C8 = 1.321544258792169e-06
+_C9 = 1.0208690299958306e-07
+_C10 = 7.072585949269223e-09
+
+
+class Side(NamedTuple):
+    """One row of logits, ready to be weighed; `scale` is log2(e) / T."""
+
+    row: Row
+    is_half: bool
+    largest: float
+    scale: float
+
+
+def _number(stored: Any, is_half: Any) -> Any:
+    """Value of one stored logit."""
+    raise NotImplementedError("only called from compiled code")
+
+
+@overload(_number, inline="never")
+def _number_of(stored: Any, is_half: Any) -> Any:
+    if stored == types.uint16:
+        return _number_of_bits
+    return _number_of_float
+
+
+def _number_of_float(stored: Any, is_half: Any) -> Any:
+    return stored
+
+
+def _number_of_bits(stored: Any, is_half: Any) -> Any:
+    bits = np.uint32(stored)
+    if not is_half:  # bfloat16 is the upper half of a float32
+        return np.uint32(bits << np.uint32(16)).view(np.float32)
+    # float16: put exponent and fraction where float32 has them, and mend the exponent's bias (15
+    # against 127) by a multiplication, which is exact and takes subnormal numbers along.
+    shifted = np.uint32((bits & np.uint32(0x7FFF)) << np.uint32(13)).view(np.float32)
+    value = shifted * np.float32(2.0**112)
+    if value >= np.float32(65536.0):  # exponent 31: infinity, or NaN where the fraction is not zero
+        value = np.float32(np.inf) if value == np.float32(65536.0) else np.float32(np.nan)
+    return -value if bits >= np.uint32(0x8000) else value
+
+
+@kernel(contract=True)
+def scaled_exp2(y: float) -> float:
+    """2**(y + 52) for y in [-1075, 0], and zero at -1075 (and up to half a unit above it)."""
+    shifted = y + _TO_INTEGER
+    r = y - (shifted - _TO_INTEGER)
+    f = _C10
+    f = f * r + _C9
+    f = f * r + _C8
+    f = f * r + _C7
+    f = f * r + _C6
+    f = f * r + _C5
+    f = f * r + _C4
+    f = f * r + _C3
+    f = f * r + _C2
+    f = f * r + _C1
+    f = f * r + _C0
+    # The integer's bits, with the bias 1023 + 52, become the exponent of the power of two.
+    return f * np.int64((np.float64(shifted).view(np.int64) + 1075) << 52).view(np.float64)
+
+
+@kernel
+def row_maximum(row: Row, is_half: bool) -> float:
+    """Return the largest logit; any number of the row, or NaN, if the row has a NaN."""
+    size = row.size
+    lanes = np.full(_LANES, _number(row[0], is_half))
+    whole = size - size % _LANES
+    for start in range(0, whole, _LANES):
+        for lane in range(_LANES):
+            value = _number(row[start + lane], is_half)
+            lanes[lane] = value if value > lanes[lane] else lanes[lane]
+    for i in range(whole, size):
+        value = _number(row[i], is_half)
+        lanes[0] = value if value > lanes[0] else lanes[0]
+    largest = lanes[0]
+    for lane in range(_LANES):
+        largest = lanes[lane] if lanes[lane] > largest else largest
+    return np.float64(largest)
+
+
+@kernel
+def row_side(row: Row, is_half: bool, scale: float) -> Side:
+    """Find the row's largest logit."""
+    return Side(row, is_half, row_maximum(row, is_half), scale)
+
+
+@kernel(contract=True)
+def weigh_block(side: Side, start: int, size: int, exponents: Vector, weights: Vector) -> None:
+    """Write exponents and weights of the tokens start .. start + size to the given buffers.
+
+    A NaN stays a NaN in both.
+    """
+    row, is_half, largest, scale = side
+    for i in range(size):
+        gap = (np.float64(_number(row[start + i], is_half)) - largest) * scale
+        y = LOWEST_EXPONENT if gap < LOWEST_EXPONENT else gap
+        exponents[i] = y
+        weights[i] = scaled_exp2(y)
+
+
+@kernel
+def weigh_row(side: Side, exponents: Vector, weights: Vector) -> float:
+    """Weigh a whole row; return the sum of the weights, which is not finite for a bad row."""
+    for start in range(0, weights.size, BLOCK):
+        size = min(BLOCK, weights.size - start)
+        weigh_block(side, start, size, exponents[start:], weights[start:])
+    return blocked_sum(weights)
+
+
+@kernel
+def blocked_sum(values: Vector) -> float:
+    """Sum in lanes and blocks: fast, and runs of equal numbers gather no rounding error."""
+    total = 0.0
+    for start in range(0, values.size, BLOCK):
+        block = values[start : start + BLOCK]
+        lanes = np.zeros(_LANES)
+        whole = block.size - block.size % _LANES
+        for i in range(0, whole, _LANES):
+            for lane in range(_LANES):
+                lanes[lane] += block[i + lane]
+        for i in range(whole, block.size):
+            lanes[0] += block[i]
+        total += lanes.sum()
+    return total
+
+
+@kernel
+def drop_impossible(weights: Vector, total: float) -> int:
+    """Set weights of probability below 1e-300 to zero; return how many tokens are left."""
+    smallest = total * SMALLEST_PROBABILITY
+    left = 0
+    for i in range(weights.size):
+        possible = weights[i] >= smallest
+        weights[i] = weights[i] if possible else 0.0
+        left += possible
+    return left
+
+
+@kernel
+def likeliest_tokens(exponents: Vector, weights: Vector, most: int) -> Integers:
+    """Ids of the largest exponents, in descending order, ties towards the lowest id.
+
+    Weights decide only what is possible; exponents keep the order of logits that round to the same
+    weight.
+    """
+    tokens = np.empty(min(most, exponents.size), np.int64)
+    count = 0
+    for start in range(0, exponents.size, BLOCK):
+        block = exponents[start : start + BLOCK]
+        if count == tokens.size and row_maximum(block, False) <= exponents[tokens[-1]]:
+            continue
+        for i in range(start, start + block.size):
+            if weights[i] == 0.0:
+                continue
+            if count == tokens.size:
+                if exponents[i] <= exponents[tokens[-1]]:
+                    continue
+                count -= 1
+            place = count
+            while place > 0 and exponents[tokens[place - 1]] < exponents[i]:
+                tokens[place] = tokens[place - 1]
+                place -= 1
+            tokens[place] = i
+            count += 1
+    return tokens[:count]

@@ -1,0 +1,123 @@
+"""Acceptance rates of batches of logits."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mdsd_opt.arrays import library_of, like
+from mdsd_opt.batch.job import Job, available_threads
+from mdsd_opt.batch.row_functions import row_function
+from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.errors import InvalidInput
+
+
+def acceptance_rates(
+    target_logits: Any,
+    draft_logits: Any,
+    num_drafts: int | Sequence[int] = 3,
+    drafts: str = "with_replacement",
+    verifier: str = "optimal",
+    temperature: float = 1.0,
+    draft_temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    num_threads: int | None = None,
+    progress: bool = False,
+    pad: bool = False,
+) -> Any:
+    r"""Probability that the output token is among the drafts, for every row of logits.
+
+    With p the target's and q the draft's distribution of a row, the best that any lossless
+    verifier can reach is
+
+    .. math:: \alpha^* = 1 + \min_{H \subseteq [V]} \left[ P(H) - \Pr(\text{all drafts in } H)
+              \right]
+
+    attained on a prefix of the tokens ordered by p/q [Hu25].
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (..., V)
+        Any float dtype (bfloat16 included) or integers; ``-inf`` marks an impossible token. Arrays
+        of NumPy, CuPy, torch, JAX or Dask; leading axes broadcast.
+    num_drafts : int or sequence of int
+        K. Several of them share the work and are the last axis of the result.
+    drafts : {"with_replacement", "without_replacement", "greedy", "top_k"}
+        How the drafts come from q: K independent draws; K draws without replacement; the K - 1
+        likeliest tokens and one draw from the rest; the K likeliest tokens. Ties go to the lowest
+        token id.
+    verifier : {"optimal"}
+        Which verification algorithm.
+    temperature, draft_temperature : float
+        Of the target, and of the draft if it differs. 0 leaves the likeliest token alone.
+    top_k, top_p, min_p : optional
+        Filters, applied to either side in this order; see `mdsd_opt.softmax`.
+    num_threads : int, optional
+        Threads; as many as there are processors for this process by default. The result does not
+        depend on it, bit for bit.
+    progress : bool
+        Show a progress bar on stderr.
+    pad : bool
+        Take the tokens that the narrower vocabulary lacks as impossible on its side.
+
+    Returns
+    -------
+    array, shape (...) or (..., len(num_drafts))
+        float64, in the library of the input. Computed in float64 from whatever was given, with an
+        error below 1e-12.
+
+    Raises
+    ------
+    InvalidDistribution
+        A row has a NaN or ``+inf`` or is all ``-inf``; the message names the row.
+    InvalidInput
+        A parameter out of range or shapes that do not fit.
+    UnknownName
+        No such draft scheme or verifier.
+    """
+    target_sampling = Sampling(temperature, top_k, top_p, min_p)
+    draft_sampling = target_sampling
+    if draft_temperature is not None:
+        draft_sampling = replace(target_sampling, temperature=draft_temperature)
+    job = Job(
+        row_function(drafts, verifier),
+        _counts(num_drafts),
+        target_sampling,
+        draft_sampling,
+        available_threads() if num_threads is None else _integer(num_threads, "num_threads"),
+        progress,
+        pad,
+    )
+    keep_axis = isinstance(num_drafts, Iterable)
+    if "dask" in (library_of(target_logits), library_of(draft_logits)):
+        from mdsd_opt.batch.dask_rates import dask_rates
+
+        if num_threads is None:  # Dask runs the blocks in parallel already
+            job = replace(job, num_threads=1)
+        return dask_rates(job, target_logits, draft_logits, keep_axis)
+    rates = job.rates(target_logits, draft_logits)
+    if not keep_axis:
+        rates = rates[..., 0]
+    reference = draft_logits if library_of(target_logits) == "numpy" else target_logits
+    return rates[()] if library_of(reference) == "numpy" else like(reference, rates)
+
+
+def _counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
+    given = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
+    if not given:
+        raise InvalidInput("num_drafts is empty: give at least one number of drafts")
+    return tuple(_integer(count, "num_drafts") for count in given)
+
+
+def _integer(value: Any, name: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
+    return number

@@ -1,0 +1,179 @@
+"""Rows of logits on their way to a kernel: any shape, strides and dtype, a few rows at a time.
+
+Nothing here copies or converts a whole batch. Rows that a kernel can read where they are stay
+there; all others are brought into shape by the thread that is going to use them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import frozen, to_numpy
+from mdsd_opt.distributions import bad_row_error, check_sampling_parameters, softmax
+from mdsd_opt.errors import InvalidDistribution, InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How probabilities come from logits."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+
+    def __post_init__(self) -> None:
+        check_sampling_parameters(self.temperature, self.top_k, self.top_p, self.min_p)
+
+    @property
+    def masks_tokens(self) -> bool:
+        """Whether tokens are left out, so that there is more to do than to scale the logits."""
+        filters = (self.top_k, self.top_p, self.min_p)
+        return self.temperature == 0 or any(value is not None for value in filters)
+
+    @property
+    def scale(self) -> float:
+        """log2(e) / T, finite for every T."""
+        if self.temperature == 0:  # one token is left: any scale will do
+            return 1.0
+        return math.log2(math.e) / max(float(self.temperature), 1e-300)
+
+
+class Storage(NamedTuple):
+    """What a kernel reads: float64, float32, or uint16 with float16 or bfloat16 bits."""
+
+    dtype: np.dtype[Any]
+    is_half: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitRows:
+    """One side of a batch, flattened to rows.
+
+    Attributes
+    ----------
+    name : str
+        The argument it came from, for messages.
+    values : array, shape (..., V)
+        At least two-dimensional.
+    index_shape : tuple of int
+        Shape of the batch, for messages; () for a single row.
+    origin : tuple of int
+        Added to the index of a row in messages: where a part of a larger batch begins.
+    """
+
+    name: str
+    values: NDArray[Any]
+    sampling: Sampling
+    index_shape: tuple[int, ...]
+    origin: tuple[int, ...]
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the rows."""
+        return self.values.shape[-1]
+
+    def read(self, start: int, stop: int, storage: Storage, vocab_size: int) -> NDArray[Any]:
+        """Rows start .. stop as a kernel wants them: contiguous, aligned, read-only, padded."""
+        if self.values.flags.c_contiguous:
+            rows = self.values.reshape(-1, self.vocab_size)[start:stop]
+        else:
+            rows = self.values[np.unravel_index(np.arange(start, stop), self.values.shape[:-1])]
+        if self.sampling.masks_tokens:
+            rows = self._masked(rows, start)
+        if storage.dtype != np.uint16:
+            rows = rows.astype(storage.dtype, copy=False)
+        if rows.shape[1] < vocab_size:
+            padded = np.full((rows.shape[0], vocab_size), -np.inf, dtype=rows.dtype)
+            padded[:, : rows.shape[1]] = rows
+            rows = padded
+        rows = np.require(rows, requirements=["C", "A"])
+        # One kind of array, read-only, whatever was given: each other kind would be compiled anew.
+        return frozen(rows.view(storage.dtype))
+
+    def _masked(self, rows: NDArray[Any], start: int) -> NDArray[np.float64]:
+        """Put -inf where a token is filtered out."""
+        values = rows.astype(np.float64)
+        largest = values.max(axis=1)
+        if not np.isfinite(largest).all():
+            raise self.bad_row(start + int(np.argmin(np.isfinite(largest))))
+        s = self.sampling
+        kept = softmax(values, s.temperature, s.top_k, s.top_p, s.min_p) > 0
+        return np.where(kept, values, -np.inf)
+
+    def bad_row(self, row: int) -> InvalidDistribution:
+        """Error that says what is wrong with a row, counted in the flattened batch."""
+        values = self.values[np.unravel_index(row, self.values.shape[:-1])]
+        index = np.unravel_index(row, self.index_shape) if self.index_shape else ()
+        shifted = [int(i) + o for i, o in zip(index, self.origin, strict=True)]
+        return bad_row_error(self.name, shifted, values)
+
+
+def paired_rows(
+    target_logits: Any,
+    draft_logits: Any,
+    target_sampling: Sampling,
+    draft_sampling: Sampling,
+    pad: bool,
+    origin: tuple[int, ...] | None = None,
+) -> tuple[LogitRows, LogitRows]:
+    """Both sides of a batch, of one shape up to the width of the vocabularies.
+
+    Raises
+    ------
+    InvalidInput
+        Not numbers, no vocabulary, shapes that do not fit, or vocabularies of different size
+        without `pad`.
+    """
+    target = _with_vocabulary(target_logits, "target_logits")
+    draft = _with_vocabulary(draft_logits, "draft_logits")
+    if target.shape[-1] != draft.shape[-1] and not pad:
+        raise InvalidInput(
+            f"target_logits has {target.shape[-1]} tokens and draft_logits has {draft.shape[-1]}. "
+            "If the first tokens of both are the same, pad=True takes those that the narrower one "
+            "lacks as impossible there."
+        )
+    try:
+        index_shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
+    except ValueError:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
+            "all axes but the last must fit to each other"
+        ) from None
+    sides = []
+    for name, values, sampling in (
+        ("target_logits", target, target_sampling),
+        ("draft_logits", draft, draft_sampling),
+    ):
+        shape = (*(index_shape or (1,)), values.shape[-1])
+        wide = np.broadcast_to(values, shape) if values.shape != shape else values
+        start = origin or (0,) * len(index_shape)
+        sides.append(LogitRows(name, wide, sampling, index_shape, start))
+    return sides[0], sides[1]
+
+
+def _with_vocabulary(logits: Any, name: str) -> NDArray[Any]:
+    values = to_numpy(logits, name)
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise InvalidInput(f"{name} has shape {values.shape}: the last axis must hold the tokens")
+    return values
+
+
+def common_storage(target: LogitRows, draft: LogitRows) -> Storage:
+    """How both sides can be read without loss; what they have in common is read as it is."""
+    names = {_float_name(target), _float_name(draft)}
+    if names in ({"bfloat16"}, {"float16"}):
+        return Storage(np.dtype(np.uint16), names == {"float16"})
+    if names <= {"bfloat16", "float16", "float32"}:
+        return Storage(np.dtype(np.float32), False)
+    return Storage(np.dtype(np.float64), False)
+
+
+def _float_name(rows: LogitRows) -> str:
+    native = rows.values.dtype.isnative and not rows.sampling.masks_tokens
+    return rows.values.dtype.name if native else "float64"
