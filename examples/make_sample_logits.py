@@ -28,7 +28,7 @@ import numpy as np
 
 PROMPTS = (
     "The lighthouse keeper had not spoken to anyone for eleven days when the boat",
-    "def merge_intervals(intervals):\n    \"\"\"Merge overlapping intervals.\"\"\"\n",
+    'def merge_intervals(intervals):\n    """Merge overlapping intervals."""\n',
     "Q: Why does bread rise in the oven?\nA:",
     "Ingredients: two eggs, a cup of flour, a pinch of salt. Method: first",
     "Dear Ms. Okafor,\n\nThank you for your letter of 3 March about the broken",
@@ -39,7 +39,7 @@ PROMPTS = (
     "La ciudad estaba en silencio cuando el tren",
     "In 1869 the periodic table listed sixty-three elements. Since then",
     "- Wake up at six\n- Water the plants\n-",
-    "\"I never said that,\" Maria replied. \"What I said was",
+    '"I never said that," Maria replied. "What I said was',
     "The committee shall consist of nine members, of whom",
 )
 DEFAULT_OUT = Path(__file__).parent.parent / "mdsd_opt" / "data" / "smollm2_135m_skip14_18.npz"
@@ -106,9 +106,9 @@ def main() -> None:
         "draft": exact_float16(torch.cat(draft)),
         "sequence": np.repeat(np.arange(len(PROMPTS), dtype=np.int32), len(places)),
         "position": np.concatenate([start + places for _, start in texts]).astype(np.int32),
-        "tokens": np.concatenate(
-            [text[0, start + places].numpy() for text, start in texts]
-        ).astype(np.int32),
+        "tokens": np.concatenate([text[0, start + places].numpy() for text, start in texts]).astype(
+            np.int32
+        ),
         "metadata": np.array(json.dumps(metadata)),
     }
     write_atomically(arguments.out, arrays)

@@ -244,8 +244,8 @@ def _validated(values: NDArray[np.float64], name: str) -> Probabilities:
     total = values.sum()
     if abs(total - 1) > SUM_TOLERANCE:
         raise InvalidDistribution(
-            f"{name} sums to {total:.6g}, not 1. Were these logits or counts? Use "
-            "TransportProblem.from_logits or mdsd_opt.softmax for logits; divide counts by their sum."
+            f"{name} sums to {total:.6g}, not 1. Were these logits or counts? For logits use "
+            "TransportProblem.from_logits or mdsd_opt.softmax; divide counts by their sum."
         )
     normalised: Probabilities = values / total
     return normalised

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 from mdsd_opt.exact_flow import integer_flow_value
 from mdsd_opt.problem import TransportProblem
@@ -26,7 +27,7 @@ def clipped_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
     for i, x in zip(tokens, mass, strict=True):
         by_token[i] += x
     total = Fraction(0)
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         allowed = law.pop(tuple(sorted(tokens[start:stop])), Fraction(0))
         used = sum(mass[start:stop], Fraction(0))
         if used == 0:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import TransportPlan
+from mdsd_opt.solution import TransportPlan, weighted_count
 
 
 def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: float) -> list[str]:
@@ -16,7 +18,7 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
         return ["the plan's arrays do not fit together"]
     if not np.isfinite(plan.mass).all():
         return ["the plan has a mass that is not finite"]
-    if plan.tokens.size and not (0 <= plan.tokens.min() and plan.tokens.max() < problem.vocab_size):
+    if plan.tokens.size and not (plan.tokens.min() >= 0 and plan.tokens.max() < problem.vocab_size):
         return ["the plan names a token outside the vocabulary"]
     found = []
     lowest = plan.mass.min(initial=0.0)
@@ -60,10 +62,7 @@ def support_masses(problem: TransportProblem, plan: TransportPlan) -> NDArray[np
     masses = dict(zip(law.sets(), law.mass.tolist(), strict=True))
     bounds = plan.offsets.tolist()
     tokens = plan.tokens.tolist()
-    result = [
-        masses.pop(tuple(sorted(tokens[a:b])), 0.0)
-        for a, b in zip(bounds, bounds[1:], strict=False)
-    ]
+    result = [masses.pop(tuple(sorted(tokens[a:b])), 0.0) for a, b in pairwise(bounds)]
     return np.array(result, dtype=np.float64)
 
 
@@ -82,8 +81,8 @@ def clip_to_marginals(
     """C(i, S) min(1, p_i / C(i, .), W_S / C(., S)): feasible, and C itself if C is."""
     mass = np.maximum(plan.mass, 0.0)
     arc_support = plan.arc_support
-    by_token = np.bincount(plan.tokens, weights=mass, minlength=target.size)
-    by_support = np.bincount(arc_support, weights=mass, minlength=support_mass.size)
+    by_token = weighted_count(plan.tokens, mass, target.size)
+    by_support = weighted_count(arc_support, mass, support_mass.size)
     keep_token = _share_kept(target, by_token)
     keep_support = _share_kept(support_mass, by_support)
     clipped: NDArray[np.float64] = mass * np.minimum(
@@ -93,4 +92,4 @@ def clip_to_marginals(
 
 
 def _share_kept(allowed: NDArray[np.float64], used: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.minimum(1.0, np.divide(allowed, used, out=np.ones_like(used), where=used > 0))
+    return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))

@@ -22,6 +22,14 @@ class Status(enum.Enum):
         return self.name.lower()
 
 
+def weighted_count(
+    index: NDArray[Any], weights: NDArray[np.float64], size: int
+) -> NDArray[np.float64]:
+    """Sum of the weights at each index, shape (size,)."""
+    total: NDArray[np.float64] = np.bincount(index, weights=weights, minlength=size)  # type: ignore[assignment]  # with weights, bincount gives floats
+    return total
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanBasis:
     """A basis of the transport LP: which arcs and which slacks are basic."""
@@ -70,12 +78,12 @@ class TransportPlan:
 
     def token_mass(self, vocab_size: int) -> NDArray[np.float64]:
         """Sum over S of C(i, S), shape (V,); at most p_i in a feasible plan."""
-        return np.bincount(self.tokens, weights=self.mass, minlength=vocab_size)
+        return weighted_count(self.tokens, self.mass, vocab_size)
 
     def support_mass(self) -> NDArray[np.float64]:
         """Sum over i of C(i, S), shape (num_supports,); at most W_S in a feasible plan."""
         num_supports = self.offsets.size - 1
-        return np.bincount(self.arc_support, weights=self.mass, minlength=num_supports)
+        return weighted_count(self.arc_support, self.mass, num_supports)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -90,7 +90,7 @@ def rates(
     unit = "positions" if sample.sequence is None else "sequences"
     source = Path(sample.source).name if not logits else sample.source
     title = (
-        f"{source}: {sample.num_positions} positions, V = {sample.vocab_size:,}, "
+        f"{source}: {sample.num_positions} positions, V = {sample.vocab_size:,}\n"
         f"temperature {temperature:g}; {confidence:.0%} intervals over {groups} {unit}"
     )
     if as_json:
@@ -135,7 +135,9 @@ def parse_counts(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         if not match:
-            raise InvalidInput(f"--num-drafts is {text!r}: give numbers and ranges, as 1-8 or 1,2,4")
+            raise InvalidInput(
+                f"--num-drafts is {text!r}: give numbers and ranges, as 1-8 or 1,2,4"
+            )
         first = int(match[1])
         counts += range(first, int(match[2] or first) + 1)
     if not counts or min(counts) < 1 or max(counts) > 1000:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts.base import ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, PrefixDraftScheme
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
@@ -31,7 +31,7 @@ class FixedPlusDrafts(PrefixDraftScheme):
 
     scheme: ClassVar[str] = "fixed_plus"
 
-    def __init__(self, tokens: Sequence[int], drafts: PrefixDraftScheme) -> None:
+    def __init__(self, tokens: Sequence[int], drafts: DraftScheme) -> None:
         if not isinstance(drafts, PrefixDraftScheme) or drafts.always_drafted.size:
             raise UnsupportedScheme(
                 "a fixed set combines with drafts that have a prefix order and no always-drafted "
@@ -41,7 +41,7 @@ class FixedPlusDrafts(PrefixDraftScheme):
         self.vocab_size = drafts.vocab_size
         if fixed.ndim != 1 or np.unique(fixed).size != fixed.size:
             raise InvalidInput(f"the fixed tokens {tokens} are not distinct")
-        if fixed.size and not (0 <= fixed.min() and fixed.max() < self.vocab_size):
+        if fixed.size and not (fixed.min() >= 0 and fixed.max() < self.vocab_size):
             raise InvalidInput(f"the fixed tokens {tokens} are not all in 0..{self.vocab_size - 1}")
         self._fixed = fixed
         self.drafts = drafts
@@ -52,13 +52,13 @@ class FixedPlusDrafts(PrefixDraftScheme):
         return self._fixed
 
     @cached_property
-    def weights(self) -> NDArray[np.float64]:  # type: ignore[override]  # cached, same type
+    def weights(self) -> NDArray[np.float64]:
         result = self.drafts.weights.copy()
         result[self._fixed] = 0.0
         return result
 
     @cached_property
-    def exact_weights(self) -> tuple[Fraction, ...]:  # type: ignore[override]  # cached
+    def exact_weights(self) -> tuple[Fraction, ...]:
         fixed = set(self._fixed.tolist())
         return tuple(
             Fraction(0) if i in fixed else x for i, x in enumerate(self.drafts.exact_weights)

@@ -121,10 +121,7 @@ class _FixedSetDrafts(PrefixDraftScheme):
         fixed = self.always_drafted.tolist()
         if not self.draws_one:
             return {tuple(sorted(fixed)): Fraction(1)}
-        return {
-            tuple(sorted((*fixed, i))): x for i, x in enumerate(self.exact_last_draw) if x > 0
-        }
-
+        return {tuple(sorted((*fixed, i))): x for i, x in enumerate(self.exact_last_draw) if x > 0}
 
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         last = np.flatnonzero(self.last_draw > 0) if self.draws_one else np.array([-1])
@@ -159,7 +156,7 @@ class TopKDrafts(_FixedSetDrafts):
     scheme: ClassVar[str] = "top_k"
 
     @cached_property
-    def always_drafted(self) -> NDArray[np.int64]:  # type: ignore[override]  # cached, same type
+    def always_drafted(self) -> NDArray[np.int64]:
         return self._likeliest(self.num_drafts)
 
 
@@ -181,7 +178,7 @@ class GreedyDrafts(_FixedSetDrafts):
     scheme: ClassVar[str] = "greedy"
 
     @cached_property
-    def always_drafted(self) -> NDArray[np.int64]:  # type: ignore[override]  # cached, same type
+    def always_drafted(self) -> NDArray[np.int64]:
         return self._likeliest(self.num_drafts - 1)
 
     @cached_property

@@ -68,7 +68,9 @@ class IndependentDrafts(DraftScheme):
 
     def exact_containment(self, subset: Any) -> Fraction:
         members = np.flatnonzero(self._as_subset(subset)).tolist()
-        return prod((sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1))
+        return prod(
+            (sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1)
+        )
 
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return np.stack([inverse_cdf(q, rng, (size,)) for q in self.q], axis=1)
@@ -84,7 +86,9 @@ class IndependentDrafts(DraftScheme):
             sets = self.support[subsets_of_size(self.support.size, size)]
             mass = np.zeros(len(sets))
             for columns in _surjections(self.num_drafts, size):
-                mass += np.prod([q[sets[:, c]] for q, c in zip(self.q, columns, strict=True)], axis=0)
+                mass += np.prod(
+                    [q[sets[:, c]] for q, c in zip(self.q, columns, strict=True)], axis=0
+                )
             groups.append((sets, mass))
         return SupportLaw.from_groups(self.vocab_size, groups)
 

@@ -95,7 +95,9 @@ class MixtureDrafts(PrefixDraftScheme):
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         curves = [component.exact_prefix_containment(order) for component in self.components]
         return [
-            sum((m * x for m, x in zip(self.exact_mixture_weights, point, strict=True)), Fraction(0))
+            sum(
+                (m * x for m, x in zip(self.exact_mixture_weights, point, strict=True)), Fraction(0)
+            )
             for point in zip(*curves, strict=True)
         ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import comb, factorial
 from typing import Any
 
@@ -42,7 +43,7 @@ class SupportLaw:
     def from_groups(
         cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], NDArray[np.float64]]]
     ) -> SupportLaw:
-        """Join groups of equally large sets, each ([n, m] tokens, [n] masses); drop massless sets."""
+        """Join groups of equally large sets, each [n, m] tokens and [n] masses; drop massless."""
         kept = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
         sizes = [np.full(len(sets), sets.shape[1], dtype=np.int64) for sets, _ in kept]
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64)
@@ -77,7 +78,7 @@ class SupportLaw:
         """The sets as tuples of ascending token ids."""
         tokens = self.tokens.tolist()
         bounds = self.offsets.tolist()
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in pairwise(bounds):
             yield tuple(tokens[start:stop])
 
 

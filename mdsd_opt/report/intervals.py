@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.solution import weighted_count
+
 
 @dataclass(frozen=True, slots=True)
 class MeanInterval:
@@ -37,8 +39,8 @@ def mean_interval(
     r"""Mean over positions, with an interval that takes the sequences, not the tokens, as samples.
 
     Positions of one sequence resemble each other, so the variance is that of a ratio of group
-    totals, :math:`\frac{G}{G-1} \sum_g (\sum_{i \in g} (x_i - \bar x))^2 / N^2`, with Student's t on
-    G - 1 degrees of freedom.
+    totals, :math:`\frac{G}{G-1} \sum_g (\sum_{i \in g} (x_i - \bar x))^2 / N^2`, with Student's t
+    on G - 1 degrees of freedom.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def mean_interval(
     deviations = values - mean
     if groups is not None:
         _, index = np.unique(groups, return_inverse=True)
-        deviations = np.bincount(index.ravel(), weights=deviations)
+        deviations = weighted_count(index.ravel(), deviations, int(index.max()) + 1)
     g = deviations.size
     if g < 2:
         return MeanInterval(mean, np.nan, np.nan, g)

@@ -25,7 +25,7 @@ class RateRow:
 
     @property
     def tokens_per_call(self) -> float:
-        """Expected tokens per target call: one from the residual or bonus, plus the accepted one."""
+        """Expected tokens per target call: one, and one more if a draft is accepted."""
         return 1.0 + self.acceptance.mean
 
     def to_dict(self) -> dict[str, Any]:

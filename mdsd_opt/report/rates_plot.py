@@ -46,8 +46,9 @@ def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title
             if not line:
                 continue
             name = SCHEME_TITLES.get(scheme, scheme)
+            shift = 0.05 * (s - (len(schemes) - 1) / 2)  # so that error bars do not hide each other
             axes.errorbar(
-                [row.num_drafts for row in line],
+                [row.num_drafts + shift for row in line],
                 [row.acceptance.mean for row in line],
                 yerr=[row.acceptance.half_width for row in line],
                 label=name if len(verifiers) == 1 else f"{name}, {verifier}",

@@ -9,9 +9,7 @@ from mdsd_opt.verifiers.base import BatchVerdict, Decision, Uniforms, Verdict, V
 
 __all__ = ["BatchVerdict", "Decision", "Uniforms", "Verdict", "Verifier", "get", "names"]
 
-_NAMES = (
-    "optimal",
-)
+_NAMES = ("optimal",)
 
 
 def names() -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 r"""Which draft of a block to return, so that token i comes out in proportion to its weight.
 
-A rule is prepared for one draft tuple: the places of the drafts in prefix order, in draw order. Asked
-about a block [start, stop) that holds the topmost of them, it gives the probability of returning each
-draft.
+A rule is prepared for one draft tuple: the places of the drafts in prefix order, in draw order.
+Asked about a block [start, stop) that holds the topmost of them, it gives the probability of
+returning each draft.
 
-Independent draws: the first draft in the block. Draws without replacement need a correction: with z
-the first draft in the block, at place j of the draw, every other draft y of the block B is returned
-with probability :math:`\pi\, q_y / q(B)`, else z, where with :math:`\sigma_i = q(X_1..X_i)` and b the
-prefix up to the end of the block
+Independent draws: the first draft in the block. Draws without replacement need a correction: with
+z the first draft in the block, at place j of the draw, every other draft y of the block B is
+returned with probability :math:`\pi\, q_y / q(B)`, else z, where with
+:math:`\sigma_i = q(X_1..X_i)` and b the prefix up to the end of the block
 
 .. math:: \pi = \frac{1 - A_b}{1 - \sigma_K + q_z} \prod_{i=j}^{K-1}
           \frac{1 - \sigma_i}{1 - \sigma_i + q_z}.
@@ -118,9 +118,7 @@ def _mixed(
     return shares
 
 
-def masses_left(
-    positions: NDArray[np.int64], q: NDArray[Any], above: NDArray[Any]
-) -> list[Any]:
+def masses_left(positions: NDArray[np.int64], q: NDArray[Any], above: NDArray[Any]) -> list[Any]:
     """1 - q(X_1..X_i) for i = 1..K.
 
     Sums of the gaps between the drawn places, so that no difference from one loses a small rest.

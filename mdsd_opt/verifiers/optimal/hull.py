@@ -3,10 +3,10 @@ r"""The hull rule: which drafts may be returned at which level, on floats and Fr
 Let the drafted tokens 1..n be in prefix order with weights w, selection masses x (prefix sums R)
 and :math:`F_j = Q([j])`. For a level s in [0, 1], the vertices of the lower convex hull of
 :math:`(A_j, R_j - s F_j)` cut the tokens into blocks (A = prefix sums of w). Take the topmost block
-that holds a draft and return one of its drafts such that token i of block (a, b] comes out with
+that holds a draft, and return one of its drafts such that token i of block (a, b] comes out with
 probability :math:`w_i (F_b - F_a)/(A_b - A_a)`. With s uniform, the returned token has law x: the
-derivative in s of the hull at A_i is minus the chord of F over the block of i, the hull is R at s = 0
-(R is convex in A) and 0 at s = 1 (as R >= F, with equality at both ends).
+derivative in s of the hull at A_i is minus the chord of F over the block of i; the hull is R at 0
+(R is convex in A) and zero at 1 (as R >= F, with equality at both ends).
 
 As F is convex in A, vertices only disappear as s grows, so blocks only merge. Boundary j (after
 token j) dies at level s_j; the blocks around one token form a path in a binary merge tree.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def _exact_death_levels(x: NDArray[Any], w: NDArray[Any], f: NDArray[Any]) -> Le
     starts = list(range(n))
     blocks = [(x[j], w[j], w[j] * f[j]) for j in range(n)]
     while len(blocks) > 1:
-        meets = [_meeting_level(a, b) for a, b in zip(blocks, blocks[1:], strict=False)]
+        meets = [_meeting_level(a, b) for a, b in pairwise(blocks)]
         level = min(meets)
         if level >= 1:
             break
@@ -73,7 +74,7 @@ def _meeting_level(low: tuple[Any, ...], high: tuple[Any, ...]) -> Fraction:
 
 
 def blocks_around(top: int, levels: Levels) -> Iterator[tuple[Any, int, int]]:
-    """The blocks [start, stop) that hold token `top`, as (length of the level interval, start, stop).
+    """The blocks that hold token `top`, as (length of the level interval, start, stop).
 
     The interval lengths sum to one: they are the probabilities of the blocks under a uniform level.
     """

@@ -95,7 +95,9 @@ def death_levels(x: Vector, w: Vector, f: Vector) -> Vector:
     size = 0
     for low in range(n - 1):
         high = low + 1
-        key = _meeting_level(mass[low], weight[low], gain[low], mass[high], weight[high], gain[high])
+        key = _meeting_level(
+            mass[low], weight[low], gain[low], mass[high], weight[high], gain[high]
+        )
         size = _push(keys, items, stamps, size, key, low, 0)
     reached = 0.0
     while size > 0:

@@ -147,5 +147,3 @@ def plan_of(problem: TransportProblem, exact: bool = False) -> SelectionPlan | N
         return None
     target = np.array(problem.exact_target, dtype=object) if exact else problem.target
     return make_plan(target, fixed, free, exact)
-
-

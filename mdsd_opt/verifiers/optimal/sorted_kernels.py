@@ -22,7 +22,7 @@ _TOKEN_MASK = MAX_TOKENS - 1
 
 @kernel
 def packed_keys(p: Vector, q: Vector) -> Keys:
-    """Keys of the tokens with q > 0, unsorted; an order by key is an order by p/q, then by token."""
+    """Keys of the tokens with q > 0, unsorted; they sort by p/q, then by token."""
     ratio = p / q
     keys = ratio.view(np.int64)
     drafted = 0
