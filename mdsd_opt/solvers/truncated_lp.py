@@ -52,8 +52,8 @@ def solve(
         s, min(5, V) by default.
     rule : {"published", "ratio"}
         Who wins in the other pairs: the token that is earlier in `order` [Khisti25], for which the
-        loss is bounded, or the one of larger p / (q_1 + q_2), usually far better but without a
-        bound that holds for any two drafts.
+        loss is bounded, or the one of larger p / (q_1 + q_2), usually far better but without any
+        bound: it may feed a token that is full already.
     order : {"surplus", "mass"}
         Which tokens are free: largest :math:`p - q_1 q_2` [Khisti25], or largest
         :math:`\max(p, (q_1 + q_2)/2)`.
@@ -128,8 +128,6 @@ def solve(
     }
     if rule == "published":
         stats |= {"loss_bound": loss, "loss_bound_tighter": tighter_loss}
-    elif isinstance(problem.drafts, WithReplacement):  # seen to hold there, not proven
-        stats["unproven_loss_bound"] = loss
     if not choice.optimal:
         status = Status.LIMIT
     else:
@@ -218,8 +216,6 @@ def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float
     first, second = np.triu_indices(size, 1)
     pair_mass = mass[first, second]
     room = fixed + np.bincount(second, weights=pair_mass, minlength=size)
-    # More than all its pairs no token can use: a cap that keeps the numbers of one magnitude.
-    useful = np.minimum(p, fixed + mass.sum(axis=1))
 
     t = np.arange(size)
     x = size + np.arange(first.size)
@@ -232,7 +228,7 @@ def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float
         columns=columns,
         values=values,
         row_upper=room,
-        column_upper=np.concatenate([useful, pair_mass]),
+        column_upper=np.concatenate([p, pair_mass]),
         time_limit=time_limit,
     )
     share = np.zeros((size, size))
