@@ -38,8 +38,6 @@ def kernel(function: Any = None, *, contract: bool = False, reassociate: bool = 
 
     With `contract=True` the compiler may fuse a multiplication and an addition, with
     `reassociate=True` it may also reorder sums, which lets it vectorise them (and nothing else).
-    Kernels live in files named `*_kernels.py`: a change in any of these, also in one from which a
-    kernel is merely called, makes all the compiled code of the package stale.
     """
     if function is None:
         return functools.partial(kernel, contract=contract, reassociate=reassociate)
@@ -53,27 +51,43 @@ def kernel(function: Any = None, *, contract: bool = False, reassociate: bool = 
     except RuntimeError as error:  # numba found no folder it may write to
         _say_once(f"compiled kernels cannot be kept ({error}); set NUMBA_CACHE_DIR to a folder")
         return numba.njit(**options)(function)
-    _stamp_with_all_sources(dispatcher)
+    _stamp_with_sources(dispatcher)
     return dispatcher
 
 
-def _stamp_with_all_sources(dispatcher: Any) -> None:
-    """Make cached code depend on every kernel file, not only on the one it stands in.
+def _stamp_with_sources(dispatcher: Any) -> None:
+    """Make cached code depend on the files of all kernels it may call, not only on its own.
 
     numba itself compares only the file of the outermost function, and would go on using machine
     code in which an old version of a helper from another file is inlined.
     """
     cache_file: Any = getattr(dispatcher._cache, "_cache_file", None)
     if cache_file is not None and hasattr(cache_file, "_source_stamp"):
-        cache_file._source_stamp = (cache_file._source_stamp, _source_hash())
+        hashes = tuple(_hash(path) for path in sorted(_sources(dispatcher.py_func)))
+        cache_file._source_stamp = (cache_file._source_stamp, hashes)
+
+
+def _sources(function: Any) -> set[str]:
+    """Files of a function and of the kernels its file imports, theirs included."""
+    found: set[str] = set()
+    pending = [function]
+    while pending:
+        function = pending.pop()
+        path = function.__code__.co_filename
+        if path not in found:
+            found.add(path)
+            inner = (getattr(value, "py_func", None) for value in function.__globals__.values())
+            pending += [kernel for kernel in inner if _is_ours(kernel)]
+    return found
+
+
+def _is_ours(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "mdsd_opt"
 
 
 @functools.cache
-def _source_hash() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*_kernels.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def _hash(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @functools.cache
@@ -88,8 +102,7 @@ class _CompilationNote(event.Listener):  # type: ignore[misc]  # numba has no ty
         self._lock = threading.Lock()
 
     def on_start(self, event: Any) -> None:
-        module = event.data["dispatcher"].py_func.__module__
-        if module.partition(".")[0] == "mdsd_opt":
+        if _is_ours(event.data["dispatcher"].py_func):
             with self._lock:
                 _say_once("compiling kernels for this machine, once; this takes some seconds")
 
