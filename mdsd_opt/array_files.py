@@ -207,7 +207,7 @@ def _tensor(body: NDArray[np.uint8], name: str, entry: Any, source: str) -> NDAr
         ) from error
     if not all(type(x) is int and x >= 0 for x in (*shape, start, stop)):
         raise UnreadableFile(f"{where} has sizes or offsets that are not integers of at least 0")
-    if code not in _SAFETENSORS_DTYPES:
+    if not isinstance(code, str) or code not in _SAFETENSORS_DTYPES:
         known = ", ".join(_SAFETENSORS_DTYPES)
         raise UnreadableFile(f"{where} has dtype {code!r}, which is not among {known}")
     dtype = _dtype(_SAFETENSORS_DTYPES[code])
