@@ -7,6 +7,11 @@ For a subset H with F = Q(H), raise the target inside H and cap it outside:
 with c and c' such that p_I(H) = F and p_I sums to one. If H is optimal and Q is w-convex, p_I is
 the law of a selection rule that always returns a draft, and :math:`\sum_i \min(p_i, p_I(i))`
 is the optimal acceptance rate: select by that rule, then run single-draft speculative sampling.
+
+Where tokens D are always drafted, the raise inside H falls on them alone: for any G in H that holds
+D, :math:`p_I(G) = P(G) + Q(H) - P(H) \ge Q(G)` because P - Q is smallest at H, and a set that lacks
+a token of D contains no draft tuple. (Raising the others would not do: drafts that hit D again may
+need more mass on D than it has.)
 """
 
 from __future__ import annotations
@@ -52,8 +57,7 @@ def water_fill(
     p : ndarray, shape (V,)
         Target.
     drafts : PrefixDraftScheme
-        Gives the weights w; tokens that are always drafted are neither raised nor capped, unless
-        H has no others.
+        Gives the weights w and the tokens that are always drafted.
     subset : ndarray of bool, shape (V,)
     inside : float
         The mass p_I is to have on H; the rest of one lies off H.
@@ -61,7 +65,7 @@ def water_fill(
     values = p.copy()
     w = drafts.weights
     values[_never_drafted(drafts)] = 0.0
-    raise_level = _raise(values, w, np.flatnonzero(subset), inside)
+    raise_level = _raise(values, w, np.flatnonzero(subset), inside, drafts.always_drafted)
     cap_level = _cap(values, w, np.flatnonzero(~subset), 1.0 - inside)
     return SelectionMarginal(values, raise_level, cap_level)
 
@@ -72,14 +76,22 @@ def _never_drafted(drafts: PrefixDraftScheme) -> NDArray[np.bool_]:
     return never
 
 
-def _raise(values: Vector, w: Vector, members: NDArray[np.int64], mass: float) -> float:
+def _raise(
+    values: Vector,
+    w: Vector,
+    members: NDArray[np.int64],
+    mass: float,
+    always: NDArray[np.int64],
+) -> float:
     """Raise values[members] to at least c w, so that they sum to `mass`; return c."""
     deficit = mass - values[members].sum()
-    if members.size == 0 or deficit <= 0:
+    if deficit <= 0:
+        return 0.0
+    if always.size:  # any split among them is as good
+        values[always] += deficit / always.size
         return 0.0
     free = members[w[members] > 0]
-    if free.size == 0:  # only always-drafted tokens: any split of the surplus is as good
-        values[members] += deficit / members.size
+    if free.size == 0:  # rounding only: a set without weight contains no draft tuple
         return 0.0
     with np.errstate(over="ignore"):
         ratio = values[free] / w[free]
@@ -125,14 +137,15 @@ def exact_water_fill(
 
     deficit = inside - sum((values[i] for i in members), Fraction(0))
     if deficit > 0:
-        free = sorted((i for i in members if w[i] > 0), key=lambda i: values[i] / w[i])
-        if free:
+        always = drafts.always_drafted.tolist()
+        if always:
+            for i in always:
+                values[i] += deficit / len(always)
+        else:
+            free = sorted((i for i in members if w[i] > 0), key=lambda i: values[i] / w[i])
             level, raised = _exact_level(values, w, free, deficit, rising=True)
             for i in free[:raised]:
                 values[i] = level * w[i]
-        else:
-            for i in members:
-                values[i] += deficit / len(members)
 
     free = sorted((i for i in others if w[i] > 0), key=lambda i: values[i] / w[i], reverse=True)
     excess = sum((values[i] for i in others), Fraction(0)) - (1 - inside)

@@ -108,7 +108,12 @@ def optimum_over_subsets(p: Sequence[Fraction], law: Law) -> Fraction:
 
 
 def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:
-    """The transport problem itself: maximum flow from draft sets to tokens, by shortest paths."""
+    """The transport problem itself, solved as a maximum flow."""
+    return sum(best_plan(p, law).values(), Fraction(0))
+
+
+def best_plan(p: Sequence[Fraction], law: Law) -> dict[tuple[frozenset[int], int], Fraction]:
+    """Maximum flow from draft sets to tokens, by shortest paths: mass for (set, token)."""
     sets = set_law(law)
     source, sink = "source", "sink"
     capacity: dict[object, dict[object, Fraction]] = {source: {}, sink: {}}
@@ -118,7 +123,6 @@ def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:
     for i, x in enumerate(p):
         capacity[i] = {sink: x} | dict.fromkeys((s for s in sets if i in s), Fraction(0))
         capacity[sink][i] = Fraction(0)
-    flow = Fraction(0)
     while True:
         came_from: dict[object, object] = {source: source}
         queue: deque[object] = deque([source])
@@ -129,7 +133,7 @@ def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:
                     came_from[neighbour] = node
                     queue.append(neighbour)
         if sink not in came_from:
-            return flow
+            return {(s, i): capacity[i][s] for s in sets for i in s}  # what could flow back
         path: list[object] = [sink]
         while path[-1] != source:
             path.append(came_from[path[-1]])
@@ -139,4 +143,3 @@ def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:
         for a, b in arcs:
             capacity[a][b] -= step
             capacity[b][a] += step
-        flow += step
