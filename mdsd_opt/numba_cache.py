@@ -24,6 +24,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _log = logging.getLogger("mdsd_opt.numba")
 
+_COMPILING = "compiling kernels for this machine, once; this takes some seconds"
+_NO_FOLDER = (
+    "found no folder to keep compiled kernels in, so every process compiles them anew; "
+    "set NUMBA_CACHE_DIR to a folder that can be written"
+)
+
 
 @overload
 def kernel(function: Function) -> Function: ...
@@ -48,8 +54,8 @@ def kernel(function: Any = None, *, contract: bool = False, reassociate: bool = 
         options["fastmath"] = {"contract"}
     try:
         dispatcher = numba.njit(cache=True, **options)(function)
-    except RuntimeError as error:  # numba found no folder it may write to
-        _say_once(f"compiled kernels cannot be kept ({error}); set NUMBA_CACHE_DIR to a folder")
+    except RuntimeError:  # numba found no folder it may write to
+        _say_once(_NO_FOLDER)
         return numba.njit(**options)(function)
     _stamp_with_sources(dispatcher)
     return dispatcher
@@ -104,7 +110,7 @@ class _CompilationNote(event.Listener):  # type: ignore[misc]  # numba has no ty
     def on_start(self, event: Any) -> None:
         if _is_ours(event.data["dispatcher"].py_func):
             with self._lock:
-                _say_once("compiling kernels for this machine, once; this takes some seconds")
+                _say_once(_COMPILING)
 
     def on_end(self, event: Any) -> None:
         pass

@@ -57,10 +57,10 @@ def row_function(drafts: str, verifier: str) -> RowFunction:
     UnsupportedScheme
         Both exist, but not together.
     """
-    schemes = {scheme for scheme, _ in _TABLE}
+    schemes = sorted({scheme for scheme, _ in _TABLE})
     if drafts not in schemes:
         raise UnknownName.among("draft scheme", drafts, schemes)
-    verifiers = {name for _, name in _TABLE}
+    verifiers = sorted({name for _, name in _TABLE})
     if verifier not in verifiers:
         raise UnknownName.among("verifier", verifier, verifiers)
     if (drafts, verifier) not in _TABLE:

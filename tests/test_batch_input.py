@@ -1,0 +1,307 @@
+"""What batched rates accept, what they refuse, and what must not make a difference."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support import sorted_rates
+
+import mdsd_opt as mo
+from mdsd_opt.batch.logit_kernels import row_maximum, weigh_block
+from mdsd_opt.batch.logit_kernels import row_side as side_of
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
+
+SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+def logits(seed: int, *shape: int, dtype: Any = "float64") -> NDArray[Any]:
+    values = np.random.default_rng(seed).normal(size=shape) * 3
+    return values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("target_dtype", [*FLOATS, "int8", "int64", ">f4", "longdouble", "bool"])
+@pytest.mark.parametrize("draft_dtype", FLOATS)
+def test_every_dtype_means_its_exact_values(
+    scheme: str, target_dtype: str, draft_dtype: str
+) -> None:
+    target = logits(0, 3, 500, dtype=target_dtype)
+    draft = logits(1, 3, 500, dtype=draft_dtype)
+    rates = mo.acceptance_rates(target, draft, (1, 3), scheme)
+    exact = mo.acceptance_rates(target.astype(np.float64), draft.astype(np.float64), (1, 3), scheme)
+    assert rates.dtype == np.float64
+    np.testing.assert_allclose(rates, exact, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("is_half", [True, False])
+def test_every_half_precision_number_is_decoded(is_half: bool) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    numbers = bits.view(np.float16 if is_half else ml_dtypes.bfloat16)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        usable = bits[np.isfinite(numbers.astype(np.float64))]
+    row = usable.copy()
+    row.setflags(write=False)
+    decoded = usable.view(numbers.dtype).astype(np.float64)
+    assert row_maximum(row, is_half) == decoded.max()
+    exponents, weights = np.empty(row.size), np.empty(row.size)
+    scale = 1e-3 / max(decoded.max(), 1.0)  # all of them in the range of exponents
+    weigh_block(side_of(row, is_half, scale), 0, row.size, exponents, weights)
+    np.testing.assert_allclose(exponents, (decoded - decoded.max()) * scale, rtol=1e-15, atol=0)
+
+
+def test_weights_are_powers_of_two() -> None:
+    row = -np.linspace(0.0, 1100.0, 5001)
+    row.setflags(write=False)
+    exponents, weights = np.empty(row.size), np.empty(row.size)
+    weigh_block(side_of(row, False, 1.0), 0, row.size, exponents, weights)
+    inside = row > -1022
+    np.testing.assert_allclose(weights[inside] * 2.0**-52, 2.0 ** row[inside], rtol=1e-15, atol=0)
+    assert (weights[row < -1074.5] == 0).all()
+    assert (weights[row > -1074] > 0).all()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("draft_temperature", [None, 0.3, 1.7])
+def test_temperatures(temperature: float, draft_temperature: float | None) -> None:
+    target, draft = logits(0, 400), logits(1, 400)
+    p = sorted_rates.probabilities(target, temperature)
+    q = sorted_rates.probabilities(
+        draft, temperature if draft_temperature is None else draft_temperature
+    )
+    rate = mo.acceptance_rates(
+        target, draft, 4, temperature=temperature, draft_temperature=draft_temperature
+    )
+    assert rate == pytest.approx(sorted_rates.with_replacement(p, q, 4), abs=1e-12)
+
+
+def test_temperature_zero_leaves_the_lowest_of_the_likeliest() -> None:
+    target = np.array([[0.0, 2.0, 2.0], [0.0, 1.0, 2.0]])
+    draft = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    greedy_target = mo.acceptance_rates(target, draft, 2, temperature=0, draft_temperature=1.0)
+    q = np.exp(draft) / np.exp(draft).sum(axis=1, keepdims=True)
+    chosen = q[[0, 1], [1, 2]]
+    np.testing.assert_allclose(greedy_target, 1 - (1 - chosen) ** 2, atol=1e-15)
+    both = mo.acceptance_rates(target, draft, 2, temperature=0)
+    assert both.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"top_k": 5},
+        {"top_p": 0.7},
+        {"min_p": 0.05},
+        {"top_k": 50, "top_p": 0.9, "min_p": 0.01},
+        {"top_k": 1},
+        {"top_k": 4, "temperature": 0},
+        {"top_p": 0.8, "temperature": 0.5, "draft_temperature": 2.0},
+    ],
+)
+def test_filters_are_those_of_softmax(scheme: str, filters: dict[str, Any]) -> None:
+    target, draft = np.round(logits(0, 2, 200)), np.round(logits(1, 2, 200))
+    rates = mo.acceptance_rates(target, draft, 3, scheme, **filters)
+    of_draft = dict(filters)
+    of_draft["temperature"] = of_draft.pop("draft_temperature", of_draft.get("temperature", 1.0))
+    of_target = {k: v for k, v in filters.items() if k != "draft_temperature"}
+    for row in range(2):
+        p = mo.softmax(target[row], **of_target).astype(np.longdouble)
+        q = mo.softmax(draft[row], **of_draft).astype(np.longdouble)
+        assert rates[row] == pytest.approx(sorted_rates.RATES[scheme](p, q, 3), abs=1e-12)
+
+
+def test_strides_and_read_only_arrays() -> None:
+    target, draft = logits(0, 4, 6, 300), logits(1, 4, 6, 300)
+    rates = mo.acceptance_rates(target, draft)
+    fortran = np.asfortranarray(target)
+    np.testing.assert_array_equal(mo.acceptance_rates(fortran, draft), rates)
+    np.testing.assert_array_equal(mo.acceptance_rates(target[::-1], draft[::-1]), rates[::-1])
+    np.testing.assert_array_equal(
+        mo.acceptance_rates(target[:, 1::2], draft[:, 1::2]), rates[:, 1::2]
+    )
+    strided = mo.acceptance_rates(target[..., ::3], draft[..., ::3])
+    copied = mo.acceptance_rates(target[..., ::3].copy(), draft[..., ::3].copy())
+    np.testing.assert_array_equal(strided, copied)
+    unaligned = np.frombuffer(b"x" + target.tobytes(), dtype=np.uint8)[1:].view(np.float64)
+    assert not unaligned.flags.writeable
+    np.testing.assert_array_equal(
+        mo.acceptance_rates(unaligned.reshape(target.shape), draft), rates
+    )
+    assert target.flags.writeable  # the caller's array is left as it was
+
+
+def test_shapes() -> None:
+    target, draft = logits(0, 2, 3, 50), logits(1, 2, 3, 50)
+    assert mo.acceptance_rates(target, draft).shape == (2, 3)
+    assert mo.acceptance_rates(target, draft, [1, 2, 3, 4]).shape == (2, 3, 4)
+    assert mo.acceptance_rates(target, draft, (2,)).shape == (2, 3, 1)
+    assert mo.acceptance_rates(target[0, 0], draft[0, 0]).shape == ()
+    assert isinstance(mo.acceptance_rates(target[0, 0], draft[0, 0]), float)
+    assert (
+        mo.acceptance_rates(target[0, 0].tolist(), draft[0, 0].tolist())
+        == (mo.acceptance_rates(target, draft)[0, 0])
+    )
+    assert mo.acceptance_rates(target[:0], draft[:0]).shape == (0, 3)
+    assert mo.acceptance_rates(np.empty((0, 7)), np.empty((0, 7)), [1, 2]).shape == (0, 2)
+
+
+def test_leading_axes_broadcast() -> None:
+    target, draft = logits(0, 2, 1, 50), logits(1, 3, 50)
+    rates = mo.acceptance_rates(target, draft)
+    assert rates.shape == (2, 3)
+    assert rates[1, 2] == mo.acceptance_rates(target[1, 0], draft[2])
+
+
+def test_several_numbers_of_drafts_share_the_work() -> None:
+    target, draft = logits(0, 5, 3000), logits(1, 5, 3000)
+    counts = (1, 2, 5, 2, 16)
+    for scheme in SCHEMES:
+        together = mo.acceptance_rates(target, draft, counts, scheme)
+        for j, k in enumerate(counts):
+            alone = mo.acceptance_rates(target, draft, k, scheme)
+            np.testing.assert_allclose(together[:, j], alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_threads_do_not_change_a_bit(scheme: str) -> None:
+    target, draft = logits(0, 40, 20_000, dtype="float32"), logits(1, 40, 20_000, dtype="float32")
+    alone = mo.acceptance_rates(target, draft, (2, 4), scheme, num_threads=1)
+    for num_threads in (2, 3, 7, None):
+        again = mo.acceptance_rates(target, draft, (2, 4), scheme, num_threads=num_threads)
+        np.testing.assert_array_equal(again, alone)
+    row_by_row = [mo.acceptance_rates(t, d, (2, 4), scheme) for t, d in zip(target, draft)]  # noqa: B905
+    np.testing.assert_array_equal(row_by_row, alone)
+
+
+def test_calls_from_several_threads() -> None:
+    target, draft = logits(0, 8, 20_000), logits(1, 8, 20_000)
+    expected = {s: mo.acceptance_rates(target, draft, drafts=s) for s in SCHEMES}
+    start = threading.Barrier(8)
+
+    def call(i: int) -> tuple[str, NDArray[np.float64]]:
+        start.wait()
+        scheme = SCHEMES[i % 4]
+        return scheme, mo.acceptance_rates(target, draft, drafts=scheme, num_threads=2)
+
+    with ThreadPoolExecutor(8) as pool:
+        for scheme, rates in pool.map(call, range(8)):
+            np.testing.assert_array_equal(rates, expected[scheme])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("options", [{}, {"top_k": 10}])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_bad_row_is_named(scheme: str, options: dict[str, Any], dtype: str) -> None:
+    good = logits(0, 3, 4, 60, dtype=dtype)
+    for value, message in (
+        (np.nan, "NaN .first at token 7"),
+        (-np.nan, "NaN .first at token 7"),
+        (np.inf, r"\+inf .first at token 7"),
+        (None, "all -inf"),
+    ):
+        bad = good.copy()
+        if value is None:
+            bad[2, 1] = -np.inf
+        else:
+            bad[2, 1, 7] = value
+        with pytest.raises(InvalidDistribution, match=f"target_logits row 2, 1 .*{message}"):
+            mo.acceptance_rates(bad, good, drafts=scheme, **options)
+        with pytest.raises(InvalidDistribution, match=f"draft_logits row 2, 1 .*{message}"):
+            mo.acceptance_rates(good, bad, drafts=scheme, **options)
+        with pytest.raises(InvalidDistribution, match=f"^draft_logits (has|is).*{message}"):
+            mo.acceptance_rates(good[2, 1], bad[2, 1], drafts=scheme, **options)
+
+
+def test_the_first_bad_row_is_named_whatever_the_threads() -> None:
+    target, draft = logits(0, 64, 20_000), logits(1, 64, 20_000)
+    target[[17, 40, 63], 5] = np.nan
+    draft[[9, 41], 5] = np.nan
+    for num_threads in (1, 2, 5):
+        with pytest.raises(InvalidDistribution, match="draft_logits row 9 "):
+            mo.acceptance_rates(target, draft, num_threads=num_threads)
+
+
+def test_vocabularies_of_different_size() -> None:
+    target, draft = logits(0, 3, 50), logits(1, 3, 47)
+    with pytest.raises(InvalidInput, match=r"50 tokens .* 47.*pad=True"):
+        mo.acceptance_rates(target, draft)
+    wide = np.concatenate([draft, np.full((3, 3), -np.inf)], axis=1)
+    for dtype in FLOATS:
+        narrow = draft.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        expected = mo.acceptance_rates(target, wide.astype(narrow.dtype))
+        np.testing.assert_array_equal(mo.acceptance_rates(target, narrow, pad=True), expected)
+    back = mo.acceptance_rates(draft, target, pad=True, top_k=5)
+    np.testing.assert_array_equal(back, mo.acceptance_rates(wide, target, top_k=5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_drafts": 0}, InvalidInput, "num_drafts is 0.*at least 1"),
+        ({"num_drafts": 2.5}, InvalidInput, "num_drafts is 2.5"),
+        ({"num_drafts": [2, -1]}, InvalidInput, "num_drafts is -1"),
+        ({"num_drafts": []}, InvalidInput, "num_drafts is empty"),
+        ({"num_drafts": "12"}, InvalidInput, "num_drafts is '1'"),
+        ({"num_drafts": None}, InvalidInput, "num_drafts is None"),
+        ({"drafts": "with-replacement"}, UnknownName, "Did you mean 'with_replacement'"),
+        ({"drafts": ["greedy"]}, UnknownName, "Known: greedy, top_k"),
+        ({"verifier": "optimum"}, UnknownName, "Did you mean 'optimal'"),
+        ({"temperature": -1}, InvalidInput, "temperature is -1"),
+        ({"draft_temperature": np.nan}, InvalidInput, "temperature is nan"),
+        ({"top_k": 0}, InvalidInput, "top_k is 0"),
+        ({"top_p": 1.5}, InvalidInput, "top_p is 1.5"),
+        ({"num_threads": 0}, InvalidInput, "num_threads is 0"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        mo.acceptance_rates(logits(0, 2, 5), logits(1, 2, 5), **arguments)
+
+
+def test_bad_arrays() -> None:
+    with pytest.raises(InvalidInput, match=r"target_logits has shape \(\)"):
+        mo.acceptance_rates(1.0, [0.0, 1.0])
+    with pytest.raises(InvalidInput, match=r"draft_logits has shape \(2, 0\)"):
+        mo.acceptance_rates(np.zeros((2, 3)), np.zeros((2, 0)))
+    with pytest.raises(InvalidInput, match="all axes but the last"):
+        mo.acceptance_rates(np.zeros((2, 3)), np.zeros((4, 3)))
+    with pytest.raises(InvalidInput, match="dtype"):
+        mo.acceptance_rates(np.zeros((2, 3), dtype=complex), np.zeros((2, 3)))
+
+
+def test_progress_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    mo.acceptance_rates(logits(0, 2, 50), logits(1, 2, 50), progress=True)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "acceptance rates" in captured.err
+    assert "100%" in captured.err
+
+
+def test_dask_arrays_stay_lazy() -> None:
+    da = pytest.importorskip("dask.array")
+    target, draft = logits(0, 6, 5, 40), logits(1, 6, 5, 40)
+    lazy_target = da.from_array(target, chunks=(2, 3, 17))
+    lazy_draft = da.from_array(draft, chunks=(3, 5, 40))
+    for counts in (3, [1, 2, 3]):
+        rates = mo.acceptance_rates(lazy_target, lazy_draft, counts)
+        assert isinstance(rates, da.Array)
+        expected = mo.acceptance_rates(target, draft, counts)
+        assert rates.shape == expected.shape
+        np.testing.assert_array_equal(rates.compute(), expected)
+    mixed = mo.acceptance_rates(target, lazy_draft, drafts="greedy", pad=True)
+    np.testing.assert_array_equal(
+        mixed.compute(), mo.acceptance_rates(target, draft, drafts="greedy")
+    )
+    with pytest.raises(InvalidInput, match="same leading axes"):
+        mo.acceptance_rates(lazy_target, lazy_draft[:3])
+    target[5, 4, 3] = np.nan
+    broken = mo.acceptance_rates(da.from_array(target, chunks=(2, 3, 40)), lazy_draft)
+    with pytest.raises(InvalidDistribution, match="target_logits row 5, 4"):
+        broken.compute()

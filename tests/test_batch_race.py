@@ -1,0 +1,158 @@
+"""The race of drafts without replacement: quadrature, single tokens and light ones in bulk."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mdsd_opt.batch.race_kernels import (
+    MOMENTS,
+    Race,
+    State,
+    add_light_tokens,
+    add_token,
+    copy_state,
+    empty_prefix,
+    escape,
+    new_race,
+)
+
+Vector = NDArray[np.float64]
+
+
+def race_of(q: Vector, num_drafts: int) -> Race:
+    descending = np.sort(q)[::-1]
+    return new_race(descending[num_drafts - 1 :].sum(), descending[1:].sum(), num_drafts)
+
+
+def escapes(state: State, outside: float, race: Race, num_drafts: int) -> Vector:
+    counts = np.arange(1, num_drafts + 1)
+    result = np.empty(num_drafts)
+    escape(state, outside, race, counts, result)
+    return result
+
+
+def exact_containment(weights: list[int], num_drafts: int) -> list[Fraction]:
+    """Q of every prefix: f(S), the probability that S is drafted first, by its last token."""
+    total = sum(weights)
+    q = [Fraction(w, total) for w in weights]
+    first = [Fraction(1)] + [Fraction(0)] * ((1 << len(q)) - 1)
+    mass = [Fraction(0)] * (1 << len(q))
+    contained = [Fraction(0)] * (len(q) + 1)
+    for members in range(1, 1 << len(q)):
+        low = members & -members
+        mass[members] = mass[members ^ low] + q[low.bit_length() - 1]
+        size = members.bit_count()
+        if size > num_drafts:
+            continue
+        for i in range(len(q)):
+            if members >> i & 1:
+                before = members ^ (1 << i)
+                first[members] += first[before] * q[i] / (1 - mass[before])
+        if size == num_drafts:
+            contained[members.bit_length()] += first[members]
+    for j in range(len(q)):
+        contained[j + 1] += contained[j]
+    return contained
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [1] * 9,
+        [1, 2, 3, 4, 5, 6, 7, 8, 9],
+        [10**15, 3, 1, 4, 1, 5, 9, 2],
+        [10**9, 10**9, 10**6, 10**3, 1, 1, 1],
+        [1, 10**30, 10**20, 10**10, 1, 1],
+    ],
+)
+def test_prefixes_are_exact(weights: list[int]) -> None:
+    q = np.array([w / sum(weights) for w in weights])
+    for num_drafts in range(1, len(weights)):
+        race = race_of(q, num_drafts)
+        state = empty_prefix(race, num_drafts)
+        expected = exact_containment(weights, num_drafts)
+        for j in range(len(q)):
+            assert 1 - escapes(state, q[j:].sum(), race, num_drafts)[-1] == pytest.approx(
+                float(expected[j]), abs=3e-14
+            )
+            add_token(state, q[j], race)
+
+
+@pytest.mark.parametrize("num_drafts", [3, 5, 8, 16, 32])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+def test_quadrature_against_draws_with_replacement(num_drafts: int, spread: float) -> None:
+    """K - 1 repeats of every token are all the difference there is between the two schemes.
+
+    With tokens cut into m equal pieces, m large, drafts are as good as with replacement; here the
+    law of the count is Poisson and 1 - Q = 1 - q(H)^K is known.
+    """
+    rng = np.random.default_rng(0)
+    q = np.exp(rng.normal(size=40) * spread)
+    q /= q.sum()
+    race = new_race(1.0, 1.0, num_drafts)
+    mass = q[:25].sum()
+    nodes = race.times
+    rang = np.empty((num_drafts, nodes.size))
+    rang[0] = np.exp(-mass * nodes)
+    for n in range(1, num_drafts):
+        rang[n] = rang[n - 1] * mass * nodes / n
+    state = State(rang, np.array([mass]))
+    expected = 1 - mass ** np.arange(1, num_drafts + 1)
+    # once = S_1 of infinitely many infinitely light tokens is their mass
+    np.testing.assert_allclose(
+        escapes(state, 1 - mass, race, num_drafts), expected, rtol=0, atol=2e-13
+    )
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3, 6, 12])
+def test_light_tokens_in_bulk(num_drafts: int) -> None:
+    rng = np.random.default_rng(num_drafts)
+    q = np.concatenate([rng.random(30) ** 4, rng.random(4000) ** 8 * 0.05])
+    q /= q.sum()
+    race = race_of(q, num_drafts)
+    light = q[q <= race.light_rate]
+    assert 1000 < light.size < 4000  # enough of them, and some that are not light
+    singly = empty_prefix(race, num_drafts)
+    for x in q[q > race.light_rate]:
+        add_token(singly, x, race)
+    together = copy_state(singly)
+    outside = light.sum()
+    for part in np.array_split(light, 7):
+        moments = np.array([((part / race.light_rate) ** r).sum() for r in range(1, MOMENTS + 1)])
+        add_light_tokens(together, moments, race)
+        for x in part:
+            add_token(singly, x, race)
+        outside = max(outside - part.sum(), 0.0)
+        np.testing.assert_allclose(
+            escapes(together, outside, race, num_drafts),
+            escapes(singly, outside, race, num_drafts),
+            rtol=0,
+            atol=1e-13,
+        )
+
+
+def test_the_lightest_tokens_that_are_still_heavy_do_not_matter() -> None:
+    """A uniform draft right at the limit of lightness is the worst case for the moments."""
+    num_drafts = 8
+    size = 1024
+    q = np.full(size, 1.0 / size)
+    race = race_of(q, num_drafts)
+    race = race._replace(light_rate=1.0 / size)
+    rate = race.light_rate
+    rebuilt = new_race(1.0, 1.0 - rate, num_drafts)
+    assert rebuilt.light_rate == rate
+    together = empty_prefix(rebuilt, num_drafts)
+    singly = empty_prefix(rebuilt, num_drafts)
+    add_light_tokens(together, np.full(MOMENTS, 600.0), rebuilt)
+    for _ in range(600):
+        add_token(singly, rate, rebuilt)
+    np.testing.assert_allclose(
+        escapes(together, 424 / size, rebuilt, num_drafts),
+        escapes(singly, 424 / size, rebuilt, num_drafts),
+        rtol=0,
+        atol=1e-13,
+    )

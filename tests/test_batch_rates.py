@@ -1,0 +1,191 @@
+"""Batched acceptance rates against definitions: exact on small vocabularies, sorted on large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support import oracles, sorted_rates
+
+import mdsd_opt as mo
+from mdsd_opt.data import sample_logits_path
+from mdsd_opt.logits_io import load_logits
+
+SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
+LAWS = {
+    "with_replacement": oracles.with_replacement,
+    "without_replacement": oracles.without_replacement,
+    "greedy": oracles.greedy,
+    "top_k": oracles.top_k,
+}
+Logits = NDArray[np.float64]
+
+
+def logits_of(weights: list[int]) -> Logits:
+    with np.errstate(divide="ignore"):
+        return np.log(np.array(weights, dtype=np.float64))
+
+
+@st.composite
+def weight_pairs(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """Integer weights of two rows: zeros, ties, one-hot and equal rows are common."""
+    size = draw(st.integers(1, 5))
+    weights = st.lists(
+        st.one_of(st.integers(0, 3), st.integers(0, 10**6)), min_size=size, max_size=size
+    ).filter(any)
+    target = draw(weights)
+    return target, draw(st.one_of(weights, st.just(target)))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(pair=weight_pairs(), num_drafts=st.integers(1, 4))
+def test_small_rows_are_optimal(
+    scheme: str, pair: tuple[list[int], list[int]], num_drafts: int
+) -> None:
+    target, draft = pair
+    p = [Fraction(w, sum(target)) for w in target]
+    q = [Fraction(w, sum(draft)) for w in draft]
+    expected = oracles.optimum_over_subsets(p, LAWS[scheme](q, num_drafts))
+    rate = mo.acceptance_rates(logits_of(target), logits_of(draft), num_drafts, scheme)
+    assert rate == pytest.approx(float(expected), abs=1e-13)
+
+
+def _normal(seed: int, size: int, spread: float) -> Logits:
+    return np.random.default_rng(seed).normal(size=size) * spread
+
+
+def _rows(size: int) -> dict[str, tuple[Logits, Logits]]:
+    """Rows of every character, named."""
+    draft = _normal(0, size, 2.5)
+    one_hot = draft.copy()
+    one_hot[size // 2] = 60.0
+    even = np.arange(size) % 2 == 0
+    halves = np.where(even, draft, -np.inf)
+    other_halves = np.where(even & (size > 1), -np.inf, draft)
+    return {
+        "near": (draft + _normal(1, size, 0.5), draft),
+        "far": (_normal(2, size, 3.0), draft),
+        "almost equal": (draft + _normal(3, size, 1e-3), draft),
+        "equal up to rounding": (draft + 3.7, draft),
+        "equal": (draft, draft),
+        "few distinct ratios": (np.round(draft + _normal(4, size, 0.5)), np.round(draft)),
+        "uniform draft": (draft, np.zeros(size)),
+        "dominating draft": (draft, one_hot),
+        "dominating target": (one_hot, draft),
+        "disjoint": (halves, other_halves),
+        "zeros in the draft": (draft + 0.1, halves),
+        "zeros in the target": (halves, draft + _normal(5, size, 1.0)),
+        "peaked": (_normal(6, size, 40.0), _normal(7, size, 40.0)),
+        "range of float64": (_normal(8, size, 250.0), _normal(9, size, 250.0)),
+    }
+
+
+COUNTS = (1, 2, 3, 4, 8, 16)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("size", [1, 2, 7, 100, 700])
+def test_rows_of_every_character(scheme: str, size: int) -> None:
+    for name, (target, draft) in _rows(size).items():
+        p, q = sorted_rates.probabilities(target), sorted_rates.probabilities(draft)
+        rates = mo.acceptance_rates(target, draft, COUNTS, scheme)
+        expected = [sorted_rates.RATES[scheme](p, q, k) for k in COUNTS]
+        np.testing.assert_allclose(rates, expected, rtol=0, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("size", [32_768, 262_144])
+def test_large_rows(size: int) -> None:
+    counts = (1, 3, 16)
+    for name, (target, draft) in _rows(size).items():
+        p, q = sorted_rates.probabilities(target), sorted_rates.probabilities(draft)
+        for scheme in ("with_replacement", "greedy", "top_k"):
+            rates = mo.acceptance_rates(target, draft, counts, scheme)
+            expected = [sorted_rates.RATES[scheme](p, q, k) for k in counts]
+            np.testing.assert_allclose(
+                rates, expected, rtol=0, atol=1e-12, err_msg=f"{name}, {scheme}"
+            )
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3, 8])
+def test_large_rows_without_replacement(num_drafts: int) -> None:
+    """Against the solver, which sorts and adds one token after the other."""
+    for name, (target, draft) in _rows(32_768).items():
+        if name in ("peaked", "range of float64"):
+            continue  # covered by the smaller rows
+        problem = mo.TransportProblem.from_logits(
+            target, draft, num_drafts=num_drafts, drafts="without_replacement"
+        )
+        rate = mo.acceptance_rates(target, draft, num_drafts, "without_replacement")
+        expected = mo.solve(problem, method="subset_selection").acceptance_rate
+        assert rate == pytest.approx(expected, abs=1e-11), name
+
+
+def test_groups_that_are_opened_again_and_again() -> None:
+    """Ratios that crowd around the optimal threshold, at ever smaller distances."""
+    rng = np.random.default_rng(0)
+    draft = rng.normal(size=20_000)
+    for spread in (1e-2, 1e-5, 1e-8, 1e-12):
+        distance = rng.normal(size=20_000) * spread ** rng.random(20_000)
+        p = sorted_rates.probabilities(draft + distance)
+        q = sorted_rates.probabilities(draft)
+        for k in (1, 2, 5):
+            expected = sorted_rates.with_replacement(p, q, k)
+            rate = mo.acceptance_rates(draft + distance, draft, k)
+            assert rate == pytest.approx(expected, abs=1e-13)
+
+
+def test_real_logits() -> None:
+    sample = load_logits(sample_logits_path())
+    target, draft = np.asarray(sample.target), np.asarray(sample.draft)
+    for scheme in SCHEMES:
+        rates = mo.acceptance_rates(target[:3], draft[:3], (1, 2, 4), scheme)
+        for row in range(3):
+            p = sorted_rates.probabilities(target[row])
+            q = sorted_rates.probabilities(draft[row])
+            for j, k in enumerate((1, 2, 4)):
+                if scheme == "without_replacement" and k > 1:
+                    continue  # the next test has these
+                expected = sorted_rates.RATES[scheme](p, q, k)
+                assert rates[row, j] == pytest.approx(expected, abs=1e-12)
+
+
+def test_schemes_are_ordered_on_real_logits() -> None:
+    """Without replacement is never worse than with; more drafts never hurt."""
+    sample = load_logits(sample_logits_path())
+    counts = (1, 2, 3, 4, 6, 8)
+    rates = {
+        scheme: mo.acceptance_rates(sample.target[:16], sample.draft[:16], counts, scheme)
+        for scheme in SCHEMES
+    }
+    assert (rates["without_replacement"] >= rates["with_replacement"] - 1e-13).all()
+    for scheme in SCHEMES:
+        assert (np.diff(rates[scheme], axis=-1) >= -1e-13).all()
+    for scheme in SCHEMES[:3]:  # one draft: they are the same
+        np.testing.assert_allclose(rates[scheme][:, 0], rates["with_replacement"][:, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_more_drafts_than_tokens(scheme: str) -> None:
+    target, draft = np.array([3.0, 0.0, 0.0]), np.array([0.0, 1.0, 2.0])
+    rates = mo.acceptance_rates(target, draft, (3, 4, 50), scheme)
+    if scheme == "with_replacement":
+        assert rates[0] < rates[1] < rates[2]
+    else:
+        np.testing.assert_allclose(rates, 1.0, atol=1e-15)
+
+
+@pytest.mark.parametrize("scheme", ["greedy", "top_k"])
+def test_ties_go_to_the_lowest_id(scheme: str) -> None:
+    draft = np.zeros(3000)
+    target = np.zeros(3000)
+    target[:2] = 5.0
+    p = sorted_rates.probabilities(target)
+    expected: Callable[..., float] = sorted_rates.RATES[scheme]
+    rate = mo.acceptance_rates(target, draft, 2, scheme)
+    assert rate == pytest.approx(expected(p, np.full(3000, 1 / 3000), 2), abs=1e-14)
+    assert rate > mo.acceptance_rates(target[::-1], draft, 2, scheme)
