@@ -75,7 +75,7 @@ def like(reference: object, result: NDArray[Any]) -> Any:
     library = library_of(reference)
     if library == "torch":
         torch = sys.modules["torch"]
-        return torch.from_numpy(np.ascontiguousarray(result)).to(getattr(reference, "device"))  # noqa: B009
+        return torch.from_numpy(np.asarray(result, order="C")).to(getattr(reference, "device"))  # noqa: B009
     if library == "jax":
         return sys.modules["jax"].numpy.asarray(result)
     if library == "cupy":
