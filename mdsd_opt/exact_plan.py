@@ -5,15 +5,19 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
+from mdsd_opt.exact_basis import basis_value
 from mdsd_opt.exact_flow import integer_flow_value
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import TransportPlan
 
 
 def feasible_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
-    """Largest of the exactly feasible values the plan gives: its basis recomputed, or clipped."""
-    integer = integer_flow_value(problem, plan)
-    return clipped_value(problem, plan) if integer is None else integer
+    """An exactly feasible value: of the plan's integers or its basis if they hold, else clipped."""
+    for route in (integer_flow_value, basis_value):
+        value = route(problem, plan)
+        if value is not None:
+            return value
+    return clipped_value(problem, plan)
 
 
 def clipped_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:

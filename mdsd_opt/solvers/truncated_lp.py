@@ -14,7 +14,8 @@ from mdsd_opt.drafts import IndependentDrafts, PrefixDraftScheme, WithReplacemen
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution, Status, TransportPlan
-from mdsd_opt.solvers import budget
+from mdsd_opt.solvers import budget, packing_lp
+from mdsd_opt.solvers.highs_backend import SparseMatrix
 from mdsd_opt.solvers.pair_selection import TruncatedPairs, ascending_ratio, places
 
 #: Variables up to which the LP runs unless told otherwise: about size 1,000.
@@ -208,8 +209,6 @@ def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float
     One column :math:`x_{ij} = share_{ij} \in [0, w_{ij}]` stands for each pair i < j, so that
     :math:`t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le fixed_i + \sum_{j<i} w_{ji}`.
     """
-    from mdsd_opt.solvers import packing_lp
-
     mass = pairs.free_pair_mass
     p = pairs.p[pairs.free]
     size = p.size
@@ -219,20 +218,21 @@ def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float
 
     t = np.arange(size)
     x = size + np.arange(first.size)
-    rows = np.concatenate([t, first, second])
-    columns = np.concatenate([t, x, x])
-    values = np.concatenate([np.ones(size), -np.ones(first.size), np.ones(first.size)])
+    matrix = SparseMatrix(
+        shape=(size, size + first.size),
+        rows=np.concatenate([t, first, second]),
+        columns=np.concatenate([t, x, x]),
+        values=np.concatenate([np.ones(size), -np.ones(first.size), np.ones(first.size)]),
+    )
     result = packing_lp.maximise(
         objective=np.concatenate([np.ones(size), np.zeros(first.size)]),
-        rows=rows,
-        columns=columns,
-        values=values,
+        matrix=matrix,
         row_upper=room,
         column_upper=np.concatenate([p, pair_mass]),
         time_limit=time_limit,
     )
     share = np.zeros((size, size))
-    share[first, second] = np.clip(result.point[size:], 0.0, pair_mass)
+    share[first, second] = result.point[size:]
     share[second, first] = pair_mass - share[first, second]
     return _Choice(
         share=share,

@@ -1,0 +1,98 @@
+"""Packing LPs through CVXPY, with any solver it finds installed."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import SolverError, UnknownName
+from mdsd_opt.solvers.highs_backend import LpResult, SparseMatrix
+
+Vector = NDArray[np.float64]
+
+#: HiGHS meets constraints to an absolute 1e-7, so it gets large numbers; others scale by themselves.
+_SCALES = {"HIGHS": 1e6}
+_TIME_LIMITS = {"HIGHS": "time_limit", "CLARABEL": "time_limit", "SCS": "time_limit_secs"}
+
+
+def maximise(
+    objective: Vector,
+    matrix: SparseMatrix,
+    row_upper: Vector,
+    column_upper: Vector,
+    solver: str = "HIGHS",
+    time_limit: float | None = None,
+    scale: float | None = None,
+) -> LpResult:
+    """Solve max c.x, A x <= b, 0 <= x <= u; the duals are those of A x <= b.
+
+    Bounds are multiplied by `scale`, by default what suits the solver, and the point divided by it.
+
+    Raises
+    ------
+    UnknownName
+        The solver is not installed; the message lists those that are.
+    SolverError
+        It failed; its own words are in the message.
+    """
+    import cvxpy as cp
+    from scipy.sparse import csr_array
+
+    installed = cp.installed_solvers()
+    if solver.upper() not in installed:
+        raise UnknownName.among("cvxpy solver", solver, installed)
+    if 0 in matrix.shape:  # nothing to bound, or nothing to choose
+        finite = np.where(np.isfinite(column_upper), column_upper, 0.0)
+        return LpResult(finite, np.zeros(matrix.shape[0]), None, None, True, 0, "nothing to do")
+    solver = solver.upper()
+    scale = _SCALES.get(solver, 1.0) if scale is None else scale
+    a = csr_array((matrix.values, (matrix.rows, matrix.columns)), shape=matrix.shape)
+    x = cp.Variable(matrix.shape[1], nonneg=True)
+    rows = a @ x <= row_upper * scale
+    bounded = np.flatnonzero(np.isfinite(column_upper))
+    constraints = [rows]
+    if bounded.size:
+        constraints.append(x[bounded] <= column_upper[bounded] * scale)
+    problem = cp.Problem(cp.Maximize(objective @ x), constraints)
+    options = {}
+    if time_limit is not None and solver in _TIME_LIMITS:
+        options[_TIME_LIMITS[solver]] = float(time_limit)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # inaccurate solutions are told by the certificate
+            problem.solve(solver=solver, **options)
+    except cp.SolverError as error:
+        if time_limit is not None:
+            return _unsolved(matrix, f"{solver}: {error}")
+        raise SolverError(f"cvxpy with {solver}: {error}") from error
+    except ValueError as error:  # e.g. a solver for another class of problems
+        raise SolverError(f"cvxpy with {solver}: {error}") from error
+    if x.value is None:
+        if problem.status == "user_limit":
+            return _unsolved(matrix, f"{solver}: {problem.status}")
+        raise SolverError(f"cvxpy with {solver} ended with {problem.status!r}")
+    statistics = problem.solver_stats
+    return LpResult(
+        point=np.clip(np.asarray(x.value, dtype=np.float64) / scale, 0.0, column_upper),
+        row_duals=np.asarray(rows.dual_value, dtype=np.float64),
+        basic_columns=None,
+        basic_rows=None,
+        optimal=problem.status in ("optimal", "optimal_inaccurate"),
+        iterations=int(getattr(statistics, "num_iters", None) or 0),
+        message=f"cvxpy with {solver}: {problem.status}",
+    )
+
+
+def _unsolved(matrix: SparseMatrix, message: str) -> LpResult:
+    return LpResult(
+        np.zeros(matrix.shape[1]), np.zeros(matrix.shape[0]), None, None, False, 0, message
+    )
+
+
+def version() -> str:
+    """Version of the installed CVXPY."""
+    from importlib.metadata import version as installed
+
+    return installed("cvxpy")

@@ -1,0 +1,106 @@
+"""The transport LP on the draft sets, or on the ordered draft tuples as the textbook has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import SupportLaw
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import weighted_count
+from mdsd_opt.solvers.highs_backend import SparseMatrix
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransportNetwork:
+    """Tokens on one side, draft events (sets or tuples) with their masses on the other.
+
+    Attributes
+    ----------
+    target : ndarray, shape (V,)
+    mass : ndarray, shape (num_events,)
+    tokens, events : ndarray of int, shape (num_arcs,)
+        Ends of each arc: token i may be accepted in event s.
+    """
+
+    target: Vector
+    mass: Vector
+    tokens: NDArray[np.int32]
+    events: NDArray[np.int64]
+
+    @property
+    def num_arcs(self) -> int:
+        return self.tokens.size
+
+    def packing_matrix(self) -> SparseMatrix:
+        """Rows: tokens, then events; columns: arcs."""
+        arc = np.arange(self.num_arcs)
+        return SparseMatrix(
+            shape=(self.target.size + self.mass.size, self.num_arcs),
+            rows=np.concatenate([self.tokens, self.target.size + self.events]),
+            columns=np.concatenate([arc, arc]),
+            values=np.ones(2 * self.num_arcs),
+        )
+
+    def covering_matrix(self) -> SparseMatrix:
+        """The transpose: rows are arcs, columns the prices of tokens and events."""
+        packing = self.packing_matrix()
+        return SparseMatrix(packing.shape[::-1], packing.columns, packing.rows, packing.values)
+
+
+def support_network(problem: TransportProblem, law: SupportLaw) -> TransportNetwork:
+    """One event for each draft set."""
+    return TransportNetwork(problem.target, law.mass, law.tokens, law.arc_support)
+
+
+def tuple_network(problem: TransportProblem) -> tuple[TransportNetwork, NDArray[np.int32]]:
+    """One event for each ordered draft tuple; also the tuples, sorted in themselves, [n, K]."""
+    tuples, mass = problem.drafts.tuple_law()
+    possible = mass > 0
+    tuples, mass = np.sort(tuples[possible], axis=1), mass[possible]
+    fresh = tuples >= 0  # not padding, and not a repeat of the place before
+    fresh[:, 1:] &= tuples[:, 1:] != tuples[:, :-1]
+    events, places = np.nonzero(fresh)
+    return TransportNetwork(problem.target, mass, tuples[events, places], events), tuples
+
+
+def on_supports(
+    network: TransportNetwork, tuples: NDArray[np.int32], flow: Vector, law: SupportLaw
+) -> Vector:
+    """Add up a flow on tuples over the tuples of each draft set; one mass for each arc of `law`."""
+    places = {members: s for s, members in enumerate(law.sets())}
+    support_of = np.array([places[tuple(sorted({*row} - {-1}))] for row in tuples.tolist()])
+    # Within a set tokens ascend in both, so an arc is found by its set and token.
+    vocab_size = network.target.size
+    wanted = support_of[network.events] * vocab_size + network.tokens
+    arcs = law.arc_support * vocab_size + law.tokens
+    return weighted_count(np.searchsorted(arcs, wanted), flow, law.num_arcs)
+
+
+def rounded_subset(
+    problem: TransportProblem, law: SupportLaw, price: Vector
+) -> tuple[float, NDArray[np.bool_]]:
+    """Best level set {price > level} of token prices, and its cut value 1 + P(H) - Q(H).
+
+    A feasible dual point is an average of its level sets, so the best of them is no worse.
+    """
+    order = np.argsort(-price, kind="stable")
+    rank = np.empty(order.size, dtype=np.int64)
+    rank[order] = np.arange(order.size)
+    inside = np.concatenate([[0.0], np.cumsum(problem.target[order])])
+    complete = np.zeros(law.num_supports, dtype=np.int64)  # prefix length that holds the set
+    filled = np.flatnonzero(np.diff(law.offsets) > 0)
+    if filled.size:
+        complete[filled] = np.maximum.reduceat(rank[law.tokens], law.offsets[filled]) + 1
+    contained = np.cumsum(weighted_count(complete, law.mass, order.size + 1))
+    # A level set ends where the price changes.
+    ends = np.concatenate([[True], np.diff(price[order]) != 0, [True]])
+    values = np.where(ends, 1.0 + inside - contained, np.inf)
+    length = int(np.argmin(values))
+    subset = np.zeros(order.size, dtype=np.bool_)
+    subset[order[:length]] = True
+    return float(values[length]), subset

@@ -1,0 +1,298 @@
+"""The full K-draft transport LP, primal, by HiGHS or CVXPY."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import frozen
+from mdsd_opt.drafts import IndependentDrafts, SupportLaw, WithReplacement
+from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.plan_check import clip_to_marginals
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import PlanBasis, Solution, Status, TransportPlan, weighted_count
+from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend, packing_lp
+from mdsd_opt.solvers.formulations import (
+    TransportNetwork,
+    on_supports,
+    rounded_subset,
+    support_network,
+    tuple_network,
+)
+from mdsd_opt.solvers.highs_backend import LpResult
+from mdsd_opt.solvers.pair_lp import maximise as maximise_pairs
+from mdsd_opt.solvers.pair_lp import pair_lp
+
+Vector = NDArray[np.float64]
+
+FORMULATIONS = ("auto", "supports", "pair", "tuples")
+ALGORITHMS = ("auto", "simplex", "ipm")
+BACKENDS = ("highs", "cvxpy")
+
+#: Sizes that still solve in about a minute on one core, by formulation.
+_MAX_VARIABLES = {"supports": 1_000_000, "pair": 2_500_000, "tuples": 1_000_000}
+#: Memory for each variable, in bytes: measured peaks, rounded up.
+_BYTES = {"highs": 1000, "cvxpy": 3000}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrimalDual:
+    """Masses on the arcs of the support law, and prices u of the tokens."""
+
+    mass: Vector
+    price: Vector
+    basis: PlanBasis | None
+    lp: LpResult
+    num_variables: int
+    num_constraints: int
+
+
+def solve(
+    problem: TransportProblem,
+    *,
+    backend: str = "highs",
+    formulation: str = "auto",
+    algorithm: str = "auto",
+    solver: str = "HIGHS",
+    time_limit: float | None = None,
+    max_variables: int | None = None,
+    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+) -> Solution:
+    r"""Optimum of :math:`\max \sum C(i,S)`, :math:`\sum_S C \le p_i`, :math:`\sum_i C \le W_S`.
+
+    Choose it where no prefix order exists, or where the plan is wanted. It has about
+    :math:`K V^K / K!` variables: on one core a minute is enough for V = 2000 at K = 2 and V = 100 at
+    K = 3. The plan is clipped to the marginals, so `lower_bound` is reached whatever the solver's
+    tolerance; the duals, rounded to their best level set, give `subset` and `upper_bound`.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    backend : {"highs", "cvxpy"}
+    formulation : {"auto", "supports", "pair", "tuples"}
+        One variable for each element of each draft set; for K = 2 one for each pair of tokens; or
+        the textbook LP over the V^K ordered tuples. "auto" takes pairs for two independent drafts,
+        else supports.
+    algorithm : {"auto", "simplex", "ipm"}
+        For backend "highs". "auto" runs the simplex, on pairs directly and else on the dual form
+        (at V = 40, K = 4: 14 s against 19 s of the interior point); "ipm" takes the primal form.
+    solver : str
+        For backend "cvxpy": any installed solver.
+    time_limit : float, optional
+        Seconds.
+    max_variables, max_bytes : int, optional
+        Budget.
+
+    Returns
+    -------
+    Solution
+        Status LIMIT with the bounds at hand if time ran out.
+
+    Raises
+    ------
+    ProblemTooLarge
+        The LP would not fit the budget; nothing is built.
+    SolverError
+        The backend refused or failed.
+    """
+    start = time.perf_counter()
+    _check_choices(backend, formulation, algorithm)
+    if formulation == "auto":
+        independent = isinstance(problem.drafts, (WithReplacement, IndependentDrafts))
+        formulation = "pair" if independent and problem.num_drafts == 2 else "supports"
+    if formulation == "pair" and problem.num_drafts != 2:
+        raise InvalidInput(f"formulation 'pair' needs K = 2, not {problem.num_drafts}")
+    variables = count_variables(problem, formulation)
+    limit = _MAX_VARIABLES[formulation] if max_variables is None else max_variables
+    budget.require(
+        "full_lp",
+        problem,
+        variables=variables,
+        max_variables=limit,
+        num_bytes=variables * _BYTES[backend],
+        max_bytes=max_bytes,
+    )
+    law = problem.drafts.support_law()
+    run = {"supports": _on_sets, "pair": _on_pairs, "tuples": _on_tuples}[formulation]
+    found = run(problem, law, backend, algorithm, solver, time_limit)
+    plan = TransportPlan(law.tokens, law.offsets, found.mass, basis=found.basis)
+    mass = clip_to_marginals(plan, problem.target, law.mass)
+    plan = TransportPlan(law.tokens, law.offsets, frozen(mass), basis=found.basis)
+    upper, subset = rounded_subset(problem, law, found.price)
+    lower = min(max(plan.value, 0.0), 1.0)
+    return Solution(
+        acceptance_rate=lower,
+        lower_bound=lower,
+        upper_bound=min(upper, 1.0),
+        status=Status.OPTIMAL if found.lp.optimal else Status.LIMIT,
+        method="full_lp",
+        solve_seconds=time.perf_counter() - start,
+        subset=frozen(subset),
+        plan=plan,
+        message=f"{formulation} formulation. {found.lp.message}",
+        stats={
+            "num_variables": found.num_variables,
+            "num_constraints": found.num_constraints,
+            "iterations": found.lp.iterations,
+            "backend": backend,
+            "backend_version": _version(backend),
+            "formulation": formulation,
+            "algorithm": algorithm,
+        },
+    )
+
+
+def count_variables(problem: TransportProblem, formulation: str) -> int:
+    """Number of variables, from counts alone."""
+    supports, arcs = problem.drafts.count_supports()
+    if formulation == "pair":
+        return problem.vocab_size + supports
+    if formulation == "tuples":
+        return problem.drafts.count_tuples() * problem.num_drafts
+    return arcs
+
+
+def _check_choices(backend: str, formulation: str, algorithm: str) -> None:
+    for kind, given, known in (
+        ("backend", backend, BACKENDS),
+        ("formulation", formulation, FORMULATIONS),
+        ("algorithm", algorithm, ALGORITHMS),
+    ):
+        if given not in known:
+            raise UnknownName.among(kind, given, known)
+
+
+def _on_sets(
+    problem: TransportProblem,
+    law: SupportLaw,
+    backend: str,
+    algorithm: str,
+    solver: str,
+    time_limit: float | None,
+) -> PrimalDual:
+    network = support_network(problem, law)
+    return solve_network(network, backend, algorithm, solver, time_limit)
+
+
+def _on_tuples(
+    problem: TransportProblem,
+    law: SupportLaw,
+    backend: str,
+    algorithm: str,
+    solver: str,
+    time_limit: float | None,
+) -> PrimalDual:
+    network, tuples = tuple_network(problem)
+    found = solve_network(network, backend, algorithm, solver, time_limit)
+    mass = on_supports(network, tuples, found.mass, law)
+    return PrimalDual(mass, found.price, None, found.lp, found.num_variables, found.num_constraints)
+
+
+def solve_network(
+    network: TransportNetwork,
+    backend: str,
+    algorithm: str,
+    solver: str,
+    time_limit: float | None,
+) -> PrimalDual:
+    """Solve the packing LP of a network, or its dual form, for masses and prices."""
+    num_tokens = network.target.size
+    bounds = np.concatenate([network.target, network.mass])
+    basis = None
+    if backend == "highs" and algorithm != "ipm":
+        lp = cover(network, time_limit)
+        mass, price = np.maximum(lp.row_duals, 0.0), lp.point[:num_tokens]
+        if lp.basic_rows is not None and lp.basic_columns is not None:
+            # A tight row of the dual form is a basic arc, a price at zero a basic slack.
+            slack = ~lp.basic_columns
+            basis = PlanBasis(~lp.basic_rows, slack[:num_tokens], slack[num_tokens:])
+    else:
+        objective = np.ones(network.num_arcs)
+        free = np.full(network.num_arcs, np.inf)
+        matrix = network.packing_matrix()
+        if backend == "cvxpy":
+            lp = cvxpy_backend.maximise(objective, matrix, bounds, free, solver, time_limit)
+        else:
+            lp = packing_lp.maximise(
+                objective, matrix, bounds, free, algorithm, presolve=True, time_limit=time_limit
+            )
+            if lp.basic_columns is not None and lp.basic_rows is not None:
+                rows = lp.basic_rows
+                basis = PlanBasis(lp.basic_columns, rows[:num_tokens], rows[num_tokens:])
+        mass, price = lp.point, lp.row_duals[:num_tokens]
+    return PrimalDual(mass, np.clip(price, 0.0, 1.0), basis, lp, network.num_arcs, bounds.size)
+
+
+def cover(network: TransportNetwork, time_limit: float | None) -> LpResult:
+    """The dual form, min p.u + W.v with u_i + v_S >= 1 on every arc, by HiGHS' simplex.
+
+    The row duals are the masses of the arcs. Costs are scaled up, as tolerances are absolute.
+    """
+    bounds = np.concatenate([network.target, network.mass])
+    scale = 1e6 / bounds.max()
+    result = highs_backend.solve_lp(
+        maximise=False,
+        objective=bounds * scale,
+        matrix=network.covering_matrix(),
+        row_lower=np.ones(network.num_arcs),
+        row_upper=np.full(network.num_arcs, np.inf),
+        column_upper=np.full(bounds.size, np.inf),
+        presolve=True,
+        time_limit=time_limit,
+    )
+    return replace(result, row_duals=result.row_duals / scale)
+
+
+def _on_pairs(
+    problem: TransportProblem,
+    law: SupportLaw,
+    backend: str,
+    algorithm: str,
+    solver: str,
+    time_limit: float | None,
+) -> PrimalDual:
+    p = problem.target
+    sizes = np.diff(law.offsets)
+    single = law.offsets[:-1][sizes == 1]
+    pair = law.offsets[:-1][sizes == 2]
+    fixed = weighted_count(law.tokens[single], law.mass[sizes == 1], p.size)
+    first, second, pair_mass = law.tokens[pair], law.tokens[pair + 1], law.mass[sizes == 2]
+    arrays = pair_lp(p, fixed, first, second, pair_mass)
+    if backend == "cvxpy":
+        lp = cvxpy_backend.maximise(
+            arrays.objective,
+            arrays.matrix,
+            arrays.row_upper,
+            arrays.column_upper,
+            solver,
+            time_limit,
+        )
+    elif algorithm == "ipm":
+        lp = packing_lp.maximise(
+            arrays.objective,
+            arrays.matrix,
+            arrays.row_upper,
+            arrays.column_upper,
+            "ipm",
+            presolve=True,
+            time_limit=time_limit,
+        )
+    else:
+        lp = maximise_pairs(arrays, time_limit)
+    # What each set hands to its tokens, then what of it is accepted.
+    handed = np.zeros(law.num_arcs)
+    handed[single] = law.mass[sizes == 1]
+    handed[pair] = lp.point[p.size :]
+    handed[pair + 1] = pair_mass - lp.point[p.size :]
+    selected = weighted_count(law.tokens, handed, p.size)
+    share = np.minimum(1.0, np.divide(p, selected, out=np.ones_like(p), where=selected > 0))
+    # The price of the target's mass is what the price of selected mass leaves of one.
+    price = np.clip(1.0 - lp.row_duals, 0.0, 1.0)
+    return PrimalDual(handed * share[law.tokens], price, None, lp, p.size + first.size, p.size)
+
+
+def _version(backend: str) -> str:
+    return highs_backend.version() if backend == "highs" else cvxpy_backend.version()

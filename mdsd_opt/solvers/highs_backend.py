@@ -1,0 +1,159 @@
+"""Linear programmes by HiGHS, arrays passed directly and every return value checked.
+
+HiGHS reports a refusal only in return values: a rejected model followed by `run` claims optimality
+of the empty model. And it meets constraints to within 1e-7, whatever their size, while masses of
+draft sets are products of probabilities: callers scale their right-hand sides up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import SolverError
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseMatrix:
+    """Entries `values` at (`rows`, `columns`) of a matrix of this shape."""
+
+    shape: tuple[int, int]
+    rows: NDArray[Any]
+    columns: NDArray[Any]
+    values: Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LpResult:
+    """What HiGHS found.
+
+    Attributes
+    ----------
+    point : ndarray, shape (num_columns,)
+        Zero if there is no point.
+    row_duals : ndarray, shape (num_rows,)
+        Change of the objective for one more unit of each right-hand side; zero if there are none.
+    basic_columns, basic_rows : ndarray of bool, or None
+        The final basis, if the algorithm ends in one.
+    optimal : bool
+        False if time ran out.
+    iterations : int
+    message : str
+        Model status in HiGHS' words.
+    """
+
+    point: Vector
+    row_duals: Vector
+    basic_columns: NDArray[np.bool_] | None
+    basic_rows: NDArray[np.bool_] | None
+    optimal: bool
+    iterations: int
+    message: str
+
+
+def solve_lp(
+    *,
+    maximise: bool,
+    objective: Vector,
+    matrix: SparseMatrix,
+    row_lower: Vector,
+    row_upper: Vector,
+    column_upper: Vector,
+    algorithm: str = "simplex",
+    presolve: bool = False,
+    time_limit: float | None = None,
+) -> LpResult:
+    """Optimise over 0 <= x <= column_upper, row_lower <= A x <= row_upper.
+
+    Parameters
+    ----------
+    algorithm : str
+        "simplex" or "ipm" (interior point, then crossover to a basis).
+    presolve : bool
+        HiGHS does not watch the time while it presolves.
+
+    Raises
+    ------
+    SolverError
+        HiGHS refused the model or ended without an optimum for another reason than time.
+    """
+    import highspy
+
+    num_rows, num_columns = matrix.shape
+    if num_columns == 0:
+        nothing, slack = np.zeros(0, dtype=np.bool_), np.ones(num_rows, dtype=np.bool_)
+        return LpResult(np.zeros(0), np.zeros(num_rows), nothing, slack, True, 0, "nothing to do")
+    lp = highspy.HighsLp()
+    lp.sense_ = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
+    lp.num_row_, lp.num_col_ = num_rows, num_columns
+    lp.col_cost_ = objective
+    lp.col_lower_ = np.zeros(num_columns)
+    lp.col_upper_ = np.minimum(column_upper, highspy.kHighsInf)
+    lp.row_lower_ = np.maximum(row_lower, -highspy.kHighsInf)
+    lp.row_upper_ = np.minimum(row_upper, highspy.kHighsInf)
+    by_column = np.argsort(matrix.columns, kind="stable")
+    starts = np.searchsorted(matrix.columns[by_column], np.arange(num_columns + 1))
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = num_rows, num_columns
+    lp.a_matrix_.start_ = starts.astype(np.int32)
+    lp.a_matrix_.index_ = matrix.rows[by_column].astype(np.int32)
+    lp.a_matrix_.value_ = matrix.values[by_column]
+
+    highs = highspy.Highs()
+    options: dict[str, Any] = {
+        "output_flag": False,
+        "threads": 1,
+        "solver": algorithm,
+        "presolve": "on" if presolve else "off",
+    }
+    if time_limit is not None:
+        options["time_limit"] = float(time_limit)
+    for name, value in options.items():
+        _accepted(highs.setOptionValue(name, value), f"the option {name}={value!r}")
+    _accepted(highs.passModel(lp), "the model")
+    if (highs.getNumRow(), highs.getNumCol()) != matrix.shape:
+        raise SolverError(f"HiGHS took a model of another size than {matrix.shape}")
+    _accepted(highs.run(), "to run")
+
+    status = highs.getModelStatus()
+    optimal = status == highspy.HighsModelStatus.kOptimal
+    if not optimal and status != highspy.HighsModelStatus.kTimeLimit:
+        raise SolverError(f"HiGHS ended with {highs.modelStatusToString(status)!r}")
+    solution = highs.getSolution()
+    basis = highs.getBasis()
+    info = highs.getInfo()
+    return LpResult(
+        point=np.array(solution.col_value) if solution.value_valid else np.zeros(num_columns),
+        row_duals=np.array(solution.row_dual) if solution.dual_valid else np.zeros(num_rows),
+        basic_columns=_basic(basis.col_status) if optimal and basis.valid else None,
+        basic_rows=_basic(basis.row_status) if optimal and basis.valid else None,
+        optimal=optimal,
+        iterations=int(info.simplex_iteration_count + max(info.ipm_iteration_count, 0)),
+        message=f"HiGHS: {highs.modelStatusToString(status)}",
+    )
+
+
+def version() -> str:
+    """Version of the installed HiGHS bindings."""
+    from importlib.metadata import version as installed
+
+    return installed("highspy")
+
+
+def _basic(statuses: Any) -> NDArray[np.bool_]:
+    import highspy
+
+    basic = highspy.HighsBasisStatus.kBasic
+    return np.array([status == basic for status in statuses], dtype=np.bool_)
+
+
+def _accepted(status: Any, what: str) -> None:
+    import highspy
+
+    if status == highspy.HighsStatus.kError:
+        raise SolverError(f"HiGHS refused {what}")
