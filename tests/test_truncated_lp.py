@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import oracles
+from support.strategies import distributions
+
+import mdsd_opt as mo
+from mdsd_opt.problems import known_problems
+from mdsd_opt.solvers import packing_lp, truncated_lp
+from mdsd_opt.solvers.exact_subset_selection import exact_optimum
+from mdsd_opt.solvers.highs_backend import SparseMatrix
+
+F = Fraction
+Rational = list[Fraction]
+
+
+@st.composite
+def two_drafts(draw: st.DrawFn, max_vocab: int = 5) -> tuple[Rational, Rational, Rational]:
+    """Target, q1 and q2; the models are often the same."""
+    size = draw(st.integers(1, max_vocab))
+    p, q1 = draw(distributions(size)), draw(distributions(size))
+    return p, q1, draw(st.one_of(st.just(q1), distributions(size)))
+
+
+def problem_of(p: Rational, q1: Rational, q2: Rational) -> mo.TransportProblem:
+    if q1 == q2:
+        return mo.TransportProblem(p, mo.WithReplacement(q1, 2))
+    return mo.TransportProblem(p, mo.IndependentDrafts([q1, q2]))
+
+
+def random_problem(vocab_size: int, seed: int = 0) -> mo.TransportProblem:
+    rng = np.random.default_rng(seed)
+    logits = 2.5 * rng.standard_normal(vocab_size)
+    return mo.TransportProblem.from_logits(logits, logits + rng.standard_normal(vocab_size), 2)
+
+
+def surplus_order(p: Rational, q1: Rational, q2: Rational) -> list[int]:
+    """Tokens by p - q1 q2 descending, in floats: which of two equal ones is first is rounding."""
+    a, b, c = (np.array(list(map(float, x))) for x in (p, q1, q2))
+    return sorted(range(len(p)), key=lambda i: (b[i] * c[i] - a[i], i))
+
+
+def value_by_definition(p: Rational, q1: Rational, q2: Rational, size: int, rule: str) -> Fraction:
+    """The truncated problem as a transport problem of its own, solved by enumeration of its cuts.
+
+    In a fixed pair only the winner may be selected, so the pair becomes the draft set {winner}.
+    """
+    order = surplus_order(p, q1, q2)
+    free = set(order[:size])
+
+    def strength(i: int) -> Any:
+        if rule == "published":
+            return -order.index(i)
+        drafted = float(q1[i]) + float(q2[i])
+        return (float(p[i]) / drafted if drafted else np.inf, i)
+
+    sets: oracles.Law = {}
+    for i, j in product(range(len(p)), repeat=2):
+        members = (i, j) if {i, j} <= free else (max(i, j, key=strength),)
+        key = tuple(sorted(set(members)))
+        sets[key] = sets.get(key, F(0)) + q1[i] * q2[j]
+    return oracles.optimum_over_subsets(p, sets)
+
+
+@given(two_drafts(), st.sampled_from(["published", "ratio"]), st.data())
+def test_value_marginal_and_bounds(
+    models: tuple[Rational, Rational, Rational], rule: str, data: st.DataObject
+) -> None:
+    p, q1, q2 = models
+    problem = problem_of(p, q1, q2)
+    size = data.draw(st.integers(1, len(p)), label="size")
+    solution = truncated_lp.solve(problem, size=size, rule=rule)
+    optimum = oracles.optimum_over_subsets(p, oracles.independent([q1, q2]))
+
+    assert list(solution.stats["tokens"]) == surplus_order(p, q1, q2)[:size]
+    expected = value_by_definition(p, q1, q2, size, rule)
+    assert solution.acceptance_rate == pytest.approx(float(expected), abs=1e-12)
+    assert solution.selection is not None
+    assert solution.selection.sum() == pytest.approx(1, abs=1e-12)
+    assert solution.selection.min() >= 0
+    assert solution.lower_bound - 1e-12 <= optimum <= solution.upper_bound + 1e-12
+    certificate = mo.certify(problem, solution)
+    assert certificate.valid
+    assert certificate.lower == pytest.approx(solution.lower_bound, abs=1e-12)
+    if rule == "published":
+        loss = optimum - expected
+        assert loss <= solution.stats["loss_bound_tighter"] + 1e-15
+        assert solution.stats["loss_bound_tighter"] <= solution.stats["loss_bound"] + 1e-15
+    if size == len(p):
+        assert solution.status is mo.Status.OPTIMAL
+        assert certificate.gap < 1e-12
+    else:
+        assert solution.status is mo.Status.BOUND
+
+
+@given(two_drafts(max_vocab=6), st.sampled_from(["surplus", "mass"]))
+def test_published_rule_is_monotone_and_ends_at_the_optimum(
+    models: tuple[Rational, Rational, Rational], order: str
+) -> None:
+    problem = problem_of(*models)
+    optimum = float(oracles.optimum_over_subsets(models[0], oracles.independent(models[1:])))
+    values = []
+    for size in range(1, problem.vocab_size + 1):
+        solution = truncated_lp.solve(problem, size=size, order=order)
+        assert optimum - solution.acceptance_rate <= solution.stats["loss_bound_tighter"] + 1e-12
+        values.append(solution.acceptance_rate)
+    assert all(b >= a - 1e-12 for a, b in pairwise(values))
+    assert values[-1] == pytest.approx(optimum, abs=1e-12)
+
+
+def test_loss_bounds_by_hand() -> None:
+    # p - q1 q2 = (.38, .4, .1): token 1 is free
+    p, q1, q2 = [F(1, 2), F(2, 5), F(1, 10)], [F(3, 10), F(7, 10), F(0)], [F(2, 5), F(0), F(3, 5)]
+    solution = truncated_lp.solve(problem_of(p, q1, q2), size=1)
+    assert solution.stats["tokens"] == (1,)
+    assert solution.stats["loss_bound"] == pytest.approx(0.38 + 0.1)
+    # token 0 is in pairs with .3 + .4 - .24, token 2 with .6: more than they lack
+    assert solution.stats["loss_bound_tighter"] == pytest.approx(0.38 + 0.1)
+    q = [F(9, 10), F(1, 20), F(1, 20)]
+    solution = truncated_lp.solve(problem_of([F(0), F(1, 2), F(1, 2)], q, q), size=1)
+    assert solution.stats["loss_bound"] == pytest.approx(0.5 - 0.0025)
+    assert solution.stats["loss_bound_tighter"] == pytest.approx(2 * 0.05 * 0.95)
+
+
+def test_the_ratio_rule_has_no_such_bound() -> None:
+    # Token 0 is full (25/49 against 21/49) and still wins the pair {0, 2}.
+    p, q = [F(3, 7), F(3, 7), F(1, 7)], [F(5, 7), F(0), F(2, 7)]
+    problem = problem_of(p, q, q)
+    published = truncated_lp.solve(problem, size=2)
+    assert published.stats["loss_bound"] == 0
+    assert published.acceptance_rate == pytest.approx(4 / 7, abs=1e-14)
+    ratio = truncated_lp.solve(problem, size=2, rule="ratio")
+    assert ratio.acceptance_rate == pytest.approx(25 / 49, abs=1e-14)
+    assert "loss_bound" not in ratio.stats
+    assert ratio.upper_bound >= 4 / 7
+
+
+def test_the_ratio_rule_is_typically_better() -> None:
+    pairs = [
+        tuple(
+            truncated_lp.solve(random_problem(400, seed), rule=rule).acceptance_rate
+            for rule in ("published", "ratio")
+        )
+        for seed in range(10)
+    ]
+    assert sum(ratio > published for published, ratio in pairs) >= 9
+
+
+TWO_DRAFTS = [
+    name
+    for name, known in known_problems().items()
+    if known.problem.num_drafts == 2
+    and known.problem.drafts.scheme in ("with_replacement", "independent")
+]
+
+
+@pytest.mark.parametrize("name", TWO_DRAFTS)
+def test_known_problems_at_full_size(name: str) -> None:
+    known = known_problems()[name]
+    solution = truncated_lp.solve(known.problem, size=known.problem.vocab_size)
+    certificate = mo.certify(known.problem, solution, exact=True)
+    assert certificate.valid
+    assert known.optimum is not None
+    assert certificate.lower <= known.optimum <= certificate.upper
+    assert certificate.gap < 1e-14
+
+
+def test_full_size_agrees_with_exact_subset_selection() -> None:
+    problem = random_problem(60)
+    optimum, _ = exact_optimum(problem)
+    for rule in ("published", "ratio"):
+        solution = truncated_lp.solve(problem, size=60, rule=rule)
+        assert abs(solution.acceptance_rate - optimum) < 1e-14
+        assert mo.certify(problem, solution).gap < 1e-13
+
+
+def test_two_models_come_with_a_plan() -> None:
+    rng = np.random.default_rng(1)
+    p, q1, q2 = rng.dirichlet(np.ones(30), 3)
+    problem = mo.TransportProblem(p, mo.IndependentDrafts([q1, q2]))
+    solution = truncated_lp.solve(problem, size=8)
+    assert solution.plan is not None
+    assert solution.plan.value == pytest.approx(solution.lower_bound, abs=1e-14)
+    assert mo.certify(problem, solution).lower == pytest.approx(solution.lower_bound, abs=1e-14)
+    # the same pairs, told apart or not, decided alike
+    same = mo.TransportProblem(p, mo.IndependentDrafts([q1, q1]))
+    twice = mo.TransportProblem(p, mo.WithReplacement(q1, 2))
+    assert truncated_lp.solve(same, size=8).acceptance_rate == pytest.approx(
+        truncated_lp.solve(twice, size=8).acceptance_rate, abs=1e-14
+    )
+
+
+def test_default_size_and_a_large_vocabulary() -> None:
+    problem = random_problem(131_072, seed=1)
+    solution = mo.solve(problem, method="truncated_lp")
+    assert solution.stats["size"] == 5
+    assert len(solution.stats["tokens"]) == 5
+    certificate = mo.certify(problem, solution)
+    assert certificate.valid
+    assert certificate.lower == pytest.approx(solution.lower_bound, abs=1e-11)
+    optimum = mo.solve(problem).acceptance_rate
+    assert solution.lower_bound <= optimum <= solution.upper_bound
+    assert optimum - solution.lower_bound <= solution.stats["loss_bound_tighter"]
+    assert truncated_lp.solve(random_problem(3)).stats["size"] == 3
+
+
+def test_a_lie_about_the_marginal_is_found() -> None:
+    problem = random_problem(50)
+    honest = truncated_lp.solve(problem)
+    assert honest.selection is not None
+    target = replace(honest, selection=problem.target, acceptance_rate=1.0, lower_bound=1.0)
+    target = replace(target, upper_bound=1.0, subset=None)
+    certificate = mo.certify(problem, target)
+    assert not certificate.valid
+    assert any("selection marginal proves" in text for text in certificate.violations)
+    assert certificate.lower <= mo.solve(problem).acceptance_rate
+    for forged in (honest.selection[:-1], -honest.selection, honest.selection * np.nan):
+        assert not mo.certify(problem, replace(honest, selection=forged)).valid
+    exact = mo.certify(problem, target, exact=True)
+    assert not exact.valid
+    assert float(exact.lower) == pytest.approx(float(certificate.lower), abs=1e-12)
+
+
+def test_two_runs_give_the_same_bits() -> None:
+    first, second = (truncated_lp.solve(random_problem(500), size=40) for _ in range(2))
+    assert first.selection is not None
+    assert np.array_equal(first.selection, second.selection)
+
+
+def test_out_of_time_leaves_a_lower_bound() -> None:
+    problem = random_problem(400)
+    solution = truncated_lp.solve(problem, size=400, time_limit=0)
+    assert solution.status is mo.Status.LIMIT
+    assert mo.certify(problem, solution).valid
+    assert solution.lower_bound <= mo.solve(problem).acceptance_rate <= solution.upper_bound
+
+
+@pytest.mark.parametrize(
+    ("drafts", "advice"),
+    [
+        (mo.WithReplacement([0.5, 0.5], 3), "subset_selection"),
+        (mo.WithReplacement([0.5, 0.5], 1), "subset_selection"),
+        (mo.WithoutReplacement([0.5, 0.5], 2), "subset_selection"),
+        (mo.GreedyDrafts([0.5, 0.5], 2), "subset_selection"),
+        (mo.IndependentDrafts([[0.5, 0.5]] * 3), "max_flow"),
+        (mo.DraftSetLaw(2, {(0, 1): 1.0}), "max_flow"),
+    ],
+)
+def test_other_drafts_are_refused_with_advice(drafts: Any, advice: str) -> None:
+    with pytest.raises(mo.MdsdError, match=advice):
+        truncated_lp.solve(mo.TransportProblem([0.5, 0.5], drafts))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"size": 11}, "V=10"),
+        ({"size": 2.5}, "size is 2.5"),
+        ({"rule": "ration"}, "Did you mean 'ratio'"),
+        ({"order": "pq"}, "surplus"),
+        ({"time_limit": -1}, "time_limit"),
+        ({"size": 10, "max_variables": 54}, "max_variables"),
+        ({"size": 10, "max_bytes": 54}, "max_bytes"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(mo.MdsdError, match=message):
+        truncated_lp.solve(random_problem(10), **options)
+
+
+def test_a_model_that_highs_refuses_is_an_error() -> None:
+    with pytest.raises(mo.MdsdError, match="HiGHS refused the model"):
+        packing_lp.maximise(
+            objective=np.ones(1),
+            matrix=SparseMatrix((1, 1), np.array([7]), np.array([0]), np.ones(1)),  # no such row
+            row_upper=np.ones(1),
+            column_upper=np.ones(1),
+        )
+
+
+def test_every_choice_of_three_free_tokens_agrees_with_the_definition() -> None:
+    # all targets in sixths against one pair of models: small, but complete
+    q1, q2 = [F(1, 2), F(1, 3), F(1, 6)], [F(0), F(1, 2), F(1, 2)]
+    for a, b in combinations(range(8), 2):
+        p = [F(a, 6), F(b - a - 1, 6), F(7 - b, 6)]
+        for size in (1, 2, 3):
+            for rule in ("published", "ratio"):
+                solution = truncated_lp.solve(problem_of(p, q1, q2), size=size, rule=rule)
+                expected = value_by_definition(p, q1, q2, size, rule)
+                assert solution.acceptance_rate == pytest.approx(float(expected), abs=1e-12)
