@@ -14,6 +14,11 @@ from mdsd_opt._version import __version__
 if TYPE_CHECKING:
     from mdsd_opt import solvers as solvers
     from mdsd_opt import verifiers as verifiers
+    from mdsd_opt.auditing import AuditReport as AuditReport
+    from mdsd_opt.auditing import audit as audit
+    from mdsd_opt.auditing import audit_drafts as audit_drafts
+    from mdsd_opt.auditing import audit_trace as audit_trace
+    from mdsd_opt.auditing import load_trace as load_trace
     from mdsd_opt.batch import acceptance_rates as acceptance_rates
     from mdsd_opt.certificate import Certificate as Certificate
     from mdsd_opt.certificate import certify as certify
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 # Public names and where they live; each is imported when it is first asked for, so that
 # `import mdsd_opt` stays quick.
 _HOME = {
+    "AuditReport": "auditing",
     "Certificate": "certificate",
     "DraftSetLaw": "drafts",
     "FixedPlusDrafts": "drafts",
@@ -57,8 +63,12 @@ _HOME = {
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
     "acceptance_rates": "batch",
+    "audit": "auditing",
+    "audit_drafts": "auditing",
+    "audit_trace": "auditing",
     "certify": "certificate",
     "load_problem": "problem_io",
+    "load_trace": "auditing",
     "methods": "solvers",
     "save_problem": "problem_io",
     "show_versions": "versions",

@@ -1,0 +1,22 @@
+"""Is a verifier lossless, do its drafts follow the law it assumes, how far is it from optimal?"""
+
+from mdsd_opt.auditing.draft_audit import audit_drafts
+from mdsd_opt.auditing.report import AuditReport, Check, Interval, TokenDeviation, Violation
+from mdsd_opt.auditing.subject import load_verifier
+from mdsd_opt.auditing.trace_audit import audit_trace
+from mdsd_opt.auditing.trace_io import Trace, load_trace
+from mdsd_opt.auditing.verifier_audit import audit
+
+__all__ = [
+    "AuditReport",
+    "Check",
+    "Interval",
+    "TokenDeviation",
+    "Trace",
+    "Violation",
+    "audit",
+    "audit_drafts",
+    "audit_trace",
+    "load_trace",
+    "load_verifier",
+]

@@ -1,0 +1,270 @@
+"""The other half of losslessness: are the drafts really drawn from the law the verifier assumes?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.cells import draft_propensity, merged_cells
+from mdsd_opt.auditing.detectability import detectable_bias
+from mdsd_opt.auditing.draft_transform import marginals, repeat_probabilities, transform
+from mdsd_opt.auditing.output_checks import deviations, uniformity_checks
+from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.subject import ViolationLog, describe
+from mdsd_opt.drafts import DraftScheme, DraftSetLaw
+from mdsd_opt.errors import InvalidInput
+
+Vector = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+#: Tuples whose law is held against the frequencies one by one.
+_MAX_TUPLES = 20_000
+
+#: Shares of the draft law at which prefix sets end.
+_PREFIX_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
+
+#: Bins on each side of the grid on which consecutive drafts are compared.
+_GRID = 8
+
+
+def audit_drafts(
+    sample: Callable[..., Any],
+    drafts: DraftScheme,
+    rng: np.random.Generator | int,
+    num_trials: int = 100_000,
+    *,
+    false_alarm: float = 1e-6,
+    power: float = 0.99,
+    confidence: float = 0.99,
+) -> AuditReport:
+    r"""Settle whether draft tuples follow the law of a scheme.
+
+    A verifier is lossless for the draft law it is told. Checked are the law of each draft given
+    the earlier ones (transformed to uniforms), consecutive drafts on a grid, single tokens, repeats
+    of a token within a tuple, the containment probabilities :math:`Q(H)` of several prefix sets,
+    the whole tuple law where it has at most 20,000 tuples, and tuples the scheme cannot draft.
+
+    Parameters
+    ----------
+    sample : callable or DraftScheme
+        ``sample(rng) -> (K,)`` or ``sample(rng, size) -> (size, K)`` token ids in draw order,
+        padded with -1; the second form if it takes two arguments.
+    drafts : DraftScheme
+        The law assumed.
+    rng : numpy.random.Generator or int
+    num_trials : int
+        Draft tuples.
+    false_alarm, power, confidence : float
+        As in `audit`.
+
+    Returns
+    -------
+    AuditReport
+        With ``lossless`` meaning "drawn from this law"; without acceptance rates.
+        `total_variation` compares the tuple law where it was enumerated, else the laws of the
+        single drafts given the earlier ones, in 64 bins.
+
+    Raises
+    ------
+    InvalidInput
+        `sample` raises, or returns something else than token ids of the right shape.
+    """
+    settings = Settings(false_alarm, power, confidence, num_trials)
+    rng = generator_of(rng)
+    tuples = drawn_tuples(sample, drafts, rng, num_trials)
+    points = transform(drafts, tuples, rng)
+    log = ViolationLog()
+    for row in tuples[~points.possible]:
+        log.add("impossible drafts", row, f"drafts {row.tolist()} cannot be drawn under {drafts!r}")
+    possible = tuples[points.possible]
+    uniforms = points.uniforms[points.possible]
+    checks = [
+        *position_checks(uniforms, rng),
+        *_token_checks(drafts, possible),
+        *_set_checks(drafts, possible),
+    ]
+    outcomes, probabilities = _binned(uniforms)
+    if drafts.count_tuples() <= min(_MAX_TUPLES, max(num_trials // 5, 1)):
+        outcomes, probabilities = _as_tuples(drafts, possible)
+        cells = merged_cells(probabilities, np.argsort(-probabilities), outcomes.size)
+        scores, _ = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
+        looks_for = "any change of the tuple law"
+        checks.append(_check("whole tuples", looks_for, statistics.chi_square(scores)))
+        num_cells = cells.probabilities.size
+    else:
+        num_cells = probabilities.size
+    p_value = 0.0 if log.count else settings.combined(checks, of_drafts=True)
+    total_variation, interval = statistics.distance(outcomes, probabilities, confidence)
+    return AuditReport(
+        subject="drafts",
+        lossless=p_value >= false_alarm,
+        method="sampling",
+        num_trials=num_trials,
+        p_value=p_value,
+        drafts_follow_law=p_value >= false_alarm,
+        drafts_p_value=p_value,
+        false_alarm=false_alarm,
+        power=power,
+        confidence=confidence,
+        total_variation=total_variation,
+        total_variation_interval=interval,
+        acceptance_rate=None,
+        acceptance_interval=None,
+        optimal_acceptance_rate=None,
+        checks=tuple(checks),
+        tokens=_deviating_tokens(drafts, possible),
+        violations=tuple(log.listed),
+        num_violations=log.count,
+        edge_violations=(),
+        num_edge_probes=0,
+        num_cells=num_cells,
+        detectable_bias=detectable_bias(outcomes.size, num_cells, false_alarm / len(checks), power),
+    )
+
+
+def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, size: int) -> Tokens:
+    """Call a sampler, in whichever form it comes, and check the shape of what it returns."""
+    if isinstance(sample, DraftScheme):
+        return sample.sample(rng, size)
+    if not callable(sample):
+        raise InvalidInput(
+            f"sample is a {type(sample).__name__}: give a callable or a draft scheme"
+        )
+    try:
+        whole = _takes_size(sample)
+        raw = sample(rng, size) if whole else [to_numpy(sample(rng), "drafts") for _ in range(size)]
+        tuples = to_numpy(raw, "the drafts returned by sample")
+    except Exception as error:  # the callable is not ours: anything may come
+        raise InvalidInput(f"sample failed with {describe(error)}") from error
+    if tuples.shape != (size, drafts.num_drafts) or tuples.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"sample returned shape {tuples.shape} and dtype {tuples.dtype}: give token ids of "
+            f"shape ({size}, {drafts.num_drafts}) in draw order, padded with -1"
+        )
+    return tuples.astype(np.int64)
+
+
+def _takes_size(sample: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(sample)
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    places = [p for p in signature.parameters.values() if p.kind in kinds]
+    many = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values())
+    return many or len(places) >= 2
+
+
+def position_checks(uniforms: Vector, rng: np.random.Generator) -> list[Check]:
+    """Checks of the transformed drafts: each place, and each place given the one before."""
+    num_places = uniforms.shape[1]
+    if num_places == 0 or len(uniforms) == 0:
+        return []
+    each = [uniformity_checks(uniforms[:, k], rng, "", "") for k in range(num_places)]
+    fine = min(1.0, num_places * min(checks[0].p_value for checks in each))
+    coarse = min(1.0, num_places * min(checks[1].p_value for checks in each))
+    looks_for = "a draft that does not follow its law given the earlier ones"
+    result = [
+        _check("each draft", looks_for, fine),
+        _check("each draft, coarse", looks_for, coarse),
+    ]
+    if num_places > 1:
+        column = np.minimum((uniforms * _GRID).astype(np.int64), _GRID - 1)
+        grid = np.full(_GRID * _GRID, 1.0 / _GRID**2)
+        p_values = []
+        for k in range(num_places - 1):
+            cell = column[:, k] * _GRID + column[:, k + 1]
+            counts = np.bincount(cell, minlength=grid.size)
+            p_values.append(statistics.chi_square(statistics.split_scores(counts, grid, rng)[0]))
+        smallest = min(1.0, len(p_values) * min(p_values))
+        result.append(_check("neighbouring drafts", "drafts that depend on each other", smallest))
+    return result
+
+
+def _check(name: str, looks_for: str, p_value: float) -> Check:
+    return Check(name, looks_for, p_value, of_drafts=True)
+
+
+def _token_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
+    p_values = []
+    for places, law in marginals(drafts):
+        counts = np.bincount(tuples[:, places].ravel(), minlength=law.size)
+        p_values.append(statistics.single_tokens(counts[law > 0], law[law > 0])[0])
+    if not p_values:
+        return []
+    smallest = min(1.0, len(p_values) * min(p_values))
+    return [_check("single tokens", "one token drafted too often or too rarely", smallest)]
+
+
+def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
+    """Repeats within a tuple, and containment in prefix sets."""
+    result = []
+    repeats = repeat_probabilities(drafts)
+    if repeats:
+        pairs = list(repeats)
+        hits = np.array([int((tuples[:, i] == tuples[:, j]).sum()) for i, j in pairs])
+        each = statistics.two_sided(hits, len(tuples), np.array([repeats[pair] for pair in pairs]))
+        smallest = float(min(1.0, len(pairs) * each.min()))
+        result.append(_check("repeats", "a token drafted twice too often or too rarely", smallest))
+    subsets = _prefix_sets(draft_propensity(drafts))
+    if subsets:
+        inside = [int((subset[tuples] | (tuples < 0)).all(axis=1).sum()) for subset in subsets]
+        contained = [min(max(drafts.containment(subset), 0.0), 1.0) for subset in subsets]
+        each = statistics.two_sided(np.array(inside), len(tuples), np.array(contained))
+        smallest = float(min(1.0, len(subsets) * each.min()))
+        looks_for = "tuples inside a set of likely drafts too often or too rarely"
+        result.append(_check("containment", looks_for, smallest))
+    return result
+
+
+def _prefix_sets(propensity: Vector) -> list[NDArray[np.bool_]]:
+    order = np.argsort(-propensity, kind="stable")
+    reached = np.cumsum(propensity[order])
+    ends = np.searchsorted(reached, np.array(_PREFIX_SHARES) * reached[-1]) + 1
+    subsets = []
+    for end in np.unique(np.minimum(ends, propensity.size - 1)).tolist():
+        if end > 0:
+            subset = np.zeros(propensity.size, dtype=np.bool_)
+            subset[order[:end]] = True
+            subsets.append(subset)
+    return subsets
+
+
+def _binned(uniforms: Vector) -> tuple[Tokens, Vector]:
+    """All transformed drafts in 64 bins, one after the other."""
+    bins = 64
+    points = uniforms.ravel()
+    outcomes = np.minimum((points * bins).astype(np.int64), bins - 1)
+    return outcomes, np.full(bins, 1.0 / bins)
+
+
+def _as_tuples(drafts: DraftScheme, tuples: Tokens) -> tuple[Tokens, Vector]:
+    """Index of every tuple in the enumerated law, and the law."""
+    listed, masses = drafts.tuple_law()
+    merged: dict[tuple[int, ...], float] = {}
+    for row, mass in zip(listed.tolist(), masses.tolist(), strict=True):
+        if mass > 0:
+            merged[tuple(row)] = merged.get(tuple(row), 0.0) + mass
+    place = {key: n for n, key in enumerate(merged)}
+    rows = tuples
+    if isinstance(drafts, DraftSetLaw):  # its sets are listed ascending, padding last
+        last = np.iinfo(np.int64).max
+        rows = np.sort(np.where(tuples < 0, last, tuples), axis=1)
+        rows = np.where(rows == last, -1, rows)
+    indices = np.array([place[tuple(row)] for row in rows.tolist()], dtype=np.int64)
+    return indices, np.array(list(merged.values()))
+
+
+def _deviating_tokens(drafts: DraftScheme, tuples: Tokens) -> tuple[TokenDeviation, ...]:
+    known: Sequence[tuple[list[int], Vector]] = marginals(drafts)
+    if not known:
+        return ()
+    places, law = known[0]
+    return deviations(np.bincount(tuples[:, places].ravel(), minlength=law.size), law)

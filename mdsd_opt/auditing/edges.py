@@ -1,0 +1,138 @@
+"""Calls with a uniform of exactly 0, or of the largest float below 1: where `<=` and `<` differ.
+
+A draft of target probability zero that is accepted when u <= p/q comes out once in 2**53 draws
+(once in 2**24 with float32 uniforms): no sample shows it, a chosen uniform does.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.auditing.scripted import LARGEST_UNIFORM, ScriptedBits
+from mdsd_opt.auditing.subject import Subject, Tokens, ViolationLog, describe, judged
+from mdsd_opt.drafts import (
+    DraftScheme,
+    GreedyDrafts,
+    IndependentDrafts,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd_opt.problem import TransportProblem
+
+#: Places in the sequence of draws that are put to an edge.
+_MAX_PLACES = 16
+
+#: Impossible tokens that are put among the drafts.
+_MAX_IMPOSSIBLE = 4
+
+_SAMPLED_TUPLES = 8
+
+
+def edge_violations(
+    subject: Subject, rng: np.random.Generator, max_probes: int
+) -> tuple[ViolationLog, int]:
+    """Drive the subject to the edges of its uniforms, one at a time.
+
+    Returns
+    -------
+    log : ViolationLog
+    num_probes : int
+        Calls made.
+    """
+    log = ViolationLog()
+    tuples = telling_tuples(subject.problem, rng)
+    bits = ScriptedBits(seed=int(rng.integers(2**32)))
+    unlikely = np.flatnonzero(subject.problem.target <= 0)[:_MAX_IMPOSSIBLE].tolist()
+    probes = 0
+    seen: set[tuple[str, str]] = set()
+    for edge in (0.0, LARGEST_UNIFORM):
+        for row in tuples:
+            bits.restart({})
+            _probe(subject, row, bits, "", ViolationLog(), set())
+            # A race draws one uniform for each token: its place there is the token itself.
+            places = [j for j in [*range(_MAX_PLACES), *unlikely] if j < bits.drawn]
+            for place in sorted(set(places)):
+                if probes >= max_probes:
+                    return log, probes
+                bits.restart({place: edge})
+                where = f"with draw {place} equal to {'0' if edge == 0 else '1 - 2**-53'}"
+                _probe(subject, row, bits, where, log, seen)
+                probes += 1
+    return log, probes
+
+
+def _probe(
+    subject: Subject,
+    row: Tokens,
+    bits: ScriptedBits,
+    where: str,
+    log: ViolationLog,
+    seen: set[tuple[str, str]],
+) -> None:
+    """One call; every kind of violation is listed once for each draft tuple."""
+    try:
+        with np.errstate(all="ignore"):
+            answer = subject.call(row, bits.generator)
+    except Exception as error:  # the callable is not ours: anything may come
+        kind, message = "exception", f"drafts {row.tolist()} {where} raised {describe(error)}"
+    else:
+        kind, token, message = judged(answer, subject.problem.vocab_size)
+        if not kind and subject.problem.target[token] <= 0:
+            kind = "impossible token"
+            message = f"token {token}, whose target probability is zero"
+        message = f"drafts {row.tolist()} {where} gave {message}"
+    if kind and (kind, str(row)) not in seen:
+        seen.add((kind, str(row)))
+        log.add(kind, row, message)
+
+
+def telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Tokens:
+    """Draft tuples with impossible tokens in every place, and some ordinary ones, (n, K)."""
+    ordinary = problem.drafts.sample(rng, 512)
+    holds = (ordinary >= 0) & (problem.target[ordinary] <= 0)
+    sampled = ordinary[holds.any(axis=1)][: _MAX_IMPOSSIBLE * problem.num_drafts]
+    made = []
+    for n, place in enumerate(np.repeat(np.arange(problem.num_drafts), _MAX_IMPOSSIBLE).tolist()):
+        base = ordinary[n % len(ordinary)]
+        choices = drawable(problem.drafts, place, base) & (problem.target <= 0)
+        if choices.any():
+            token = np.flatnonzero(choices)[n % int(choices.sum())]
+            row = base.copy()
+            row[place] = token
+            made.append(row)
+    parts = [*([np.array(made)] if made else []), sampled, ordinary[:_SAMPLED_TUPLES]]
+    rows = np.concatenate(parts)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return np.asarray(rows[np.sort(first)])
+
+
+@singledispatch
+def drawable(drafts: DraftScheme, place: int, row: Tokens) -> NDArray[np.bool_]:
+    """Tokens that may stand at `place` of the tuple instead of what stands there, shape (V,)."""
+    return np.zeros(drafts.vocab_size, dtype=np.bool_)
+
+
+@drawable.register
+def _(drafts: WithReplacement, place: int, row: Tokens) -> NDArray[np.bool_]:
+    return np.asarray(drafts.q > 0)
+
+
+@drawable.register
+def _(drafts: WithoutReplacement, place: int, row: Tokens) -> NDArray[np.bool_]:
+    possible = np.asarray(drafts.q > 0)
+    possible[row[row >= 0]] = False
+    return possible if row[place] >= 0 else np.zeros_like(possible)
+
+
+@drawable.register
+def _(drafts: IndependentDrafts, place: int, row: Tokens) -> NDArray[np.bool_]:
+    return np.asarray(drafts.q[place] > 0)
+
+
+@drawable.register
+def _(drafts: GreedyDrafts, place: int, row: Tokens) -> NDArray[np.bool_]:
+    last = drafts.draws_one and place == drafts.always_drafted.size
+    return np.asarray((drafts.last_draw > 0) & last)

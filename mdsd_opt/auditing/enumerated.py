@@ -1,0 +1,129 @@
+"""The exact output law of a verifier whose law given the drafts is stated, or can be driven out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.auditing.subject import Subject, Tokens, draft_argument
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+
+Vector = NDArray[np.float64]
+ConditionalLaw = Callable[[Tokens], Vector]
+
+#: Numbers that the laws of all draft tuples may take up together.
+_MAX_STORED = 20_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnumeratedLaw:
+    """Laws of the output given each draft tuple, and what follows from them.
+
+    Attributes
+    ----------
+    given_drafts : dict from draft tuples to ndarray, shape (V,)
+    output : ndarray, shape (V,)
+    acceptance_rate : float
+    """
+
+    given_drafts: dict[tuple[int, ...], Vector]
+    output: Vector
+    acceptance_rate: float
+
+    def transformed(
+        self, drafts: Tokens, tokens: Tokens, rng: np.random.Generator
+    ) -> tuple[Vector, int]:
+        """Randomised integral transform of tokens under the law given their drafts.
+
+        Tokens that are not drafts come first, so that a wrong acceptance rate shifts everything one
+        way.
+
+        Returns
+        -------
+        uniforms : ndarray
+            Independent and uniform if the tokens follow these laws.
+        impossible : int
+            Number of tokens of probability zero, which are left out.
+        """
+        points = np.full(len(tokens), np.nan)
+        noise = rng.random(len(tokens))
+        _, group = np.unique(drafts, axis=0, return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+            row = drafts[rows[0]]
+            law = self.given_drafts[tuple(row.tolist())]
+            is_draft = np.zeros(law.size, dtype=np.bool_)
+            is_draft[row[row >= 0]] = True
+            places = np.argsort(is_draft, kind="stable")
+            below = np.empty(law.size)
+            below[places] = np.cumsum(law[places]) - law[places]
+            drawn = tokens[rows]
+            points[rows] = np.where(law[drawn] > 0, below[drawn] + noise[rows] * law[drawn], np.nan)
+        possible = ~np.isnan(points)
+        return points[possible], int((~possible).sum())
+
+
+def exposed_law(subject: Subject, verify: Any) -> ConditionalLaw | None:
+    """The conditional law that a verifier states about itself, if it does."""
+    problem = subject.problem
+    if subject.verifier is not None:
+        verifier = subject.verifier
+        return lambda row: np.asarray(verifier.conditional_law(problem, row), dtype=np.float64)
+    stated = getattr(verify, "conditional_law", None)
+    if stated is None:
+        return None
+    draft = draft_argument(problem.drafts)
+    return lambda row: _checked(stated(problem.target, draft, row), row, problem.vocab_size)
+
+
+def fits(subject: Subject, max_tuples: int) -> bool:
+    """Whether all draft tuples can be enumerated."""
+    count = subject.problem.drafts.count_tuples()
+    return count <= max_tuples and count * subject.problem.vocab_size <= _MAX_STORED
+
+
+def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> EnumeratedLaw:
+    """Output law and acceptance rate by enumeration of all draft tuples.
+
+    Raises
+    ------
+    ProblemTooLarge
+        More than `max_tuples` of them.
+    """
+    problem = subject.problem
+    if not fits(subject, max_tuples):
+        raise ProblemTooLarge(
+            f"{problem.drafts.count_tuples():,} draft tuples over {problem.vocab_size:,} tokens "
+            f"are too many to enumerate (max_tuples={max_tuples:,}): use method='sampling'"
+        )
+    laws: dict[tuple[int, ...], Vector] = {}
+    output = np.zeros(problem.vocab_size)
+    accepted = 0.0
+    tuples, weights = problem.drafts.tuple_law()
+    for n in np.flatnonzero(weights > 0).tolist():
+        row = tuples[n].astype(np.int64)
+        given = law(row)
+        laws[tuple(row.tolist())] = given
+        output += weights[n] * given
+        accepted += weights[n] * float(given[np.unique(row[row >= 0])].sum())
+    return EnumeratedLaw(laws, output, min(accepted, 1.0))
+
+
+def _checked(law: Any, row: Tokens, vocab_size: int) -> Vector:
+    values = to_numpy(law, "the conditional law").astype(np.float64)
+    if values.shape != (vocab_size,):
+        raise InvalidInput(
+            f"conditional_law returned shape {values.shape} for drafts {row.tolist()}: give the "
+            f"law of the output, shape ({vocab_size},)"
+        )
+    if not np.isfinite(values).all() or values.min() < 0 or abs(values.sum() - 1) > 1e-6:
+        raise InvalidInput(
+            f"conditional_law returned no distribution for drafts {row.tolist()}: its smallest "
+            f"entry is {values.min():.3g} and its sum {values.sum():.9g}"
+        )
+    return values

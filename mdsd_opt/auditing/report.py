@@ -1,0 +1,277 @@
+"""What an audit found, in numbers that say how sure they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mdsd_opt.errors import InvalidInput
+
+#: Sizes of bias for which a report lists the trials needed to see them.
+BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
+
+
+class Interval(NamedTuple):
+    """A closed interval that holds the true value with the report's confidence."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One test of the hypothesis that nothing is wrong.
+
+    Attributes
+    ----------
+    name : str
+    looks_for : str
+        The kind of deviation it sees best.
+    p_value : float
+        Probability of a result at least this odd if nothing is wrong; exact or an upper bound,
+        before the correction for the number of checks.
+    of_drafts : bool
+        Whether it tests the drafts instead of the output.
+    """
+
+    name: str
+    looks_for: str
+    p_value: float
+    of_drafts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDeviation:
+    """A token that comes out more or less often than it should.
+
+    Attributes
+    ----------
+    token : int
+    expected, observed : float
+        Share of all trials (of the exact law, where that was enumerated).
+    z : float or None
+        Signed size in standard deviations of the sampling noise; None if there is no noise.
+    """
+
+    token: int
+    expected: float
+    observed: float
+    z: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An outcome that can never be right, whatever the sample size.
+
+    Attributes
+    ----------
+    kind : str
+        "impossible token", "out of vocabulary", "not a token", "exception" or "impossible drafts".
+    drafts : tuple of int
+        The draft tokens it happened with.
+    message : str
+    """
+
+    kind: str
+    drafts: tuple[int, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditReport:
+    """Verdict of `audit`, `audit_drafts` or `audit_trace`.
+
+    Attributes
+    ----------
+    subject : str
+        "verifier", "drafts" or "trace".
+    lossless : bool
+        Whether no deviation was found: the output follows the target (drafts: the tuples follow the
+        law assumed). By sampling, "no bias" always means "none of at least `detectable_bias`".
+    method : str
+        "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
+        callable with given uniforms) or "sampling".
+    num_trials : int
+        Outcomes that were sampled.
+    p_value : float or None
+        Of all checks together (Bonferroni); None where enumeration decided.
+    drafts_follow_law : bool or None
+        Whether the drafts follow the law assumed; None where they are not under audit.
+    drafts_p_value : float or None
+        Of all checks of the drafts together; a trace has both p-values, and `p_value` speaks of its
+        tokens alone.
+    false_alarm : float
+        Probability, at most, that something faultless is called lossy.
+    power, confidence : float
+        Of `detectable_bias` and `trials_needed`; of the intervals.
+    total_variation : float
+        Distance of the output law from the target: exact where enumerated, else an estimate from an
+        event chosen on one half of the trials and measured on the other (so that noise does not
+        count as distance), which on average does not exceed the true distance.
+    total_variation_interval : Interval
+    acceptance_rate : float or None
+        Share of outputs that are among the drafts.
+    acceptance_interval : Interval or None
+    optimal_acceptance_rate : float or None
+        The largest rate of any lossless verifier; None if it is not known.
+    checks : tuple of Check
+    tokens : tuple of TokenDeviation
+        Those that deviate most, largest first.
+    violations : tuple of Violation
+        The first few of `num_violations`.
+    edge_violations : tuple of Violation
+        Wrong outcomes at uniforms of exactly 0 or of the largest float below 1, the first few.
+    num_edge_probes : int
+        How many such calls were made.
+    num_cells : int
+        Groups of tokens that the chi-square check tells apart.
+    detectable_bias : float
+        Every change of the law of these groups by at least this total variation is found with
+        probability `power` or more; infinite if there are too few trials for any. (Chi-square
+        approximation. A change within the groups alone is left to the check of single tokens.)
+    """
+
+    subject: str
+    lossless: bool
+    method: str
+    num_trials: int
+    p_value: float | None
+    drafts_follow_law: bool | None
+    drafts_p_value: float | None
+    false_alarm: float
+    power: float
+    confidence: float
+    total_variation: float
+    total_variation_interval: Interval
+    acceptance_rate: float | None
+    acceptance_interval: Interval | None
+    optimal_acceptance_rate: float | None
+    checks: tuple[Check, ...]
+    tokens: tuple[TokenDeviation, ...]
+    violations: tuple[Violation, ...]
+    num_violations: int
+    edge_violations: tuple[Violation, ...]
+    num_edge_probes: int
+    num_cells: int
+    detectable_bias: float
+
+    def trials_needed(self, bias: float, power: float | None = None) -> int:
+        """Trials after which a bias of this total variation is found with the given power.
+
+        Parameters
+        ----------
+        bias : float
+            In (0, 1].
+        power : float, optional
+            In (0, 1); the report's own unless given.
+        """
+        from mdsd_opt.auditing.detectability import trials_needed
+
+        power = self.power if power is None else power
+        if not (0 < bias <= 1 and 0 < power < 1):
+            raise InvalidInput(f"bias {bias!r} must lie in (0, 1] and power {power!r} in (0, 1)")
+        return trials_needed(bias, self.num_cells, self._level, power)
+
+    @property
+    def _level(self) -> float:
+        return self.false_alarm / max(len(self.checks), 1)
+
+    @property
+    def faultless(self) -> bool:
+        """Whether nothing was found wrong, neither with the tokens nor with the drafts."""
+        return self.lossless and self.drafts_follow_law is not False
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        if not self.lossless:
+            wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
+            return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
+        if self.drafts_follow_law is False:
+            return (
+                "the tokens may follow the target, but the DRAFTS DO NOT FOLLOW THEIR LAW: "
+                f"{self._reason(draft_checks=True)}."
+            )
+        if self.method != "sampling":
+            return f"lossless: the law obtained by {self.method} equals the target."
+        if not math.isfinite(self.detectable_bias):
+            return "no deviation found, but there are too few trials to see one."
+        return (
+            f"no deviation found in {self.num_trials:,} trials; a bias of "
+            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
+        )
+
+    def _reason(self, draft_checks: bool) -> str:
+        wrong = [v for v in self.violations if (v.kind == "impossible drafts") == draft_checks]
+        if wrong:
+            return f"{self.num_violations:,} impossible outcomes, e.g. {wrong[0].message}"
+        if self.edge_violations:
+            return f"at the edge of the uniforms, {self.edge_violations[0].message}"
+        p_value = self.drafts_p_value if draft_checks else self.p_value
+        if p_value is None:
+            return f"the output law is {self.total_variation:.3g} away from the target"
+        checks = [check for check in self.checks if check.of_drafts == draft_checks]
+        worst = min(checks, key=lambda check: check.p_value)
+        return f"p = {p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        rows = [("verdict", self.verdict), ("method", self.method)]
+        rows.append(("trials", f"{self.num_trials:,}"))
+        if self.p_value is not None:
+            rows.append(("p-value", f"{self.p_value:.3g} (false alarm below {self.false_alarm:g})"))
+        if self.drafts_p_value is not None and self.subject != "drafts":
+            rows.append(("p-value of the drafts", f"{self.drafts_p_value:.3g}"))
+        rows.append(
+            ("total variation", _with_interval(self.total_variation, self.total_variation_interval))
+        )
+        if self.acceptance_rate is not None and self.acceptance_interval is not None:
+            shown = _with_interval(self.acceptance_rate, self.acceptance_interval)
+            rows.append(("acceptance rate", shown))
+        if self.optimal_acceptance_rate is not None:
+            rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
+        if self.p_value is not None:
+            rows.append(("detectable bias", f"{self.detectable_bias:.3g} (power {self.power:g})"))
+            rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
+        rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
+        rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        result = {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        result["verdict"] = self.verdict
+        if self.p_value is not None and self.num_cells > 1:
+            result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}
+        return result
+
+    def __str__(self) -> str:
+        width = max(len(label) for label, _ in self.rows())
+        return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
+
+
+def _with_interval(value: float, interval: Interval) -> str:
+    if interval.low == interval.high:
+        return f"{value:.6g} (exact)"
+    return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}]"
+
+
+def _deviation(deviation: TokenDeviation) -> str:
+    noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
+    return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Interval):
+        return {"low": _plain(value.low), "high": _plain(value.high)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, (Check, TokenDeviation, Violation)):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,49 @@
+"""How sure an audit shall be, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing.report import Check
+from mdsd_opt.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """False-alarm rate, power, confidence of intervals, and number of trials."""
+
+    false_alarm: float
+    power: float
+    confidence: float
+    num_trials: int
+
+    def __post_init__(self) -> None:
+        for name in ("false_alarm", "power", "confidence"):
+            value: Any = getattr(self, name)
+            if not (isinstance(value, Real) and 0 < float(value) < 1):
+                raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
+        trials: Any = self.num_trials
+        if not (isinstance(trials, (int, np.integer)) and trials >= 1):
+            raise InvalidInput(f"num_trials is {trials!r}: give an integer of at least 1")
+
+    def combined(self, checks: Sequence[Check], of_drafts: bool = False) -> float:
+        """p-value of the checks of one kind, by Bonferroni over those of both kinds."""
+        smallest = min((c.p_value for c in checks if c.of_drafts == of_drafts), default=1.0)
+        return min(1.0, len(checks) * smallest)
+
+
+def generator_of(rng: Any) -> np.random.Generator:
+    """A generator as it is, or a fresh one from an integer seed."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        return np.random.default_rng(int(rng))
+    raise InvalidInput(
+        f"rng is {rng!r}: give numpy.random.default_rng(seed), or the seed, so that the audit can "
+        "be repeated"
+    )

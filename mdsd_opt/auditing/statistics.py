@@ -1,0 +1,198 @@
+r"""Tests whose p-values are exact or upper bounds, so that a false-alarm rate of 1e-6 means it.
+
+The usual chi-square approximation cannot be trusted that far out in the tail. Here the counts of a
+multinomial are split along a binary tree of cells: given the count of a node, the count of its left
+half is binomial, independently over the nodes. Its randomised probability integral transform is
+exactly uniform, and the sum of squares of the corresponding normal scores exactly chi-square.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from mdsd_opt.auditing.report import Interval
+
+Vector = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+#: Levels of the tree that the coarse checks look at: eight groups.
+COARSE_LEVELS = 3
+
+
+def split_scores(
+    counts: Counts, probabilities: Vector, rng: np.random.Generator
+) -> tuple[Vector, NDArray[np.int64]]:
+    """Independent standard normal scores of multinomial counts, and the depth of each in the tree.
+
+    Parameters
+    ----------
+    counts : ndarray of int, shape (k,)
+    probabilities : ndarray, shape (k,)
+        Positive; of the cells, in the order in which they are to be grouped.
+    rng : numpy.random.Generator
+        For the randomisation of the discrete counts.
+
+    Returns
+    -------
+    scores, depths : ndarray, shape (k - 1,)
+    """
+    reached = np.concatenate([[0], np.cumsum(counts)])
+    mass = np.concatenate([[0.0], np.cumsum(probabilities)])
+    nodes = []
+    waiting = [(0, counts.size, 0)]
+    while waiting:
+        start, stop, depth = waiting.pop()
+        if stop - start < 2:
+            continue
+        half = (mass[start] + mass[stop]) / 2
+        middle = int(np.searchsorted(mass, half))
+        if half - mass[middle - 1] < mass[middle] - half:
+            middle -= 1
+        middle = min(max(middle, start + 1), stop - 1)
+        nodes.append((start, middle, stop, depth))
+        waiting += [(start, middle, depth + 1), (middle, stop, depth + 1)]
+    if not nodes:
+        return np.empty(0), np.empty(0, np.int64)
+    start, middle, stop, depths = np.array(nodes, dtype=np.int64).T
+    share = (mass[middle] - mass[start]) / (mass[stop] - mass[start])
+    trials, hits = reached[stop] - reached[start], reached[middle] - reached[start]
+    return binomial_scores(hits, trials, np.clip(share, 0.0, 1.0), rng), depths
+
+
+def binomial_scores(
+    hits: Counts, trials: Counts, share: Vector, rng: np.random.Generator
+) -> Vector:
+    """Exactly standard normal scores of binomial counts (randomised)."""
+    uniform = rng.random(hits.shape)
+    point = stats.binom.pmf(hits, trials, share)
+    below = stats.binom.cdf(hits - 1, trials, share) + uniform * point
+    above = stats.binom.sf(hits, trials, share) + (1.0 - uniform) * point
+    scores = np.where(below < 0.5, stats.norm.ppf(below), -stats.norm.ppf(above))
+    return np.clip(scores, -40.0, 40.0)  # where both tails underflow
+
+
+def chi_square(scores: Vector) -> float:
+    """p-value of a sum of squares of standard normal scores."""
+    return float(stats.chi2.sf(np.square(scores).sum(), scores.size)) if scores.size else 1.0
+
+
+def two_sided(hits: Any, trials: Any, share: Any) -> Vector:
+    """Exact two-sided p-values of binomial counts."""
+    lower = stats.binom.cdf(hits, trials, share)
+    upper = stats.binom.sf(np.asarray(hits) - 1, trials, share)
+    return np.asarray(np.minimum(1.0, 2.0 * np.minimum(lower, upper)))
+
+
+def at_most(hits: int, trials: int, share: float) -> float:
+    """p-value of so many hits if the probability of a hit is at most `share`."""
+    return float(stats.binom.sf(hits - 1, trials, min(share, 1.0)))
+
+
+def single_tokens(counts: Counts, probabilities: Vector) -> tuple[float, Vector]:
+    """Smallest p-value over single tokens, corrected for their number, and all of them.
+
+    Half of the correction is shared out evenly and half in proportion to the probabilities, so that
+    likely tokens do not pay for a long tail.
+    """
+    each = two_sided(counts, counts.sum(), probabilities)
+    share = (probabilities + 1.0 / probabilities.size) / 2.0
+    return float(min(1.0, (each / share).min())), each
+
+
+def consecutive(
+    groups: NDArray[np.int64], probabilities: Vector, rng: np.random.Generator
+) -> float:
+    """p-value for independence of each second outcome from the one before it.
+
+    Parameters
+    ----------
+    groups : ndarray of int, shape (N,)
+        Group of each outcome, in the order of the trials.
+    probabilities : ndarray, shape (g,)
+        Of the groups.
+    """
+    pairs = groups[: groups.size // 2 * 2].reshape(-1, 2)
+    size = probabilities.size
+    table = np.bincount(pairs[:, 0] * size + pairs[:, 1], minlength=size * size)
+    rows = [split_scores(row, probabilities, rng)[0] for row in table.reshape(size, size)]
+    return chi_square(np.concatenate(rows))
+
+
+def poisson_binomial_bound(hits: float, probabilities: Vector) -> float:
+    r"""Chernoff bound, two-sided, for a sum of independent Bernoulli variables.
+
+    :math:`\Pr(S \ge s) \le \min_{\theta \ge 0} e^{-\theta s} \prod_n (1 - p_n + p_n e^\theta)`, and
+    the same for the lower tail.
+    """
+    return min(1.0, 2.0 * one_sided_bound(hits, probabilities))
+
+
+def one_sided_bound(hits: float, probabilities: Vector) -> float:
+    """Chernoff bound for the tail on the side of the mean where `hits` lies."""
+    p = probabilities[probabilities > 0]
+    mean = p.sum()
+    if hits == mean or p.size == 0:
+        return 0.0 if p.size == 0 and hits > 0 else 1.0
+    if hits > p.size or (hits < p.size and hits == 0):
+        return 0.0 if hits else float(np.exp(np.log1p(-np.minimum(p, 1 - 1e-16)).sum()))
+    if hits == p.size:
+        return float(np.exp(np.log(p).sum()))
+    low, high = (0.0, 60.0) if hits > mean else (-60.0, 0.0)
+    for _ in range(60):  # the derivative of the exponent grows with theta
+        theta = (low + high) / 2
+        tilted = (p * np.exp(theta) / (1.0 - p + p * np.exp(theta))).sum()
+        low, high = (theta, high) if tilted < hits else (low, theta)
+    theta = (low + high) / 2
+    exponent = np.log1p(p * np.expm1(theta)).sum() - theta * hits
+    return float(np.exp(min(exponent, 0.0)))
+
+
+def poisson_bound(hits: NDArray[Any], means: Vector) -> Vector:
+    r"""Two-sided Chernoff bounds :math:`2 e^{-\mu} (e \mu / s)^s` for Bernoulli sums."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.where(hits > 0, hits - means + hits * np.log(means / hits), -means)
+    exponent = np.where((means == 0) & (hits > 0), -np.inf, exponent)
+    return np.minimum(1.0, 2.0 * np.exp(np.minimum(exponent, 0.0)))
+
+
+def rate_interval(hits: int, trials: int, confidence: float) -> Interval:
+    """Clopper-Pearson interval of a probability."""
+    if trials == 0:
+        return Interval(0.0, 1.0)
+    result = stats.binomtest(hits, trials).proportion_ci(confidence, method="exact")
+    return Interval(float(result.low), float(result.high))
+
+
+def distance(
+    outcomes: NDArray[np.int64], probabilities: Vector, confidence: float
+) -> tuple[float, Interval]:
+    """Total variation between the law of the outcomes and `probabilities`, and an interval.
+
+    The event that holds the deviation is chosen on every second outcome and measured on the others,
+    and the other way round. The upper end is the distance of the observed frequencies, whose mean
+    is not below the true one, plus the bounded-differences deviation.
+    """
+    n = outcomes.size
+    if n < 2:
+        return 0.0, Interval(0.0, 1.0)
+    halves = [outcomes[0::2], outcomes[1::2]]
+    frequencies = [np.bincount(half, minlength=probabilities.size) / half.size for half in halves]
+    error = 1.0 - confidence
+    excess, lower = [], 0.0
+    for chosen_on, half in ((0, 1), (1, 0)):
+        event = frequencies[chosen_on] > probabilities
+        inside = min(float(probabilities[event].sum()), 1.0)
+        hits = int(event[halves[half]].sum())
+        excess.append(hits / halves[half].size - inside)
+        # two one-sided bounds share half of the error
+        bound = rate_interval(hits, halves[half].size, 1.0 - error / 2).low
+        lower = max(lower, bound - inside)
+    estimate = max(float(np.mean(excess)), 0.0)
+    observed = np.bincount(outcomes, minlength=probabilities.size) / n
+    plain = 0.5 * float(np.abs(observed - probabilities).sum())
+    upper = min(1.0, plain + float(np.sqrt(np.log(2.0 / error) / (2 * n))))
+    return estimate, Interval(min(lower, estimate), max(upper, estimate))

@@ -1,0 +1,217 @@
+"""The callable under audit: called kindly, its answers checked, its failures kept."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.auditing.report import Violation
+from mdsd_opt.drafts import (
+    DraftScheme,
+    GreedyDrafts,
+    IndependentDrafts,
+    TopKDrafts,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers import Verifier, get, names
+
+#: Outcome of a call that gave no token.
+NO_TOKEN = -1
+
+#: Rows in one call of a batched verifier.
+BATCH_ROWS = 1 << 16
+
+#: Violations that a report describes; the others are counted.
+MAX_LISTED = 8
+
+#: If all of the first calls raise, the callable is not a verifier at all.
+_HOPELESS_CALLS = 10
+
+Tokens = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class ViolationLog:
+    """The first few violations, and the number of all."""
+
+    listed: list[Violation] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, kind: str, drafts: Any, message: str) -> None:
+        self.count += 1
+        if len(self.listed) < MAX_LISTED:
+            self.listed.append(Violation(kind, tuple(int(i) for i in drafts), message))
+
+
+def draft_argument(drafts: DraftScheme) -> Any:
+    """What a callable is given as its second argument: q, a list of q_k, or the scheme itself."""
+    if isinstance(drafts, (WithReplacement, WithoutReplacement, GreedyDrafts, TopKDrafts)):
+        return drafts.q
+    if isinstance(drafts, IndependentDrafts):
+        return list(drafts.q)
+    return drafts
+
+
+class Subject:
+    """One verifier on one problem, whatever form it came in."""
+
+    def __init__(self, verify: Any, problem: TransportProblem, batched: bool) -> None:
+        self.problem = problem
+        self.verifier = as_verifier(verify)
+        self.batched = batched and self.verifier is None
+        self._draft = draft_argument(problem.drafts)
+        self._callable: Callable[..., Any] = verify
+        if self.verifier is not None:
+            self.verifier.check(problem)
+        elif not callable(verify):
+            raise InvalidInput(
+                f"verify is a {type(verify).__name__}: give a callable (target, draft, drafts, rng)"
+                " -> token, a verifier of mdsd_opt, or the name of one"
+            )
+
+    def call(self, drafts: Tokens, rng: np.random.Generator) -> Any:
+        """The raw answer to one draft tuple (a batch of one where the callable is batched)."""
+        if self.verifier is not None:
+            return self.verifier.verify(self.problem, drafts, rng).token
+        if self.batched:
+            answer = self._callable(self.problem.target, self._draft, drafts[None].copy(), rng)
+            return to_numpy(answer, "the tokens returned").reshape(-1)[0]
+        return self._callable(self.problem.target, self._draft, drafts.copy(), rng)
+
+    def outcomes(
+        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog
+    ) -> NDArray[np.int64]:
+        """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed."""
+        tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
+        if self.batched:
+            for start in range(0, len(drafts), BATCH_ROWS):
+                rows = drafts[start : start + BATCH_ROWS]
+                tokens[start : start + len(rows)] = self._batch(rows, rng, log)
+            return tokens
+        size, target = self.problem.vocab_size, self.problem.target
+        for n, row in enumerate(drafts):
+            try:
+                answer = self.call(row, rng)
+            except Exception as error:  # the callable is not ours: anything may come
+                if log.count == n == _HOPELESS_CALLS - 1:
+                    raise InvalidInput(
+                        f"verify failed on each of its first {_HOPELESS_CALLS} calls, the last "
+                        f"time with {describe(error)}. It is called with (target, draft, drafts, "
+                        "rng)."
+                    ) from error
+                log.add("exception", row, f"drafts {row.tolist()} raised {describe(error)}")
+                continue
+            kind, token, message = judged(answer, size)
+            if kind:
+                log.add(kind, row, f"drafts {row.tolist()} gave {message}")
+                continue
+            tokens[n] = token
+            if target[token] <= 0:
+                log.add(*impossible(token, row))
+        return tokens
+
+    def _batch(
+        self, rows: Tokens, rng: np.random.Generator, log: ViolationLog
+    ) -> NDArray[np.int64]:
+        try:
+            answer = self._callable(self.problem.target, self._draft, rows.copy(), rng)
+        except Exception as error:
+            raise InvalidInput(
+                f"verify failed on a batch of drafts of shape {rows.shape} with {describe(error)}. "
+                "Batched, it is called with (target, draft, drafts, rng) and returns (N,) tokens."
+            ) from error
+        given = to_numpy(answer, "the tokens returned")
+        if given.shape != (len(rows),):
+            raise InvalidInput(
+                f"verify returned shape {given.shape} for drafts of shape {rows.shape}: give one "
+                f"token for each row, shape ({len(rows)},)"
+            )
+        if given.dtype.kind in "iu":
+            tokens = np.where((given >= 0) & (given < self.problem.vocab_size), given, NO_TOKEN)
+            tokens = tokens.astype(np.int64)
+        else:
+            tokens = np.full(len(rows), NO_TOKEN, dtype=np.int64)
+        for n in np.flatnonzero(tokens == NO_TOKEN).tolist():
+            kind, _, message = judged(given[n], self.problem.vocab_size)
+            log.add(kind, rows[n], f"drafts {rows[n].tolist()} gave {message}")
+        valid = np.flatnonzero(tokens != NO_TOKEN)
+        for n in valid[self.problem.target[tokens[valid]] <= 0].tolist():
+            log.add(*impossible(int(tokens[n]), rows[n]))
+        return tokens
+
+
+def judged(answer: Any, vocab_size: int) -> tuple[str, int, str]:
+    """Kind of violation ("" for none), token, and what is wrong with an answer."""
+    token = getattr(answer, "token", answer)
+    if getattr(token, "ndim", 0) and getattr(token, "size", 0) == 1:
+        token = to_numpy(token, "the token returned").reshape(-1)[0]
+    try:
+        if isinstance(token, (bool, np.bool_)):
+            raise TypeError
+        value = index(token.item() if isinstance(token, np.ndarray) else token)
+    except (TypeError, ValueError):
+        shown = repr(answer)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return "not a token", NO_TOKEN, f"{shown}, which is no integer token id"
+    if not 0 <= value < vocab_size:
+        return "out of vocabulary", NO_TOKEN, f"token {value}, outside 0..{vocab_size - 1}"
+    return "", value, ""
+
+
+def impossible(token: int, drafts: Tokens) -> tuple[str, Tokens, str]:
+    """A violation: a token of probability zero came out."""
+    return (
+        "impossible token",
+        drafts,
+        f"drafts {drafts.tolist()} gave token {token}, whose target probability is zero",
+    )
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one short line."""
+    text = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+def as_verifier(verify: Any) -> Verifier | None:
+    """A verifier of this package, given as itself or by name; None for any other object."""
+    if isinstance(verify, Verifier):
+        return verify
+    return get(verify) if isinstance(verify, str) else None
+
+
+def load_verifier(spec: str) -> Any:
+    """The verifier that a string names: one of this package, or ``module:function``.
+
+    Raises
+    ------
+    InvalidInput
+        No such verifier, module or function.
+    """
+    if ":" not in spec:
+        if spec in names():
+            return get(spec)
+        known = ", ".join(names())
+        raise InvalidInput(
+            f"no verifier is called {spec!r}. Give module:function, or one of: {known}."
+        )
+    module_name, _, attribute = spec.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # importing runs foreign code
+        raise InvalidInput(f"cannot load {spec!r}: {describe(error)}") from error
+    if not (callable(found) or isinstance(found, Verifier)):
+        raise InvalidInput(f"{spec!r} is a {type(found).__name__}, not a callable")
+    return found

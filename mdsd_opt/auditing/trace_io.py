@@ -1,0 +1,124 @@
+"""Recorded steps in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.array_files import (
+    Arrays,
+    checked_suffix,
+    missing_array,
+    read_npz,
+    read_safetensors,
+    text_of,
+)
+from mdsd_opt.arrays import frozen
+from mdsd_opt.errors import UnreadableFile
+from mdsd_opt.files import parse_json
+
+_FORMATS = {
+    ".npz": "arrays target, draft, drafts, tokens",
+    ".safetensors": "the same, memory-mapped, bfloat16 allowed",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Recorded steps of an engine, as `audit_trace` takes them.
+
+    Attributes
+    ----------
+    target : ndarray, shape (N, V)
+    draft : ndarray, shape (N, V), or None
+        None if the file has no draft law.
+    drafts : ndarray of int64, shape (N, K)
+        (N, 0) if the file has no drafts.
+    tokens : ndarray of int64, shape (N,)
+    metadata : mapping
+        What the file says about itself, such as ``{"scheme": "without_replacement", "logits": true,
+        "temperature": 0.8}``.
+    """
+
+    target: NDArray[Any]
+    draft: NDArray[Any] | None
+    drafts: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds_logits(self) -> bool:
+        """Whether the rows are logits: as the metadata say, else whether the first is no law."""
+        if isinstance(self.metadata.get("logits"), bool):
+            return bool(self.metadata["logits"])
+        row = np.asarray(self.target[0], dtype=np.float64)
+        return bool(row.min() < 0 or abs(row.sum() - 1) > 0.1)
+
+
+def load_trace(path: str | os.PathLike[str]) -> Trace:
+    """Read recorded steps from a .npz or .safetensors file.
+
+    Arrays ``target`` (N, V), ``tokens`` (N,), and where recorded ``draft`` (N, V) and ``drafts``
+    (N, K); the string ``metadata`` may hold a JSON object. `audit_trace` takes them from there:
+
+    >>> trace = load_trace("steps.npz")                                      # doctest: +SKIP
+    >>> audit_trace(trace.target, trace.draft, trace.drafts, trace.tokens)   # doctest: +SKIP
+
+    Raises
+    ------
+    UnreadableFile
+        The file is missing or broken, lacks an array, or its arrays do not fit each other.
+    """
+    name = str(path)
+    if checked_suffix(path, _FORMATS, UnreadableFile) == ".npz":
+        arrays = read_npz(path)
+        text = text_of(arrays["metadata"]) if "metadata" in arrays else None
+    else:
+        arrays, strings = read_safetensors(path)
+        text = strings.get("metadata")
+    for needed in ("target", "tokens"):
+        if needed not in arrays:
+            raise missing_array(name, needed, arrays)
+    target = arrays["target"]
+    if target.ndim != 2 or 0 in target.shape:
+        raise UnreadableFile(f"{name}: target has shape {target.shape}, not (steps, tokens)")
+    size = len(target)
+    draft = arrays.get("draft")
+    if draft is not None and draft.shape != target.shape:
+        raise UnreadableFile(
+            f"{name}: draft has shape {draft.shape} and target {target.shape}: they must agree"
+        )
+    return Trace(
+        target=frozen(target),
+        draft=None if draft is None else frozen(draft),
+        drafts=_ids(arrays, "drafts", 2, size, name),
+        tokens=_ids(arrays, "tokens", 1, size, name),
+        metadata=_described(text, name),
+    )
+
+
+def _ids(arrays: Arrays, key: str, ndim: int, size: int, name: str) -> NDArray[np.int64]:
+    if key not in arrays:
+        return frozen(np.empty((size, 0), dtype=np.int64))
+    array = arrays[key]
+    if array.ndim != ndim or len(array) != size or array.dtype.kind not in "iu":
+        shape = f"({size},)" if ndim == 1 else f"({size}, K)"
+        raise UnreadableFile(
+            f"{name}: {key} has shape {array.shape} and dtype {array.dtype}: give integers of "
+            f"shape {shape}"
+        )
+    return frozen(array.astype(np.int64))
+
+
+def _described(text: str | None, name: str) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    described = parse_json(text, f"the metadata of {name}")
+    if not isinstance(described, dict):
+        raise UnreadableFile(f"the metadata of {name} are not a JSON object")
+    return described

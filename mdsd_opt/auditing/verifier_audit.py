@@ -1,0 +1,296 @@
+"""Is a verifier lossless? By enumeration where its law is known, by sampling otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.cells import by_ratio, merged_cells
+from mdsd_opt.auditing.detectability import detectable_bias
+from mdsd_opt.auditing.driven import DrivenLaw
+from mdsd_opt.auditing.edges import edge_violations
+from mdsd_opt.auditing.enumerated import (
+    ConditionalLaw,
+    EnumeratedLaw,
+    enumerate_law,
+    exposed_law,
+    fits,
+)
+from mdsd_opt.auditing.output_checks import (
+    LISTED_TOKENS,
+    deviations,
+    output_checks,
+    uniformity_checks,
+)
+from mdsd_opt.auditing.report import AuditReport, Check, Interval, TokenDeviation
+from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.subject import NO_TOKEN, Subject, Tokens, ViolationLog
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+from mdsd_opt.problem import TransportProblem
+
+Vector = NDArray[np.float64]
+Sampler = Callable[[np.random.Generator, int], Any]
+
+METHODS = ("auto", "enumeration", "driven", "sampling")
+
+#: Draws on which a verifier is held against the law it states about itself.
+_SAMPLER_TRIALS = 10_000
+
+
+def audit(
+    verify: Any,
+    problem: TransportProblem,
+    rng: np.random.Generator | int,
+    num_trials: int = 100_000,
+    *,
+    batched: bool = False,
+    method: str = "auto",
+    sample: Sampler | None = None,
+    false_alarm: float = 1e-6,
+    power: float = 0.99,
+    confidence: float = 0.99,
+    tolerance: float = 1e-9,
+    max_tuples: int = 20_000,
+    edge_probes: int = 512,
+) -> AuditReport:
+    r"""Settle whether a verifier is lossless: whether its output follows the target exactly.
+
+    Lossless means :math:`\sum_x \Pr(x)\,\Pr(y \mid x) = p_y`. The law given the drafts may be
+    anything (that freedom is what verifiers differ in), so no test of it can tell right from wrong:
+    what is tested is the law of the output, that successive outputs are independent, that the
+    acceptance rate does not exceed the optimum, which no lossless verifier can, and that no token
+    of probability zero comes out, not even at a uniform of exactly 0.
+
+    Parameters
+    ----------
+    verify : callable, Verifier or str
+        ``(target, draft, drafts, rng) -> token`` with ``target`` the (V,) probabilities, ``draft``
+        q (a list of q_k for independent drafts, the scheme itself where there is no single q),
+        ``drafts`` (K,) token ids in draw order padded with -1, and ``rng`` a numpy Generator. Or a
+        verifier of this package, or its name. A callable may state its law in an attribute
+        ``conditional_law(target, draft, drafts)`` that returns (V,) probabilities.
+    problem : TransportProblem
+        Target and drafts.
+    rng : numpy.random.Generator or int
+    num_trials : int
+        Calls, each with drafts of its own.
+    batched : bool
+        `verify` takes (N, K) drafts and returns (N,) tokens.
+    method : str
+        "enumeration" of all draft tuples, from the stated conditional law; "driven", the same from
+        a law found by driving the callable through chosen uniforms (small problems, rules with a
+        few uniforms, see `mdsd_opt.auditing.driven`); "sampling"; "auto" enumerates where a law is
+        stated and there are at most `max_tuples` tuples, and samples otherwise. Enumeration is
+        followed by up to 10,000 trials that hold the sampler against the law it states.
+    sample : callable, optional
+        ``(rng, size) -> (size, K)`` drafts, to be used instead of the scheme's own: audits drafting
+        and verification of an engine together. Implies sampling.
+    false_alarm : float
+        Probability, at most, that a lossless verifier is called lossy.
+    power : float
+        With which the reported `detectable_bias` is found.
+    confidence : float
+        Of the intervals.
+    tolerance : float
+        Total variation that enumeration puts down to rounding.
+    max_tuples : int
+        Limit of enumeration.
+    edge_probes : int
+        Calls at most with a uniform of exactly 0 or of the largest float below 1.
+
+    Returns
+    -------
+    AuditReport
+
+    Raises
+    ------
+    InvalidInput
+        `verify` is no verifier: it raises on every call, or answers a batch in the wrong shape.
+        Failures on some drafts only are violations in the report.
+    UnsupportedScheme
+        A verifier of this package is not made for these drafts.
+    """
+    settings = Settings(false_alarm, power, confidence, num_trials)
+    if method not in METHODS:
+        raise UnknownName.among("method", method, METHODS)
+    rng = generator_of(rng)
+    subject = Subject(verify, problem, batched)
+    law = _law_to_enumerate(subject, verify, method, sample, max_tuples)
+    if law is not None:
+        enumerated = enumerate_law(subject, law, max_tuples)
+        return _enumerated_report(
+            subject, enumerated, method, settings, tolerance, edge_probes, rng
+        )
+    drafts = _drawn(problem, sample, rng, num_trials)
+    log = ViolationLog()
+    tokens = subject.outcomes(drafts, rng, log)
+    return _sampled_report(subject, drafts, tokens, log, settings, edge_probes, rng)
+
+
+def optimum(problem: TransportProblem) -> float | None:
+    """alpha*, or None if no solver here can tell."""
+    from mdsd_opt.solvers import solve
+
+    try:
+        return float(solve(problem).upper_bound)
+    except (ProblemTooLarge, MemoryError):
+        return None
+
+
+def _law_to_enumerate(
+    subject: Subject, verify: Any, method: str, sample: Sampler | None, max_tuples: int
+) -> ConditionalLaw | None:
+    if sample is not None and method in ("enumeration", "driven"):
+        raise InvalidInput(
+            f"method {method!r} enumerates the scheme's own drafts: leave out sample"
+        )
+    if method == "driven":
+        return DrivenLaw(subject)
+    if method == "sampling" or sample is not None:
+        return None
+    law = exposed_law(subject, verify)
+    if method == "enumeration" and law is None:
+        raise InvalidInput(
+            "method 'enumeration' needs a verifier of mdsd_opt or a callable with an attribute "
+            "conditional_law(target, draft, drafts); try 'driven' or 'sampling'"
+        )
+    return law if method == "enumeration" or fits(subject, max_tuples) else None
+
+
+def _drawn(
+    problem: TransportProblem, sample: Sampler | None, rng: np.random.Generator, size: int
+) -> Tokens:
+    if sample is None:
+        return problem.drafts.sample(rng, size)
+    drafts = to_numpy(sample(rng, size), "the drafts returned by sample")
+    if drafts.shape != (size, problem.num_drafts) or drafts.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"sample returned shape {drafts.shape} and dtype {drafts.dtype}: give token ids of "
+            f"shape ({size}, {problem.num_drafts})"
+        )
+    return drafts.astype(np.int64)
+
+
+def _enumerated_report(
+    subject: Subject,
+    law: EnumeratedLaw,
+    method: str,
+    settings: Settings,
+    tolerance: float,
+    edge_probes: int,
+    rng: np.random.Generator,
+) -> AuditReport:
+    problem = subject.problem
+    log = ViolationLog()
+    difference = law.output - problem.target
+    total_variation = 0.5 * float(np.abs(difference).sum())
+    for token in np.flatnonzero((problem.target <= 0) & (law.output > 0)).tolist():
+        log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
+    # The law is one thing, the sampler that should follow it another.
+    trials = min(settings.num_trials, _SAMPLER_TRIALS)
+    drafts = problem.drafts.sample(rng, trials)
+    tokens = subject.outcomes(drafts, rng, log)
+    valid = tokens != NO_TOKEN
+    points, unexpected = law.transformed(drafts[valid], tokens[valid], rng)
+    if unexpected:
+        log.add("impossible token", (), f"{unexpected} tokens that the stated law rules out")
+    checks = uniformity_checks(
+        points, rng, "sampler against its law", "calls that do not follow it"
+    )
+    p_value = settings.combined(checks)
+    sampler_fails = p_value < settings.false_alarm
+    edge_log, probes = edge_violations(subject, rng, edge_probes)
+    lossless = total_variation <= tolerance and not (sampler_fails or log.count or edge_log.count)
+    worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
+    return AuditReport(
+        subject="verifier",
+        lossless=lossless,
+        method="driven" if method == "driven" else "enumeration",
+        num_trials=trials,
+        p_value=p_value if sampler_fails and total_variation <= tolerance else None,
+        drafts_follow_law=None,
+        drafts_p_value=None,
+        false_alarm=settings.false_alarm,
+        power=settings.power,
+        confidence=settings.confidence,
+        total_variation=total_variation,
+        total_variation_interval=Interval(total_variation, total_variation),
+        acceptance_rate=law.acceptance_rate,
+        acceptance_interval=Interval(law.acceptance_rate, law.acceptance_rate),
+        optimal_acceptance_rate=optimum(problem),
+        checks=checks,
+        tokens=tuple(
+            TokenDeviation(i, float(problem.target[i]), float(law.output[i]), None)
+            for i in worst
+            if abs(difference[i]) > tolerance
+        ),
+        violations=tuple(log.listed),
+        num_violations=log.count,
+        edge_violations=tuple(edge_log.listed),
+        num_edge_probes=probes,
+        num_cells=int((problem.target > 0).sum()),
+        detectable_bias=tolerance,
+    )
+
+
+def _sampled_report(
+    subject: Subject,
+    drafts: Tokens,
+    tokens: Tokens,
+    log: ViolationLog,
+    settings: Settings,
+    edge_probes: int,
+    rng: np.random.Generator,
+) -> AuditReport:
+    problem = subject.problem
+    p = problem.target
+    valid = tokens[tokens != NO_TOKEN]
+    possible = valid[p[valid] > 0]
+    counts = np.bincount(valid, minlength=p.size)
+    accepted = int((drafts == tokens[:, None])[tokens != NO_TOKEN].any(axis=1).sum())
+    alpha = optimum(problem)
+    ratio_cells = merged_cells(p, by_ratio(p, problem.drafts), possible.size)
+    checks = (
+        *output_checks(problem, possible, rng),
+        Check(
+            "acceptance",
+            "acceptance above the optimum",
+            1.0 if alpha is None else statistics.at_most(accepted, valid.size, alpha + 1e-12),
+        ),
+    )
+    edge_log, probes = edge_violations(subject, rng, edge_probes)
+    p_value = 0.0 if log.count else settings.combined(checks)
+    total_variation, interval = statistics.distance(valid, p, settings.confidence)
+    cells = ratio_cells.probabilities.size
+    return AuditReport(
+        subject="verifier",
+        lossless=p_value >= settings.false_alarm and not (log.count or edge_log.count),
+        method="sampling",
+        num_trials=tokens.size,
+        p_value=p_value,
+        drafts_follow_law=None,
+        drafts_p_value=None,
+        false_alarm=settings.false_alarm,
+        power=settings.power,
+        confidence=settings.confidence,
+        total_variation=total_variation,
+        total_variation_interval=interval,
+        acceptance_rate=accepted / valid.size if valid.size else 0.0,
+        acceptance_interval=statistics.rate_interval(accepted, valid.size, settings.confidence),
+        optimal_acceptance_rate=alpha,
+        checks=checks,
+        tokens=deviations(counts, p),
+        violations=tuple(log.listed),
+        num_violations=log.count,
+        edge_violations=tuple(edge_log.listed),
+        num_edge_probes=probes,
+        num_cells=cells,
+        detectable_bias=detectable_bias(
+            possible.size, cells, settings.false_alarm / len(checks), settings.power
+        ),
+    )
