@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.errors import SolverError, UnknownName
-from mdsd_opt.solvers.highs_backend import LpResult, SparseMatrix
+from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, SparseMatrix
 
 Vector = NDArray[np.float64]
 
-#: HiGHS meets constraints to an absolute 1e-7, so it gets large numbers; others scale by themselves.
+#: HiGHS has absolute tolerances, so it gets large numbers; others scale by themselves.
 _SCALES = {"HIGHS": 1e6}
+_TOLERANCES = {
+    "HIGHS": {"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE}
+}
 _TIME_LIMITS = {"HIGHS": "time_limit", "CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 
 
@@ -56,7 +59,7 @@ def maximise(
     if bounded.size:
         constraints.append(x[bounded] <= column_upper[bounded] * scale)
     problem = cp.Problem(cp.Maximize(objective @ x), constraints)
-    options = {}
+    options = dict(_TOLERANCES.get(solver, {}))
     if time_limit is not None and solver in _TIME_LIMITS:
         options[_TIME_LIMITS[solver]] = float(time_limit)
     try:

@@ -1,0 +1,349 @@
+"""All solvers, driven by one table: known optima, random rationals, laws of the optimum, advice."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import oracles
+from support.solver_table import FAST, SLOW, TABLE, Entry
+from support.strategies import Case, cases, distributions
+
+import mdsd_opt as mo
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.problems import known_problems
+from mdsd_opt.solvers import exact_optimum
+
+ALL = pytest.mark.parametrize("entry", TABLE.values(), ids=TABLE.keys())
+
+
+def test_the_table_holds_every_method() -> None:
+    assert {entry.method for entry in TABLE.values()} - {"auto"} == set(mo.methods())
+
+
+def check(entry: Entry, problem: mo.TransportProblem, optimum: Fraction | float) -> None:
+    """The value, the bounds, the certificate and the claims that go with them."""
+    solution = entry.solve(problem)
+    assert solution.acceptance_rate == pytest.approx(float(optimum), abs=1e-9)
+    assert 0 <= solution.acceptance_rate <= 1
+    assert solution.lower_bound - 1e-9 <= optimum <= solution.upper_bound + 1e-9
+    assert solution.status is mo.Status.OPTIMAL
+    assert solution.subset is not None or solution.plan is not None
+    assert solution.solve_seconds > 0
+    for array in (solution.subset, solution.plan and solution.plan.mass):
+        assert array is None or not array.flags.writeable
+    certificate = mo.certify(problem, solution)
+    assert certificate.valid, certificate.violations
+    assert certificate.upper >= optimum - Fraction(1, 10**12)
+    assert certificate.lower <= optimum + Fraction(1, 10**12)
+    if solution.subset is not None:
+        assert certificate.upper == pytest.approx(float(optimum), abs=1e-9)
+    if solution.plan is not None:
+        assert certificate.lower == pytest.approx(float(optimum), abs=1e-9)
+
+
+@ALL
+@pytest.mark.parametrize("name", known_problems())
+def test_known_problems(entry: Entry, name: str) -> None:
+    known = known_problems()[name]
+    assert known.optimum is not None
+    if entry.takes(known.problem):
+        check(entry, known.problem, known.optimum)
+
+
+@pytest.mark.parametrize("name", FAST)
+@given(case=cases())
+def test_random_rationals(name: str, case: Case) -> None:
+    if TABLE[name].takes(case.problem):
+        check(TABLE[name], case.problem, oracles.optimum_over_subsets(case.target, case.law))
+
+
+@pytest.mark.parametrize("name", SLOW)
+@settings(max_examples=12)
+@given(case=cases())
+def test_random_rationals_by_the_slow(name: str, case: Case) -> None:
+    check(TABLE[name], case.problem, oracles.optimum_over_subsets(case.target, case.law))
+
+
+@settings(max_examples=60)
+@given(cases(["with_replacement", "independent"], max_drafts=2))
+def test_random_rationals_of_two_drafts(case: Case) -> None:
+    for name in ("truncated_lp", "full_lp, pairs"):
+        if TABLE[name].takes(case.problem):
+            check(TABLE[name], case.problem, oracles.optimum_over_subsets(case.target, case.law))
+
+
+def logits(vocab_size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    target = 2 * rng.standard_normal(vocab_size)
+    return target, target + rng.standard_normal(vocab_size)
+
+
+def law(vocab_size: int, seed: int) -> np.ndarray:
+    return mo.softmax(logits(vocab_size, seed)[0])
+
+
+@ALL
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy"])
+def test_logits_of_any_precision(entry: Entry, dtype: type, scheme: str) -> None:
+    target, draft = (x.astype(dtype) for x in logits(24, 1))
+    problem = mo.TransportProblem.from_logits(target, draft, 2, drafts=scheme)
+    if entry.takes(problem):
+        check(entry, problem, exact_optimum(problem)[0])
+
+
+@ALL
+def test_a_hundred_tokens_with_tiny_masses(entry: Entry) -> None:
+    """Masses down to 1e-12, far below the feasibility tolerance of a linear program."""
+    target, draft = logits(100, 3)
+    problem = mo.TransportProblem.from_logits(4 * target, 4 * draft, 2)
+    assert problem.target.min() < 1e-12
+    check(entry, problem, exact_optimum(problem)[0])
+
+
+@ALL
+def test_solving_twice_gives_the_same(entry: Entry) -> None:
+    problem = mo.TransportProblem(law(12, 0), mo.WithReplacement(law(12, 1), 2))
+    one, other = entry.solve(problem), entry.solve(problem)
+    assert one.acceptance_rate == other.acceptance_rate
+    assert (one.subset is None) == (other.subset is None)
+    assert one.subset is None or (one.subset == other.subset).all()
+    assert one.plan is None or other.plan is None or (one.plan.mass == other.plan.mass).all()
+
+
+class TestLawsOfTheOptimum:
+    """Relations between problems that hold without knowing any answer."""
+
+    SEEDS = pytest.mark.parametrize("seed", range(3))
+
+    @staticmethod
+    def value(entry: Entry, target: Any, drafts: DraftScheme) -> float | None:
+        """The optimum, or None if the entry does not take the problem."""
+        problem = mo.TransportProblem(target, drafts)
+        return entry.solve(problem).acceptance_rate if entry.takes(problem) else None
+
+    @ALL
+    @SEEDS
+    @pytest.mark.parametrize(
+        "scheme", [mo.WithReplacement, mo.WithoutReplacement, mo.GreedyDrafts, mo.TopKDrafts]
+    )
+    def test_names_of_tokens_do_not_matter(self, entry: Entry, scheme: Any, seed: int) -> None:
+        p, q = law(7, seed), law(7, seed + 10)
+        order = np.random.default_rng(seed).permutation(7)
+        value = self.value(entry, p, scheme(q, 2))
+        assert self.value(entry, p[order], scheme(q[order], 2)) == pytest.approx(value, abs=1e-12)
+
+    @ALL
+    @SEEDS
+    def test_tied_tokens_may_be_merged(self, entry: Entry, seed: int) -> None:
+        """If p and every q_k split a token in the same ratio, it may as well be whole."""
+        p, q, other = (law(6, seed + 10 * i) for i in range(3))
+        share = 0.3
+
+        def split(x: np.ndarray) -> np.ndarray:
+            return np.append(x, share * x[2]) - share * x[2] * (np.arange(7) == 2)
+
+        for merged, parts in [
+            (mo.WithReplacement(q, 2), mo.WithReplacement(split(q), 2)),
+            (mo.WithReplacement(q, 3), mo.WithReplacement(split(q), 3)),
+            (mo.IndependentDrafts([q, other]), mo.IndependentDrafts([split(q), split(other)])),
+        ]:
+            value = self.value(entry, p, merged)
+            assert self.value(entry, split(p), parts) == pytest.approx(value, abs=1e-12)
+
+    @ALL
+    @pytest.mark.parametrize("scheme", [*mo.drafts.SINGLE_MODEL_SCHEMES.values()])
+    @pytest.mark.parametrize("num_drafts", [1, 2, 3])
+    def test_an_impossible_token_changes_nothing(
+        self, entry: Entry, scheme: Any, num_drafts: int
+    ) -> None:
+        p, q = law(5, 0), law(5, 1)
+        value = self.value(entry, p, scheme(q, num_drafts))
+        for place in (0, 3, 5):
+            wider = self.value(
+                entry, np.insert(p, place, 0), scheme(np.insert(q, place, 0), num_drafts)
+            )
+            assert wider == pytest.approx(value, abs=1e-12)
+
+    @ALL
+    @SEEDS
+    @pytest.mark.parametrize("scheme", [mo.WithReplacement, mo.WithoutReplacement, mo.TopKDrafts])
+    def test_more_drafts_never_hurt(self, entry: Entry, scheme: Any, seed: int) -> None:
+        p, q = law(5, seed), law(5, seed + 10)
+        values = [self.value(entry, p, scheme(q, k)) for k in range(1, 5)]
+        rising = [x for x in values if x is not None]
+        assert rising == sorted(rising) or max(np.diff(rising) * -1) < 1e-12
+
+    @ALL
+    @SEEDS
+    @pytest.mark.parametrize("num_drafts", [1, 2, 3])
+    def test_repeated_drafts_are_wasted(self, entry: Entry, num_drafts: int, seed: int) -> None:
+        p, q = law(5, seed), law(5, seed + 10)
+        with_repeats = self.value(entry, p, mo.WithReplacement(q, num_drafts))
+        without = self.value(entry, p, mo.WithoutReplacement(q, num_drafts))
+        if with_repeats is not None and without is not None:
+            assert without >= with_repeats - 1e-12
+
+    @ALL
+    @SEEDS
+    def test_one_draft_is_one_minus_the_total_variation(self, entry: Entry, seed: int) -> None:
+        p, q = law(6, seed), law(6, seed + 10)
+        expected = float(np.minimum(p, q).sum())
+        for drafts in (
+            mo.WithReplacement(q, 1),
+            mo.WithoutReplacement(q, 1),
+            mo.GreedyDrafts(q, 1),
+            mo.IndependentDrafts([q]),
+            mo.MixtureDrafts([(1.0, mo.WithReplacement(q, 1))]),
+            mo.DraftSetLaw(6, {(i,): x for i, x in enumerate(q)}),
+        ):
+            value = self.value(entry, p, drafts)
+            assert value is None or value == pytest.approx(expected, abs=1e-12)
+
+    @ALL
+    @SEEDS
+    def test_one_model_twice_is_with_replacement(self, entry: Entry, seed: int) -> None:
+        p, q = law(6, seed), law(6, seed + 10)
+        optimum = exact_optimum(mo.TransportProblem(p, mo.WithReplacement(q, 2)))[0]
+        value = self.value(entry, p, mo.IndependentDrafts([q, q]))
+        assert value is None or value == pytest.approx(float(optimum), abs=1e-12)
+
+    @ALL
+    @settings(max_examples=8)
+    @given(case=cases(max_vocab=4))
+    def test_only_the_law_of_the_draft_set_matters(self, entry: Entry, case: Case) -> None:
+        explicit = mo.DraftSetLaw(len(case.target), case.drafts.exact_support_law())
+        value = self.value(entry, case.target, explicit)
+        optimum = oracles.optimum_over_subsets(case.target, case.law)
+        assert value is None or value == pytest.approx(float(optimum), abs=1e-12)
+
+    @ALL
+    @SEEDS
+    def test_the_greedy_optimum_in_closed_form(self, entry: Entry, seed: int) -> None:
+        """p(T) + sum over the others of min(p, q') [Hu25]."""
+        p, q = law(6, seed), law(6, seed + 10)
+        drafts = mo.GreedyDrafts(q, 3)
+        top = np.argsort(-q)[:2]
+        rest = np.delete(np.arange(6), top)
+        expected = p[top].sum() + np.minimum(p[rest], q[rest] / q[rest].sum()).sum()
+        value = self.value(entry, p, drafts)
+        assert value is None or value == pytest.approx(expected, abs=1e-12)
+
+    @ALL
+    @settings(max_examples=8)
+    @given(p=distributions(4), k=st.integers(1, 3))
+    def test_drafts_of_the_target_itself_are_accepted(self, entry: Entry, p: Any, k: int) -> None:
+        for drafts in (mo.WithReplacement(p, k), mo.WithoutReplacement(p, k)):
+            value = self.value(entry, p, drafts)
+            assert value is None or value == pytest.approx(1.0, abs=1e-12)
+
+
+class TestSubsetSelectionAtScale:
+    @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+    @pytest.mark.parametrize("num_drafts", [1, 2, 4])
+    def test_three_hundred_tokens_exactly(self, scheme: str, num_drafts: int) -> None:
+        vocab_size = 300 if num_drafts < 4 else 24
+        target, draft = logits(vocab_size, 5)
+        problem = mo.TransportProblem.from_logits(target, draft, num_drafts, drafts=scheme)
+        optimum, subset = exact_optimum(problem)
+        solution = mo.solve(problem)
+        assert solution.acceptance_rate == pytest.approx(float(optimum), abs=1e-14)
+        assert solution.subset is not None
+        assert problem.exact_cut_value(solution.subset) == pytest.approx(optimum, abs=1e-14)
+        assert problem.exact_cut_value(subset) == optimum
+
+    @pytest.mark.parametrize(
+        "scheme", ["with_replacement", "without_replacement", "greedy", "top_k"]
+    )
+    def test_the_certificate_meets_at_full_vocabulary(self, scheme: str) -> None:
+        target, draft = logits(131_072, 6)
+        problem = mo.TransportProblem.from_logits(target, draft, 4, drafts=scheme)
+        certificate = mo.certify(problem, mo.solve(problem))
+        assert certificate.valid, certificate.violations
+        assert certificate.lower > 0
+        assert certificate.gap < 1e-11
+
+    def test_the_shortest_optimal_prefix_is_taken(self) -> None:
+        p = [Fraction(1, 4)] * 4
+        solution = mo.solve(mo.TransportProblem(p, mo.WithReplacement(p, 1)))
+        assert solution.subset is not None
+        assert not solution.subset.any()  # every prefix ties: none is the shortest
+
+
+class TestAdvice:
+    PROBLEM = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 2))
+    INDEPENDENT = mo.TransportProblem([0.5, 0.5], mo.IndependentDrafts([[0.5, 0.5], [0.4, 0.6]]))
+
+    def test_methods_describe_themselves(self) -> None:
+        for method in mo.methods().values():
+            assert re.fullmatch(r".+\. Cost: .+\. Needs: .+\.", str(method))
+
+    @pytest.mark.parametrize(
+        ("given_name", "guess"),
+        [("full_pl", "full_lp"), ("subset selection", "subset_selection"), ("maxflow", "max_flow")],
+    )
+    def test_unknown_methods_are_guessed_and_listed(self, given_name: str, guess: str) -> None:
+        with pytest.raises(UnknownName, match=f"Did you mean '{guess}'") as caught:
+            mo.solve(self.PROBLEM, given_name)
+        assert all(name in str(caught.value) for name in ("auto", *mo.methods()))
+        with pytest.raises(UnknownName, match=r"unknown method None\. Known"):
+            mo.solve(self.PROBLEM, None)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("method", mo.methods())
+    def test_unknown_options_list_the_known(self, method: str) -> None:
+        with pytest.raises(InvalidInput, match=f"'{method}' has no option 'speed'. Its options: "):
+            mo.solve(self.PROBLEM, method, speed="high")
+
+    @pytest.mark.parametrize("method", ["full_lp", "dual_lp"])
+    def test_unknown_backends_are_listed(self, method: str) -> None:
+        with pytest.raises(UnknownName, match=r"'glpk'.*Known: cvxpy, highs"):
+            mo.solve(self.PROBLEM, method, backend="glpk")
+
+    def test_auto_says_what_it_took_and_why(self) -> None:
+        assert "auto took subset_selection: with_replacement drafts have a prefix order" in (
+            mo.solve(self.PROBLEM).message
+        )
+        assert re.search(
+            "auto took .*: independent drafts have no prefix order",
+            mo.solve(self.INDEPENDENT).message,
+        )
+
+    def test_methods_refuse_what_they_cannot_take(self) -> None:
+        three = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 3))
+        with pytest.raises(UnsupportedScheme, match=r"K ?= ?3|3 drafts|two drafts"):
+            mo.solve(three, "truncated_lp")
+        with pytest.raises(InvalidInput, match="formulation 'pair' needs K = 2, not 3"):
+            mo.solve(three, "full_lp", formulation="pair")
+
+    def test_subset_selection_names_what_takes_other_schemes(self) -> None:
+        with pytest.raises(UnsupportedScheme, match=r"'independent' has not: use method='full_lp'"):
+            mo.solve(self.INDEPENDENT, "subset_selection")
+        with pytest.raises(UnsupportedScheme, match="'set_law'"):
+            exact_optimum(mo.TransportProblem([1.0], mo.DraftSetLaw(1, {(0,): 1.0})))
+
+    @pytest.mark.parametrize("scheme", [mo.WithReplacement, mo.WithoutReplacement])
+    @pytest.mark.parametrize("name", ["full_lp", "full_lp, cvxpy", "dual_lp", "max_flow"])
+    def test_too_large_names_a_method_that_works(self, name: str, scheme: Any) -> None:
+        problem = mo.TransportProblem(law(3000, 0), scheme(law(3000, 1), 4))
+        with pytest.raises(ProblemTooLarge, match=r"at V=3000, K=4 needs about .* GB") as caught:
+            TABLE[name].solve(problem)
+        assert isinstance(caught.value, ValueError)
+        advised = re.search(r"method='(\w+)' solves this size", str(caught.value))
+        assert advised is not None
+        solution = mo.solve(problem, advised[1])
+        assert solution.status is mo.Status.OPTIMAL
+
+    @pytest.mark.parametrize("name", ["full_lp", "dual_lp", "max_flow"])
+    def test_too_large_without_a_prefix_order_says_what_to_do(self, name: str) -> None:
+        models = [law(3000, seed) for seed in range(4)]
+        problem = mo.TransportProblem(law(3000, 9), mo.IndependentDrafts(models))
+        with pytest.raises(ProblemTooLarge, match=r"method='\w+' solves|restrict the vocabulary"):
+            TABLE[name].solve(problem)
