@@ -1,13 +1,14 @@
 """The exact plan behind a basis of the transport LP.
 
-The basic arcs of a vertex form a forest on tokens and draft sets. A node whose slack is not basic has
-its whole mass on its arcs, so peeling off such nodes with one arc left fixes the masses one by one,
-in Fractions, whatever rounding the solver had.
+The basic arcs of a vertex form a forest on tokens and draft sets. A node whose slack is not basic
+has its whole mass on its arcs, so peeling off such nodes with one arc left fixes the masses one by
+one, in Fractions, whatever rounding the solver had.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def basis_value(problem: TransportProblem, plan: TransportPlan) -> Fraction | No
     law = problem.drafts.exact_support_law()
     num_tokens = problem.vocab_size
     bounds, tokens = plan.offsets.tolist(), plan.tokens.tolist()
-    sets = [tuple(tokens[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    sets = [tuple(tokens[a:b]) for a, b in pairwise(bounds)]
     if len(sets) != len(law) or any(members not in law for members in sets):
         return None
     left = [*problem.exact_target, *(law[members] for members in sets)]

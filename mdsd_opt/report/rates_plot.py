@@ -16,10 +16,12 @@ _MARKERS = "osD^vP"
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless the suffix is one that can be drawn."""
+    """Raise unless the suffix is one that can be drawn and the folder exists."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
+    if not Path(path).parent.is_dir():
+        raise InvalidInput(f"cannot draw {path}: there is no folder {Path(path).parent}")
 
 
 def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title: str) -> None:

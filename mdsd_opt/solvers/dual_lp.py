@@ -30,7 +30,7 @@ def solve(
     max_variables: int = _MAX_VARIABLES,
     max_bytes: int = budget.DEFAULT_MAX_BYTES,
 ) -> Solution:
-    r"""Optimum of :math:`\min p \cdot u + W \cdot v`, :math:`u_i + v_S \ge 1` for i in S, u, v >= 0.
+    r"""Optimum of :math:`\min p \cdot u + W \cdot v`, :math:`u_i + v_S \ge 1`, :math:`u, v \ge 0`.
 
     The matrix is totally unimodular, so a vertex is 0/1 and H = {u = 1} is an optimal subset; of an
     interior point the best level set {u > level} is taken, which is no worse. The duals of its rows

@@ -64,9 +64,10 @@ def solve(
     r"""Optimum of :math:`\max \sum C(i,S)`, :math:`\sum_S C \le p_i`, :math:`\sum_i C \le W_S`.
 
     Choose it where no prefix order exists, or where the plan is wanted. It has about
-    :math:`K V^K / K!` variables: on one core a minute is enough for V = 2000 at K = 2 and V = 100 at
-    K = 3. The plan is clipped to the marginals, so `lower_bound` is reached whatever the solver's
-    tolerance; the duals, rounded to their best level set, give `subset` and `upper_bound`.
+    :math:`K V^K / K!` variables: on one core a minute is enough for V = 2000 at K = 2, V = 100
+    at K = 3. The plan is clipped to the marginals, so `lower_bound` is reached whatever the
+    solver's tolerance; the duals, rounded to their best level set, give `subset` and
+    `upper_bound`.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 r"""The transport LP of two drafts with one variable for each pair of tokens.
 
-Draft set {i, j} hands the share :math:`x_{ij}` of its mass to i and the rest to j (i < j), so token i
-is selected with mass :math:`W_i + \sum_{j>i} x_{ij} + \sum_{j<i} (W_{ji} - x_{ji})`, and t_i of it is
-accepted:
+Draft set {i, j} hands the share :math:`x_{ij}` of its mass to i and the rest to j (i < j), so token
+i is selected with mass :math:`W_i + \sum_{j>i} x_{ij} + \sum_{j<i} (W_{ji} - x_{ji})`, and t_i of
+it is accepted:
 
 .. math:: \max \sum_i t_i \quad\text{s.t.}\quad 0 \le t_i \le p_i, \; 0 \le x_{ij} \le W_{ij}, \quad
           t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le W_i + \sum_{j<i} W_{ji} .

@@ -1,0 +1,239 @@
+"""The command line end to end, in processes of its own where exit codes or signals matter."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from mdsd_opt import TransportProblem, WithReplacement, __version__, save_problem
+from mdsd_opt.cli import main
+
+RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
+
+
+@dataclass
+class Finished:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command line in this process, as `main` leaves it."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mdsd-opt", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        output = capsys.readouterr()
+        return Finished(code, output.out, output.err)
+
+    return run
+
+
+@pytest.fixture
+def logits(tmp_path):
+    rng = np.random.default_rng(0)
+    target = rng.standard_normal((6, 40)).astype(np.float32)
+    path = tmp_path / "own.npz"
+    draft = target + rng.standard_normal((6, 40)).astype(np.float32)
+    np.savez(path, target=target, draft=draft)
+    return path
+
+
+@pytest.fixture
+def golden(tmp_path):
+    p = [Fraction(309, 500), Fraction(177, 500), Fraction(7, 250)]
+    q = [Fraction(373, 1000), Fraction(29, 50), Fraction(47, 1000)]
+    path = tmp_path / "golden.json"
+    save_problem(TransportProblem(p, WithReplacement(q, 2)), path)
+    return path
+
+
+def test_installed_entry_point():
+    done = subprocess.run([*RUN, "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"mdsd-opt {__version__}\n"
+
+
+def test_version_and_help(run):
+    assert run("--version").stdout == f"mdsd-opt {__version__}\n"
+    for verb in ("rates", "solve"):
+        done = run(verb, "--help")
+        assert done.returncode == 0
+        assert verb in done.stdout
+
+
+def test_rates_on_the_bundled_logits(run):
+    done = run("rates", "--json", "--num-drafts", "1,2", "--schemes", "with-replacement,top-k")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["vocab_size"] == 49152
+    assert document["interval_over"] == "sequences"
+    rows = {(row["scheme"], row["num_drafts"]): row for row in document["rows"]}
+    single = rows["with_replacement", 1]
+    assert single["mean"] == pytest.approx(0.699, abs=5e-4)
+    assert single["low"] < single["mean"] < single["high"]
+    assert single["num_groups"] == 14
+    assert rows["with_replacement", 2]["tokens_per_call"] == pytest.approx(1.870, abs=5e-4)
+
+
+def test_rates_on_own_logits_as_table_csv_and_picture(run, logits, tmp_path):
+    table = run("rates", logits, "-k", "1-3", "--plot", tmp_path / "rates.svg")
+    assert table.returncode == 0, table.stderr
+    assert "without replacement" in table.stdout
+    assert (tmp_path / "rates.svg").read_bytes().startswith(b"<?xml")
+    rows = list(csv.DictReader(io.StringIO(run("rates", logits, "-k", "1-3", "--csv").stdout)))
+    assert len(rows) == 4 * 3
+    assert {row["scheme"] for row in rows} == {
+        "with_replacement",
+        "without_replacement",
+        "greedy",
+        "top_k",
+    }
+
+
+def test_rates_of_two_npy_files_and_of_one_position(run, tmp_path):
+    rng = np.random.default_rng(1)
+    for name in ("t", "d"):
+        np.save(tmp_path / f"{name}.npy", rng.standard_normal(30))
+    done = run("rates", tmp_path / "t.npy", tmp_path / "d.npy", "--json", "-k", "2")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"][0]["low"] is None  # one position gives no interval
+
+
+def test_without_matplotlib_the_table_still_comes(run, logits, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = run("rates", logits, "-k", "1", "--plot", tmp_path / "x.png")
+    assert done.returncode == 0
+    assert "pip install 'mdsd-opt[plot]'" in done.stderr
+    assert "with replacement" in done.stdout
+
+
+def test_padded_vocabulary_names_the_way_out(run, tmp_path):
+    path = tmp_path / "padded.npz"
+    np.savez(path, target=np.zeros((2, 12)), draft=np.zeros((2, 10)))
+    done = run("rates", path)
+    assert done.returncode == 2
+    assert "pad=True" in done.stderr
+    assert run("rates", path, "--pad", "-k", "1").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rates", "missing.npz"], "does not exist"),
+        (["rates", "."], "suffix"),
+        (["rates", "--schemes", "gready"], "'greedy'"),
+        (["rates", "--num-drafts", "0"], "from 1 up"),
+        (["rates", "--num-drafts", "two"], "numbers and ranges"),
+        (["rates", "--temperature", "-1"], "temperature"),
+        (["rates", "--top-p", "1.5"], "top_p"),
+        (["rates", "--confidence", "2"], "between 0 and 1"),
+        (["rates", "--json", "--csv"], "choose one"),
+        (["rates", "--plot", "picture.bmp"], ".png"),
+        (["rates", "--plot", "no/such/folder/x.png"], "folder"),
+        (["rates", "a.npy", "b.npy", "c.npy"], "3 files given"),
+        (["solve", "missing.json"], "does not exist"),
+        (["solve", "missing.json", "--method", "simplex"], "full_lp"),
+    ],
+)
+def test_bad_input_ends_in_one_clear_line(run, arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b"PK\x03\x04broken", "broken.npz"),
+        (b"not an archive at all", "broken.npz"),
+    ],
+)
+def test_broken_file(run, content, said, tmp_path):
+    path = tmp_path / "broken.npz"
+    path.write_bytes(content)
+    done = run("rates", path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
+
+
+def test_wrong_arrays(run, tmp_path):
+    path = tmp_path / "wrong.npz"
+    np.savez(path, target=np.zeros((2, 5)), drafts=np.zeros((2, 5)))
+    done = run("rates", path)
+    assert done.returncode == 2
+    assert "draft" in done.stderr
+    np.savez(path, target=np.zeros((2, 5)), draft=np.zeros((3, 5)))
+    assert run("rates", path).returncode == 2
+    np.savez(path, target=np.full((2, 5), np.nan), draft=np.zeros((2, 5)))
+    done = run("rates", path)
+    assert done.returncode == 2
+    assert "row 0" in done.stderr
+
+
+def test_interrupted_run_leaves_no_half_written_picture(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "large.npz"
+    large = rng.standard_normal((200, 50_000)).astype(np.float32)
+    np.savez(path, target=large, draft=large[::-1])
+    picture = tmp_path / "picture.png"
+    process = subprocess.Popen(
+        [*RUN, "rates", str(path), "--plot", str(picture)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(2.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "Traceback" not in errors
+    assert {file.name for file in tmp_path.iterdir()} == {"large.npz"}
+
+
+def test_solve_shows_all_methods_and_marks_the_choice(run, golden):
+    done = run("solve", golden, "--json", "--exact")
+    assert done.returncode == 0, done.stderr
+    rows = {row["method"]: row for row in json.loads(done.stdout)["methods"]}
+    assert set(rows) >= {"subset_selection", "full_lp", "dual_lp", "max_flow", "truncated_lp"}
+    assert [name for name, row in rows.items() if row["chosen"]] == ["subset_selection"]
+    for name in ("subset_selection", "max_flow"):
+        assert rows[name]["exact_lower"] == rows[name]["exact_upper"] == "988871/1000000"
+    for row in rows.values():
+        assert row["valid"]
+        assert row["gap"] < 1e-12 or row["method"] == "truncated_lp"
+    table = run("solve", golden)
+    assert "subset_selection *" in table.stdout
+    assert "0.988871" in table.stdout
+
+
+def test_solve_says_why_a_method_is_not_used(run, tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "large.npz"
+    p, q = rng.dirichlet(np.ones(5000)), rng.dirichlet(np.ones(5000))
+    save_problem(TransportProblem(p, WithReplacement(q, 3)), path)
+    done = run("solve", path, "--method", "full_lp", "--method", "subset_selection")
+    assert done.returncode == 0
+    assert "the budget is" in done.stdout
+    assert "'subset_selection' solves this size" in done.stdout
