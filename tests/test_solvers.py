@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracles
-from support.solver_table import FAST, SLOW, TABLE, Entry
+from support.solver_table import FAST, SLOW, TABLE, Entry, has_prefix_order
 from support.strategies import Case, cases, distributions
 
 import mdsd_opt as mo
@@ -78,6 +78,27 @@ def test_random_rationals_of_two_drafts(case: Case) -> None:
     for name in ("truncated_lp", "full_lp, pairs"):
         if TABLE[name].takes(case.problem):
             check(TABLE[name], case.problem, oracles.optimum_over_subsets(case.target, case.law))
+
+
+@pytest.mark.parametrize("name", FAST)
+@given(case=cases(max_vocab=4))
+def test_exact_certificates(name: str, case: Case) -> None:
+    """In Fractions the bounds enclose the optimum, and meet where plan and subset are exact."""
+    problem, entry = case.problem, TABLE[name]
+    if not entry.takes(problem):
+        return
+    solution = entry.solve(problem)
+    certificate = mo.certify(problem, solution, exact=True)
+    optimum = oracles.optimum_over_subsets(case.target, case.law)
+    assert certificate.valid, certificate.violations
+    assert certificate.lower <= optimum <= certificate.upper
+    assert certificate.upper == optimum or solution.subset is None
+    only_a_subset = solution.plan is None and solution.selection is None
+    if only_a_subset and has_prefix_order(problem):
+        assert certificate.gap == 0
+    if solution.plan is not None and solution.plan.basis is not None:
+        assert certificate.lower == optimum
+    assert certificate.gap <= Fraction(1, 10**12)
 
 
 def logits(vocab_size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
