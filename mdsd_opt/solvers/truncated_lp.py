@@ -151,6 +151,49 @@ def solve(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PairRule:
+    """How one of two drafts is selected, and the law p_I this gives the selected token.
+
+    Attributes
+    ----------
+    pairs : TruncatedPairs
+    share : ndarray, shape (s, s)
+        Mass of the pair of two free tokens that goes to the first of them.
+    selection : ndarray, shape (V,)
+    """
+
+    pairs: TruncatedPairs
+    share: NDArray[np.float64]
+    selection: NDArray[np.float64]
+
+    def first_wins(self, first: int, second: int) -> float:
+        """Probability that `first` is selected from the pair {first, second}."""
+        if first == second:
+            return 1.0
+        a, b = np.flatnonzero(self.pairs.free == first), np.flatnonzero(self.pairs.free == second)
+        if a.size and b.size:
+            mine = float(self.share[a[0], b[0]])
+            both = mine + float(self.share[b[0], a[0]])
+            return mine / both if both > 0 else 0.5
+        return float(self.pairs.priority[first] > self.pairs.priority[second])
+
+
+def pair_rule(
+    p: NDArray[np.float64],
+    q1: NDArray[np.float64],
+    q2: NDArray[np.float64],
+    size: int,
+    rule: str = "published",
+) -> PairRule:
+    """The rule the truncated LP finds for two independent drafts."""
+    pairs = _truncated(p, q1, q2, min(size, p.size), rule, "surplus")
+    selection = pairs.fixed_selection()
+    choice = _choose(pairs, selection[pairs.free], None)
+    selection[pairs.free] += choice.share.sum(axis=1)
+    return PairRule(pairs, choice.share, selection)
+
+
 def _two_drafts(problem: TransportProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     drafts = problem.drafts
     if drafts.num_drafts == 2:

@@ -9,7 +9,18 @@ from mdsd_opt.verifiers.base import BatchVerdict, Decision, Uniforms, Verdict, V
 
 __all__ = ["BatchVerdict", "Decision", "Uniforms", "Verdict", "Verifier", "get", "names"]
 
-_NAMES = ("optimal",)
+_NAMES = (
+    "optimal",
+    "naive_target",
+    "single_draft",
+    "rrs",
+    "kseq",
+    "spechub",
+    "greedy",
+    "importance_sampling",
+    "gumbel",
+    "lp",
+)
 
 
 def names() -> tuple[str, ...]:

@@ -1,0 +1,22 @@
+"""A number with the standard error it was estimated with."""
+
+from __future__ import annotations
+
+
+class Estimate(float):
+    """A float that remembers its standard error.
+
+    Attributes
+    ----------
+    standard_error : float
+    """
+
+    standard_error: float
+
+    def __new__(cls, value: float, standard_error: float) -> Estimate:
+        estimate = super().__new__(cls, value)
+        estimate.standard_error = standard_error
+        return estimate
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} ± {self.standard_error:.1g}"

@@ -1,0 +1,37 @@
+"""SpecHub: the transport of two drafts through the likeliest token."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mdsd_opt.drafts import DraftScheme, GreedyDrafts
+from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.greedy import Greedy
+
+
+class SpecHub(Greedy):
+    """The likeliest token and one drawn from the rest, verified as greedy drafts at K = 2.
+
+    The draft pairs of [SpecHub] all hold the likeliest token (the hub), and its transport plan is
+    the optimal one for that law, which [Hu25] shows to be the greedy scheme at K = 2. Lossless and
+    optimal for greedy drafts with K = 2. Cost O(V).
+    """
+
+    name: ClassVar[str] = "spechub"
+    schemes: ClassVar[tuple[type[DraftScheme], ...]] = (GreedyDrafts,)
+
+    def supports(self, drafts: DraftScheme) -> bool:
+        return super().supports(drafts) and drafts.num_drafts == 2
+
+    def check(self, problem: TransportProblem) -> None:
+        super().check(problem) if problem.num_drafts == 2 else self._refuse(problem)
+
+    def _refuse(self, problem: TransportProblem) -> None:
+        raise UnsupportedScheme(
+            f"verifier 'spechub' is for greedy drafts with K = 2, not K = {problem.num_drafts}: "
+            "verifier 'greedy' takes any K"
+        )
+
+
+VERIFIER = SpecHub()
