@@ -98,18 +98,34 @@ def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> So
 
 
 def _run(problem: TransportProblem, method: str, options: dict[str, Any]) -> Solution:
-    function = importlib.import_module(f"mdsd_opt.solvers.{method}").solve
-    known = [name for name in inspect.signature(function).parameters if name != "problem"]
+    known = _options_of(method)
     for name in options:
         if name not in known:
             listed = ", ".join(known) or "none"
             raise InvalidInput(f"method {method!r} has no option {name!r}. Its options: {listed}.")
-    solution: Solution = function(problem, **options)
+    solution: Solution = _function(method)(problem, **options)
     return solution
 
 
+def _function(method: str) -> Any:
+    return importlib.import_module(f"mdsd_opt.solvers.{method}").solve
+
+
+def _options_of(method: str) -> list[str]:
+    parameters = inspect.signature(_function(method)).parameters
+    return [name for name in parameters if name != "problem"]
+
+
 def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:
+    """Options are limits that a prefix order has no use for, and that the other methods share."""
     scheme = problem.drafts.scheme
+    shared = [name for name in _options_of("full_lp") if name in _options_of("max_flow")]
+    for name in options:
+        if name not in shared:
+            raise InvalidInput(
+                f"method 'auto' has no option {name!r}. Its options: {', '.join(shared)}; name a "
+                "method to give it others."
+            )
     if isinstance(problem.drafts, PrefixDraftScheme):
         reason = f"{scheme} drafts have a prefix order, so sorting is exact at any size"
         return _told(_run(problem, "subset_selection", {}), reason)

@@ -33,7 +33,7 @@ ALGORITHMS = ("auto", "simplex", "ipm")
 BACKENDS = ("highs", "cvxpy")
 
 #: Sizes that still solve in about a minute on one core, by formulation.
-_MAX_VARIABLES = {"supports": 1_000_000, "pair": 2_500_000, "tuples": 1_000_000}
+_MAX_VARIABLES = {"supports": 1_000_000, "pair": 2_500_000, "tuples": 300_000}
 #: Memory for each variable, in bytes: measured peaks, rounded up.
 _BYTES = {"highs": 1000, "cvxpy": 3000}
 
