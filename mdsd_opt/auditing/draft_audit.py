@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,29 +80,12 @@ def audit_drafts(
     settings = Settings(false_alarm, power, confidence, num_trials)
     rng = generator_of(rng)
     tuples = drawn_tuples(sample, drafts, rng, num_trials)
-    points = transform(drafts, tuples, rng)
-    log = ViolationLog()
-    for row in tuples[~points.possible]:
-        log.add("impossible drafts", row, f"drafts {row.tolist()} cannot be drawn under {drafts!r}")
-    possible = tuples[points.possible]
-    uniforms = points.uniforms[points.possible]
-    checks = [
-        *position_checks(uniforms, rng),
-        *_token_checks(drafts, possible),
-        *_set_checks(drafts, possible),
-    ]
-    outcomes, probabilities = _binned(uniforms)
-    if drafts.count_tuples() <= min(_MAX_TUPLES, max(num_trials // 5, 1)):
-        outcomes, probabilities = _as_tuples(drafts, possible)
-        cells = merged_cells(probabilities, np.argsort(-probabilities), outcomes.size)
-        scores, _ = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
-        looks_for = "any change of the tuple law"
-        checks.append(_check("whole tuples", looks_for, statistics.chi_square(scores)))
-        num_cells = cells.probabilities.size
-    else:
-        num_cells = probabilities.size
-    p_value = 0.0 if log.count else settings.combined(checks, of_drafts=True)
-    total_variation, interval = statistics.distance(outcomes, probabilities, confidence)
+    evidence = examine(tuples, drafts, rng)
+    checks = evidence.checks
+    p_value = evidence.p_value(settings)
+    total_variation, interval = statistics.distance(
+        evidence.outcomes, evidence.probabilities, confidence
+    )
     return AuditReport(
         subject="drafts",
         lossless=p_value >= false_alarm,
@@ -118,15 +102,72 @@ def audit_drafts(
         acceptance_rate=None,
         acceptance_interval=None,
         optimal_acceptance_rate=None,
-        checks=tuple(checks),
-        tokens=_deviating_tokens(drafts, possible),
-        violations=tuple(log.listed),
-        num_violations=log.count,
+        checks=checks,
+        tokens=_deviating_tokens(drafts, evidence.possible),
+        violations=tuple(evidence.log.listed),
+        num_violations=evidence.log.count,
         edge_violations=(),
         num_edge_probes=0,
-        num_cells=num_cells,
-        detectable_bias=detectable_bias(outcomes.size, num_cells, false_alarm / len(checks), power),
+        num_cells=evidence.num_cells,
+        detectable_bias=detectable_bias(
+            evidence.outcomes.size, evidence.num_cells, false_alarm / len(checks), power
+        ),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftEvidence:
+    """What draft tuples say about their law.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+    possible : ndarray of int64, shape (n, K)
+        The tuples that the scheme can draft.
+    log : ViolationLog
+        The others.
+    outcomes, probabilities : ndarray
+        Indices of tuples where the tuple law was enumerated, else bins of transformed drafts; and
+        their law.
+    num_cells : int
+        Cells that the finest check tells apart.
+    """
+
+    checks: tuple[Check, ...]
+    possible: Tokens
+    log: ViolationLog
+    outcomes: Tokens
+    probabilities: Vector
+    num_cells: int
+
+    def p_value(self, settings: Settings) -> float:
+        """Of all checks together."""
+        return 0.0 if self.log.count else settings.combined(self.checks, of_drafts=True)
+
+
+def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> DraftEvidence:
+    """Put draft tuples (N, K) to every check there is for their scheme."""
+    points = transform(drafts, tuples, rng)
+    log = ViolationLog()
+    for row in tuples[~points.possible]:
+        log.add("impossible drafts", row, f"drafts {row.tolist()} cannot be drawn under {drafts!r}")
+    possible = tuples[points.possible]
+    uniforms = points.uniforms[points.possible]
+    checks = [
+        *position_checks(uniforms, rng),
+        *_token_checks(drafts, possible),
+        *_set_checks(drafts, possible),
+    ]
+    outcomes, probabilities = _binned(uniforms)
+    num_cells = probabilities.size
+    if drafts.count_tuples() <= min(_MAX_TUPLES, max(len(tuples) // 5, 1)):
+        outcomes, probabilities = _as_tuples(drafts, possible)
+        cells = merged_cells(probabilities, np.argsort(-probabilities), outcomes.size)
+        scores, _ = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
+        looks_for = "any change of the tuple law"
+        checks.append(_check("whole tuples", looks_for, statistics.chi_square(scores)))
+        num_cells = cells.probabilities.size
+    return DraftEvidence(tuple(checks), possible, log, outcomes, probabilities, num_cells)
 
 
 def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, size: int) -> Tokens:

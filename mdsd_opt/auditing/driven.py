@@ -2,15 +2,17 @@
 
 As a function of each uniform it draws, a verifier is a step function: accept below a threshold, one
 token of an inverse CDF after the other. The steps are found by bisection, to 2**-44, one uniform
-after the other; what is left after a step is explored once for each step. This is exact for rules
-whose branches depend on a few uniforms, each through thresholds of its own; a rule that compares
-uniforms with each other, or draws one for each token, is recognised and refused.
+after the other, and what follows is explored once for each step. The result is a cover of the cube
+of uniforms by boxes with one token each. It is exact for rules whose branches depend on a few
+uniforms, each through thresholds of its own. Every box is then tried near its corners, which refuses
+rules that compare uniforms with each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +33,23 @@ _GRID = 33
 _RESOLUTION = 2.0**-44
 
 #: Continuations that tell two values of a uniform apart: the uniforms that follow are set to these.
-_TAILS = (0.013, 0.291, 0.617, 0.983, 0.458)
+_TAILS = (0.013, 0.291, 0.617, 0.983)
 
-#: Relative places inside a step at which the rest must have the same law.
-_INSIDE = (0.171, 0.839)
+#: Where in each step the rest is explored, and how near to its ends it is tried afterwards.
+_INSIDE = 0.421
+_NEAR_END = 0.01
 
-#: Largest difference of two such laws.
-_SAME = 1e-9
+#: Tries of each box.
+_CORNERS = 4
 
 _MAX_CALLS = 3_000_000
+
+
+class Box(NamedTuple):
+    """Uniforms in these intervals, one after the other, give this token."""
+
+    intervals: tuple[tuple[float, float], ...]
+    token: int
 
 
 class DrivenLaw:
@@ -56,9 +66,14 @@ class DrivenLaw:
         self._subject = subject
         self._bits = ScriptedBits()
         self._calls = 0
+        self._corners = np.random.default_rng(0)
 
     def __call__(self, drafts: Tokens) -> Vector:
-        return self._law(drafts, ())
+        law = np.zeros(self._subject.problem.vocab_size)
+        for box in self._boxes(drafts, (), ()):
+            self._try_corners(drafts, box)
+            law[box.token] += np.prod([stop - start for start, stop in box.intervals])
+        return law
 
     def _run(self, drafts: Tokens, uniforms: Sequence[float]) -> tuple[int, int]:
         """Output token, and how many uniforms were drawn."""
@@ -67,7 +82,8 @@ class DrivenLaw:
             raise _undrivable(f"it needs more than {_MAX_CALLS:,} calls")
         self._bits.restart(dict(enumerate(uniforms)))
         try:
-            answer = self._subject.call(drafts, self._bits.generator)
+            with np.errstate(all="ignore"):  # log(0) and the like
+                answer = self._subject.call(drafts, self._bits.generator)
         except Exception as error:  # the callable is not ours: anything may come
             raise _undrivable(f"drafts {drafts.tolist()} raised {describe(error)}") from error
         kind, token, message = judged(answer, self._subject.problem.vocab_size)
@@ -79,24 +95,32 @@ class DrivenLaw:
             raise _undrivable(f"one call draws more than {_MAX_UNIFORMS} uniforms")
         return token, self._bits.drawn
 
-    def _law(self, drafts: Tokens, given: tuple[float, ...]) -> Vector:
-        """Law of the output if the first uniforms are `given`."""
+    def _boxes(
+        self,
+        drafts: Tokens,
+        given: tuple[float, ...],
+        intervals: tuple[tuple[float, float], ...],
+    ) -> Iterator[Box]:
+        """The boxes that begin with these intervals, explored at the uniforms `given` in them."""
         token, drawn = self._run(drafts, given)
         if drawn <= len(given):
-            return np.eye(1, self._subject.problem.vocab_size, token)[0]
-        total = np.zeros(self._subject.problem.vocab_size)
+            yield Box(intervals, token)
+            return
         for start, stop in self._steps(drafts, given):
-            inside = [(*given, start + x * (stop - start)) for x in _INSIDE]
-            law = self._law(drafts, inside[0])
-            if np.abs(law - self._law(drafts, inside[1])).max() > _SAME:
+            inside = start + _INSIDE * (stop - start)
+            yield from self._boxes(drafts, (*given, inside), (*intervals, (start, stop)))
+
+    def _try_corners(self, drafts: Tokens, box: Box) -> None:
+        size = len(box.intervals)
+        for ends in self._corners.random((_CORNERS, size)) < 0.5:
+            places = np.where(ends, _NEAR_END, 1.0 - _NEAR_END).tolist()
+            point = [a + x * (b - a) for (a, b), x in zip(box.intervals, places, strict=True)]
+            if self._run(drafts, point) != (box.token, size):
                 raise _undrivable("its thresholds depend on uniforms drawn before")
-            total += (stop - start) * law
-        return total
 
     def _signature(self, drafts: Tokens, given: tuple[float, ...]) -> Signature:
-        return tuple(
-            self._run(drafts, (*given, *(tail,) * (_MAX_UNIFORMS - len(given)))) for tail in _TAILS
-        )
+        rest = _MAX_UNIFORMS - len(given)
+        return tuple(self._run(drafts, (*given, *(tail,) * rest)) for tail in _TAILS)
 
     def _steps(self, drafts: Tokens, given: tuple[float, ...]) -> list[tuple[float, float]]:
         """Intervals of the next uniform inside which nothing changes, from 0 to 1."""

@@ -30,6 +30,9 @@ _MAX_IMPOSSIBLE = 4
 
 _SAMPLED_TUPLES = 8
 
+#: Each edge is tried with several random values of the other uniforms, to reach later tests.
+_REPEATS = 4
+
 
 def edge_violations(
     subject: Subject, rng: np.random.Generator, max_probes: int
@@ -48,19 +51,21 @@ def edge_violations(
     unlikely = np.flatnonzero(subject.problem.target <= 0)[:_MAX_IMPOSSIBLE].tolist()
     probes = 0
     seen: set[tuple[str, str]] = set()
-    for edge in (0.0, LARGEST_UNIFORM):
-        for row in tuples:
-            bits.restart({})
-            _probe(subject, row, bits, "", ViolationLog(), set())
-            # A race draws one uniform for each token: its place there is the token itself.
-            places = [j for j in [*range(_MAX_PLACES), *unlikely] if j < bits.drawn]
-            for place in sorted(set(places)):
-                if probes >= max_probes:
-                    return log, probes
-                bits.restart({place: edge})
-                where = f"with draw {place} equal to {'0' if edge == 0 else '1 - 2**-53'}"
-                _probe(subject, row, bits, where, log, seen)
-                probes += 1
+    draws = [1] * len(tuples)  # the most draws seen in a call with this tuple
+    for _ in range(_REPEATS):
+        for edge in (0.0, LARGEST_UNIFORM):
+            for n, row in enumerate(tuples):
+                # A race draws one uniform for each token: its place there is the token itself.
+                for place in sorted({*range(_MAX_PLACES), *unlikely}):
+                    if place >= draws[n]:
+                        break
+                    if probes >= max_probes:
+                        return log, probes
+                    bits.restart({place: edge})
+                    where = f"with draw {place} equal to {'0' if edge == 0 else '1 - 2**-53'}"
+                    _probe(subject, row, bits, where, log, seen)
+                    probes += 1
+                    draws[n] = max(draws[n], bits.drawn)
     return log, probes
 
 

@@ -111,7 +111,7 @@ def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> Enu
         laws[tuple(row.tolist())] = given
         output += weights[n] * given
         accepted += weights[n] * float(given[np.unique(row[row >= 0])].sum())
-    return EnumeratedLaw(laws, output, min(accepted, 1.0))
+    return EnumeratedLaw(laws, output, min(float(accepted), 1.0))
 
 
 def _checked(law: Any, row: Tokens, vocab_size: int) -> Vector:

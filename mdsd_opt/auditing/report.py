@@ -195,7 +195,8 @@ class AuditReport:
                 f"{self._reason(draft_checks=True)}."
             )
         if self.method != "sampling":
-            return f"lossless: the law obtained by {self.method} equals the target."
+            how = "enumerated law" if self.method == "enumeration" else "law found by driving it"
+            return f"lossless: the {how} equals the target."
         if not math.isfinite(self.detectable_bias):
             return "no deviation found, but there are too few trials to see one."
         return (

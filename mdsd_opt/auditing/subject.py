@@ -38,6 +38,7 @@ MAX_LISTED = 8
 _HOPELESS_CALLS = 10
 
 Tokens = NDArray[np.int64]
+Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]
 
 
 @dataclass(slots=True)
@@ -130,24 +131,64 @@ class Subject:
                 f"verify failed on a batch of drafts of shape {rows.shape} with {describe(error)}. "
                 "Batched, it is called with (target, draft, drafts, rng) and returns (N,) tokens."
             ) from error
-        given = to_numpy(answer, "the tokens returned")
-        if given.shape != (len(rows),):
-            raise InvalidInput(
-                f"verify returned shape {given.shape} for drafts of shape {rows.shape}: give one "
-                f"token for each row, shape ({len(rows)},)"
-            )
-        if given.dtype.kind in "iu":
-            tokens = np.where((given >= 0) & (given < self.problem.vocab_size), given, NO_TOKEN)
-            tokens = tokens.astype(np.int64)
-        else:
-            tokens = np.full(len(rows), NO_TOKEN, dtype=np.int64)
-        for n in np.flatnonzero(tokens == NO_TOKEN).tolist():
-            kind, _, message = judged(given[n], self.problem.vocab_size)
-            log.add(kind, rows[n], f"drafts {rows[n].tolist()} gave {message}")
-        valid = np.flatnonzero(tokens != NO_TOKEN)
-        for n in valid[self.problem.target[tokens[valid]] <= 0].tolist():
-            log.add(*impossible(int(tokens[n]), rows[n]))
-        return tokens
+        return checked_tokens(answer, rows, self.problem, log)
+
+
+def checked_tokens(
+    answer: Any, drafts: Tokens, problem: TransportProblem, log: ViolationLog
+) -> NDArray[np.int64]:
+    """Output tokens (N,) of many calls; `NO_TOKEN` where the answer is none."""
+    given = to_numpy(answer, "the tokens returned")
+    if given.shape != (len(drafts),):
+        raise InvalidInput(
+            f"verify returned shape {given.shape} for drafts of shape {drafts.shape}: give one "
+            f"token for each row, shape ({len(drafts)},)"
+        )
+    if given.dtype.kind in "iu":
+        inside = (given >= 0) & (given < problem.vocab_size)
+        tokens = np.where(inside, given, NO_TOKEN).astype(np.int64)
+    else:
+        tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
+    for n in np.flatnonzero(tokens == NO_TOKEN).tolist():
+        kind, _, message = judged(given[n], problem.vocab_size)
+        log.add(kind, drafts[n], f"drafts {drafts[n].tolist()} gave {message}")
+    valid = np.flatnonzero(tokens != NO_TOKEN)
+    for n in valid[problem.target[tokens[valid]] <= 0].tolist():
+        log.add(*impossible(int(tokens[n]), drafts[n]))
+    return tokens
+
+
+def simulation(verify: Any, problem: TransportProblem) -> Simulation | None:
+    """The way to draw drafts and outputs together, of a verifier that knows no other."""
+    verifier = as_verifier(verify)
+    simulate: Simulation | None = getattr(
+        verify if verifier is None else verifier, "simulate", None
+    )
+    if simulate is not None and verifier is not None:
+        verifier.check(problem)
+    return simulate
+
+
+def simulated(
+    simulate: Simulation,
+    problem: TransportProblem,
+    rng: np.random.Generator,
+    size: int,
+    log: ViolationLog,
+) -> tuple[Tokens, Tokens]:
+    """Drafts (size, K) and output tokens (size,), checked."""
+    try:
+        drafts, answer = simulate(problem, rng, size)
+        tuples = to_numpy(drafts, "the drafts")
+    except Exception as error:  # it may not be ours: anything may come
+        raise InvalidInput(f"simulate failed with {describe(error)}") from error
+    if tuples.shape != (size, problem.num_drafts) or tuples.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"simulate returned drafts of shape {tuples.shape} and dtype {tuples.dtype}: give "
+            f"token ids of shape ({size}, {problem.num_drafts}), and output tokens, shape ({size},)"
+        )
+    tuples = tuples.astype(np.int64)
+    return tuples, checked_tokens(answer, tuples, problem, log)
 
 
 def judged(answer: Any, vocab_size: int) -> tuple[str, int, str]:

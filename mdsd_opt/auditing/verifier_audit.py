@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import by_ratio, merged_cells
 from mdsd_opt.auditing.detectability import detectable_bias
+from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
 from mdsd_opt.auditing.driven import DrivenLaw
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
@@ -29,7 +29,7 @@ from mdsd_opt.auditing.output_checks import (
 )
 from mdsd_opt.auditing.report import AuditReport, Check, Interval, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
-from mdsd_opt.auditing.subject import NO_TOKEN, Subject, Tokens, ViolationLog
+from mdsd_opt.auditing.subject import NO_TOKEN, Subject, Tokens, ViolationLog, simulated, simulation
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.problem import TransportProblem
 
@@ -73,7 +73,9 @@ def audit(
         q (a list of q_k for independent drafts, the scheme itself where there is no single q),
         ``drafts`` (K,) token ids in draw order padded with -1, and ``rng`` a numpy Generator. Or a
         verifier of this package, or its name. A callable may state its law in an attribute
-        ``conditional_law(target, draft, drafts)`` that returns (V,) probabilities.
+        ``conditional_law(target, draft, drafts)`` that returns (V,) probabilities. Where drafts and
+        output come from shared random numbers: an object with a method ``simulate(problem, rng,
+        size)`` that returns tokens of shape (size, K) and (size,).
     problem : TransportProblem
         Target and drafts.
     rng : numpy.random.Generator or int
@@ -89,7 +91,8 @@ def audit(
         followed by up to 10,000 trials that hold the sampler against the law it states.
     sample : callable, optional
         ``(rng, size) -> (size, K)`` drafts, to be used instead of the scheme's own: audits drafting
-        and verification of an engine together. Implies sampling.
+        and verification of an engine together. Implies sampling; the report says of both whether
+        they are right.
     false_alarm : float
         Probability, at most, that a lossless verifier is called lossy.
     power : float
@@ -119,6 +122,15 @@ def audit(
     if method not in METHODS:
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)
+    log = ViolationLog()
+    simulate = simulation(verify, problem)
+    if simulate is not None:
+        if sample is not None or method not in ("auto", "sampling"):
+            raise InvalidInput("what draws its own drafts is audited by sampling, without sample")
+        drafts, tokens = simulated(simulate, problem, rng, num_trials, log)
+        return _sampled_report(
+            problem, drafts, tokens, log, (ViolationLog(), 0), True, settings, rng
+        )
     subject = Subject(verify, problem, batched)
     law = _law_to_enumerate(subject, verify, method, sample, max_tuples)
     if law is not None:
@@ -126,10 +138,11 @@ def audit(
         return _enumerated_report(
             subject, enumerated, method, settings, tolerance, edge_probes, rng
         )
-    drafts = _drawn(problem, sample, rng, num_trials)
-    log = ViolationLog()
+    foreign = sample is not None
+    drafts = drawn_tuples(sample if foreign else problem.drafts, problem.drafts, rng, num_trials)
     tokens = subject.outcomes(drafts, rng, log)
-    return _sampled_report(subject, drafts, tokens, log, settings, edge_probes, rng)
+    edges = edge_violations(subject, rng, edge_probes)
+    return _sampled_report(problem, drafts, tokens, log, edges, foreign, settings, rng)
 
 
 def optimum(problem: TransportProblem) -> float | None:
@@ -160,20 +173,6 @@ def _law_to_enumerate(
             "conditional_law(target, draft, drafts); try 'driven' or 'sampling'"
         )
     return law if method == "enumeration" or fits(subject, max_tuples) else None
-
-
-def _drawn(
-    problem: TransportProblem, sample: Sampler | None, rng: np.random.Generator, size: int
-) -> Tokens:
-    if sample is None:
-        return problem.drafts.sample(rng, size)
-    drafts = to_numpy(sample(rng, size), "the drafts returned by sample")
-    if drafts.shape != (size, problem.num_drafts) or drafts.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"sample returned shape {drafts.shape} and dtype {drafts.dtype}: give token ids of "
-            f"shape ({size}, {problem.num_drafts})"
-        )
-    return drafts.astype(np.int64)
 
 
 def _enumerated_report(
@@ -239,22 +238,21 @@ def _enumerated_report(
 
 
 def _sampled_report(
-    subject: Subject,
+    problem: TransportProblem,
     drafts: Tokens,
     tokens: Tokens,
     log: ViolationLog,
+    edges: tuple[ViolationLog, int],
+    drafts_too: bool,
     settings: Settings,
-    edge_probes: int,
     rng: np.random.Generator,
 ) -> AuditReport:
-    problem = subject.problem
     p = problem.target
     valid = tokens[tokens != NO_TOKEN]
     possible = valid[p[valid] > 0]
     counts = np.bincount(valid, minlength=p.size)
     accepted = int((drafts == tokens[:, None])[tokens != NO_TOKEN].any(axis=1).sum())
     alpha = optimum(problem)
-    ratio_cells = merged_cells(p, by_ratio(p, problem.drafts), possible.size)
     checks = (
         *output_checks(problem, possible, rng),
         Check(
@@ -263,18 +261,27 @@ def _sampled_report(
             1.0 if alpha is None else statistics.at_most(accepted, valid.size, alpha + 1e-12),
         ),
     )
-    edge_log, probes = edge_violations(subject, rng, edge_probes)
+    drafts_p_value, wrong_drafts = None, ViolationLog()
+    if drafts_too:
+        evidence = examine(drafts, problem.drafts, rng)
+        checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
+        drafts_p_value = (
+            settings.combined(checks, of_drafts=True) if not wrong_drafts.count else 0.0
+        )
     p_value = 0.0 if log.count else settings.combined(checks)
     total_variation, interval = statistics.distance(valid, p, settings.confidence)
-    cells = ratio_cells.probabilities.size
+    cells = merged_cells(p, by_ratio(p, problem.drafts), tokens.size).probabilities.size
+    edge_log, probes = edges
     return AuditReport(
         subject="verifier",
         lossless=p_value >= settings.false_alarm and not (log.count or edge_log.count),
         method="sampling",
         num_trials=tokens.size,
         p_value=p_value,
-        drafts_follow_law=None,
-        drafts_p_value=None,
+        drafts_follow_law=None
+        if drafts_p_value is None
+        else drafts_p_value >= settings.false_alarm,
+        drafts_p_value=drafts_p_value,
         false_alarm=settings.false_alarm,
         power=settings.power,
         confidence=settings.confidence,
@@ -285,8 +292,8 @@ def _sampled_report(
         optimal_acceptance_rate=alpha,
         checks=checks,
         tokens=deviations(counts, p),
-        violations=tuple(log.listed),
-        num_violations=log.count,
+        violations=(*log.listed, *wrong_drafts.listed),
+        num_violations=log.count + wrong_drafts.count,
         edge_violations=tuple(edge_log.listed),
         num_edge_probes=probes,
         num_cells=cells,

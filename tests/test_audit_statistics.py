@@ -1,0 +1,181 @@
+"""The p-values of the audit: exact, or never too small."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import factorial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.cells import MIN_EXPECTED, merged_cells
+from mdsd_opt.auditing.detectability import detectable_bias, trials_needed
+
+
+def all_counts(trials: int, cells: int) -> list[tuple[int, ...]]:
+    return [c for c in product(range(trials + 1), repeat=cells) if sum(c) == trials]
+
+
+def multinomial(counts: tuple[int, ...], p: np.ndarray) -> float:
+    coefficient = factorial(sum(counts))
+    for c in counts:
+        coefficient //= factorial(c)
+    return coefficient * float(np.prod(p ** np.array(counts)))
+
+
+def test_split_scores_are_exactly_normal_at_tiny_counts() -> None:
+    """Three trials in five cells, where the usual chi-square approximation is far off."""
+    p = np.array([0.4, 0.05, 0.3, 0.05, 0.2])
+    rng = np.random.default_rng(0)
+    draws = rng.multinomial(3, p, size=4_000)
+    scores = np.array([statistics.split_scores(counts, p, rng)[0] for counts in draws])
+    assert scores.shape == (4_000, 4)
+    for column in scores.T:
+        assert stats.kstest(column, "norm").pvalue > 1e-4  # five such tests: false alarm 5e-4
+    correlation = np.corrcoef(scores.T) - np.eye(4)
+    assert np.abs(correlation).max() < 5 / np.sqrt(4_000)
+    p_values = [statistics.chi_square(row) for row in scores]
+    assert stats.kstest(p_values, "uniform").pvalue > 1e-4
+
+
+def test_split_scores_of_biased_counts_are_not_normal() -> None:
+    p = np.array([0.4, 0.05, 0.3, 0.05, 0.2])
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(4_000, np.array([0.36, 0.09, 0.3, 0.05, 0.2]))
+    assert statistics.chi_square(statistics.split_scores(counts, p, rng)[0]) < 1e-20
+
+
+def test_scores_survive_counts_whose_tails_underflow() -> None:
+    scores, _ = statistics.split_scores(
+        np.array([100_000, 0]), np.array([1e-9, 1 - 1e-9]), np.random.default_rng(0)
+    )
+    assert np.isfinite(scores).all()
+    assert statistics.chi_square(scores) < 1e-300
+
+
+def test_one_cell_has_no_scores() -> None:
+    scores, depths = statistics.split_scores(
+        np.array([7]), np.array([1.0]), np.random.default_rng(0)
+    )
+    assert scores.size == depths.size == 0
+    assert statistics.chi_square(scores) == 1.0
+
+
+@pytest.mark.parametrize("p", [(0.5, 0.3, 0.2), (0.98, 0.015, 0.005)])
+def test_single_tokens_never_alarm_too_often(p: tuple[float, ...]) -> None:
+    """Pr(p-value <= a) <= a for every a, by enumeration of all outcomes."""
+    law = np.array(p)
+    outcomes = all_counts(6, 3)
+    weights = np.array([multinomial(c, law) for c in outcomes])
+    p_values = np.array([statistics.single_tokens(np.array(c), law)[0] for c in outcomes])
+    assert weights.sum() == pytest.approx(1)
+    for a in p_values:
+        assert weights[p_values <= a].sum() <= a + 1e-12
+
+
+def exact_law_of_sum(probabilities: np.ndarray) -> np.ndarray:
+    law = np.ones(1)
+    for p in probabilities:
+        law = np.convolve(law, [1 - p, p])
+    return law
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8))
+def test_chernoff_bounds_lie_above_the_exact_tails(given_p: list[float]) -> None:
+    p = np.array(given_p)
+    law = exact_law_of_sum(p)
+    for hits in range(p.size + 1):
+        tail = law[hits:].sum() if hits >= p.sum() else law[: hits + 1].sum()
+        assert statistics.one_sided_bound(hits, p) >= tail * (1 - 1e-9) - 1e-15
+        assert statistics.poisson_binomial_bound(hits, p) >= min(1.0, 2 * tail) * (1 - 1e-9) - 1e-15
+        bound = statistics.poisson_bound(np.array([hits]), np.array([p.sum()]))[0]
+        assert bound >= min(1.0, 2 * tail) * (1 - 1e-9) - 1e-15
+
+
+def test_chernoff_bound_is_sharp_to_a_small_factor() -> None:
+    p = np.full(1_000, 0.3)
+    tail = stats.binom.sf(374, 1_000, 0.3)
+    assert tail <= statistics.one_sided_bound(375, p) <= 30 * tail
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 2_000))
+def test_cells_are_a_partition_with_large_enough_parts(weights: list[int], trials: int) -> None:
+    weights[0] += 1
+    p = np.array(weights) / sum(weights)
+    order = np.random.default_rng(0).permutation(p.size)
+    cells = merged_cells(p, order, trials, max_cells=8)
+    assert (cells.of_token[p == 0] == -1).all()
+    assert set(cells.of_token[p > 0]) == set(range(cells.probabilities.size))
+    mass = np.bincount(cells.of_token[p > 0], weights=p[p > 0])
+    np.testing.assert_allclose(mass, cells.probabilities)
+    smallest = max(MIN_EXPECTED / trials, 1 / 8)
+    light = np.array([p[cells.of_token == c].max() < smallest for c in range(mass.size)])
+    assert (mass[~light] >= smallest).all()
+    # at most one group of light tokens may fall short: when all of them together do
+    short = light & (mass < smallest - 1e-12)
+    assert not short.any() or (light.sum() == 1)
+
+
+def test_likely_tokens_stay_alone() -> None:
+    p = np.array([0.5, 0.001, 0.3, 0.001, 0.198])
+    cells = merged_cells(p, np.arange(5), 1_000)
+    assert len({cells.of_token[i] for i in (0, 2, 4)}) == 3
+
+
+def test_dependence_of_consecutive_outcomes_is_found_and_independence_is_not() -> None:
+    rng = np.random.default_rng(0)
+    law = np.array([0.25, 0.25, 0.5])
+    independent = rng.choice(3, size=4_000, p=law)
+    assert statistics.consecutive(independent, law, rng) > 1e-4
+    sticky = independent.copy()
+    copied = rng.random(4_000) < 0.3  # the law of each stays what it was
+    for n in np.flatnonzero(copied).tolist():
+        sticky[n] = sticky[n - 1]
+    assert statistics.consecutive(sticky, law, rng) < 1e-12
+
+
+@pytest.mark.parametrize(("bias", "cells"), [(0.1, 2), (0.1, 32)])
+def test_stated_power_is_the_power(bias: float, cells: int) -> None:
+    """At `trials_needed`, 99 % of the audits find a bias of this size and the worst shape."""
+    level = 1e-6
+    trials = trials_needed(bias, cells, level, 0.99)
+    assert detectable_bias(trials, cells, level, 0.99) == pytest.approx(bias, rel=1e-2)
+    rng = np.random.default_rng(0)
+    p = np.full(cells, 1 / cells)
+    biased = p * (1 + 2 * bias * np.where(np.arange(cells) % 2, 1, -1))
+    found = 0
+    for _ in range(500):
+        scores, _ = statistics.split_scores(rng.multinomial(trials, biased), p, rng)
+        found += statistics.chi_square(scores) < level
+    assert stats.binom.cdf(found, 500, 0.99) > 1e-3
+    assert stats.binom.sf(found - 1, 500, 0.995) > 1e-3  # and not many more trials than needed
+
+
+def test_too_few_trials_can_see_nothing() -> None:
+    assert detectable_bias(10, 4, 1e-6, 0.99) == np.inf
+    assert detectable_bias(10_000, 1, 1e-6, 0.99) == np.inf
+
+
+def test_distance_is_unbiased_where_plain_frequencies_are_not() -> None:
+    rng = np.random.default_rng(0)
+    p = np.full(200, 1 / 200)
+    estimate, interval = statistics.distance(rng.choice(200, 2_000, p=p), p, 0.99)
+    plain = 0.5 * np.abs(np.bincount(rng.choice(200, 2_000, p=p), minlength=200) / 2_000 - p).sum()
+    assert plain > 0.1
+    assert estimate < 0.04
+    assert interval.low == 0.0
+
+
+def test_distance_interval_holds_the_truth() -> None:
+    rng = np.random.default_rng(1)
+    p = np.array([0.5, 0.3, 0.2])
+    biased = np.array([0.45, 0.3, 0.25])
+    missed = 0
+    for _ in range(200):
+        _, interval = statistics.distance(rng.choice(3, 3_000, p=biased), p, 0.9)
+        missed += not interval.low <= 0.05 <= interval.high
+    assert missed <= 20  # 10 % allowed
