@@ -316,6 +316,17 @@ def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
     return Verdict(token, bool(places.size), int(places[0]) if places.size else None)
 
 
+def possible_token(p: NDArray[np.float64], tokens: NDArray[np.int64]) -> int:
+    """The likeliest draft, or token if all drafts are impossible.
+
+    For the case that a rule selects a token of probability zero and no residual is left, which
+    takes rounding or a uniform at the very end of its range.
+    """
+    drafts = tokens[tokens >= 0]
+    best = int(drafts[p[drafts].argmax()])
+    return best if p[best] > 0 else int(p.argmax())
+
+
 def draw(law: Law, uniform: float) -> int:
     """Inverse CDF; a token of probability zero is never drawn, whatever the uniform."""
     support = np.flatnonzero(law > 0)

@@ -23,9 +23,10 @@ class GumbelList(Verifier):
     r"""X^k is the first arrival at rates q on clocks k, Y the first at rates p on the earliest.
 
     With :math:`S_i^k` independent exponentials, :math:`X^k = \arg\min_i S_i^k / q_i` and :math:`Y =
-    \arg\min_i \min_k S_i^k / p_i`. The drafts are i.i.d. from q, and Y follows p, but only together
-    with its own drafts: there is no verdict for drafts that were sampled otherwise. Not optimal; the
-    acceptance rate is at least :math:`\sum_j K / (\sum_i \max(p_i/p_j, q_i/q_j) + (K-1)/p_j)`.
+    \arg\min_i \min_k S_i^k / p_i`. The drafts are i.i.d. from q, and Y follows p, but only
+    together with its own drafts: there is no verdict for drafts that were sampled otherwise. Not
+    optimal; the acceptance rate is at least
+    :math:`\sum_j K / (\sum_i \max(p_i/p_j, q_i/q_j) + (K-1)/p_j)`.
     Source: [GLS]. Cost O(K V) a sample.
     """
 

@@ -33,11 +33,11 @@ class _Tournament:
 class ImportanceSampling(Verifier):
     r"""Select a draft by the truncated LP, then accept it with probability min(1, p/p_I).
 
-    For K > 2 a tournament: the winner of the first drafts, whose law is known, meets the next draft,
-    and the LP is solved for that pair of laws. The residual :math:`(p - p_I)_+` may hit a draft that
-    was not selected, so :math:`\sum \min(p, p_I)` is a lower bound of the acceptance rate
-    (`acceptance_bound`), equal to it and to the optimum at K = 2 if `size` is V. Lossless for drafts
-    with replacement and for different draft models. Cost O(K V log V) and K - 1 LPs in
+    For K > 2 a tournament: the winner of the first drafts, whose law is known, meets the next
+    draft, and the LP is solved for that pair of laws. The residual :math:`(p - p_I)_+` may hit a
+    draft that was not selected, so :math:`\sum \min(p, p_I)` is a lower bound of the acceptance
+    rate (`acceptance_bound`), equal to it and to the optimum at K = 2 if `size` is V. Lossless for
+    drafts with replacement and for different draft models. Cost O(K V log V) and K - 1 LPs in
     :math:`s^2/2` variables.
 
     Parameters

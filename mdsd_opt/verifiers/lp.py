@@ -32,9 +32,9 @@ class _Prepared:
 class LinearProgramme(Verifier):
     r"""Accept token i of draft set S with probability C(i, S) / W_S, C the plan.
 
-    Otherwise draw from the residual :math:`p - \sum_S C(\cdot, S)`, normalised; any feasible plan is
-    lossless so. Optimal if the plan is. For every scheme, at vocabularies the plan can be computed
-    for: solved once for each problem and remembered.
+    Otherwise draw from the residual :math:`p - \sum_S C(\cdot, S)`, normalised; any feasible plan
+    is lossless so. Optimal if the plan is. For every scheme, at vocabularies the plan can be
+    computed for: solved once for each problem and remembered.
 
     Parameters
     ----------

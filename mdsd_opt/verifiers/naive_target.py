@@ -20,8 +20,8 @@ class NaiveTarget(Verifier):
     r"""Sample p; accepted if the token happens to be drafted.
 
     Acceptance :math:`\sum_i p_i \Pr(i \in \{X_1..X_K\})`. Lossless for any draft law, optimal for
-    drafts that are certain (top-K). Cost O(V); without replacement with K > 2 and a large vocabulary
-    the rate is an estimate. Known as naive speculative sampling or naive sampling [SpecInfer].
+    drafts that are certain (top-K). Cost O(V); without replacement with K > 2 and a large
+    vocabulary the rate is an estimate. Also called naive speculative sampling [SpecInfer].
     """
 
     name: ClassVar[str] = "naive_target"

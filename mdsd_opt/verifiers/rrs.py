@@ -1,4 +1,4 @@
-"""Recursive rejection sampling: one draft after the other, each against what is left of the target."""
+"""Recursive rejection sampling: one draft after another, against what is left of the target."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 r"""Acceptance rates of recursive rejection sampling.
 
-Without replacement, with q\\x for q without x, renormalised, and p' for the residual after a rejection,
+Without replacement, with q\\x for q without x, renormalised, and p' for the residual,
 
 .. math:: \alpha_K(p, q) = \sum \min(p, q) + \sum_x (q - p)_+(x)\, \alpha_{K-1}(p', q \setminus x) .
 """

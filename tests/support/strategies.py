@@ -140,3 +140,14 @@ def cases(
     scheme = draw(st.sampled_from(list(schemes)))
     drafts, law = _BUILDERS[scheme](draw, size, max_drafts)
     return Case(draw(distributions(size)), drafts, law)
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn, schemes: Sequence[str] = SCHEMES, max_vocab: int = 4, max_drafts: int = 3
+) -> TransportProblem:
+    """As `cases`, or with p = q where one draft model is shared."""
+    case = draw(cases(schemes, max_vocab, max_drafts))
+    q = getattr(case.drafts, "exact_q", None)
+    same = isinstance(q, tuple) and isinstance(q[0], Fraction) and draw(st.integers(0, 4)) == 0
+    return TransportProblem(q if same else case.target, case.drafts)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.verifiers.base import Uniforms, impossible_drafts
+from mdsd_opt.verifiers.base import Uniforms, impossible_drafts, possible_token
 from mdsd_opt.verifiers.optimal import sorted_kernels as kernels
 from mdsd_opt.verifiers.optimal.block_rules import block_rule
 
@@ -95,7 +95,7 @@ def decide(
     drawn = kernels.residual_token(
         p, q, plan.keys, plan.sums_p, plan.sums_q, plan.capped, plan.cap_level, uniforms.residual
     )
-    return token if drawn < 0 else int(drawn)
+    return possible_token(p, tokens) if drawn < 0 else int(drawn)
 
 
 def _keys_of(p: Vector, q: Vector, tokens: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -25,6 +25,7 @@ from mdsd_opt.verifiers.base import (
     Verifier,
     draw,
     impossible_drafts,
+    possible_token,
     target_of,
     verdict,
 )
@@ -91,8 +92,10 @@ class Optimal(Verifier):
             return verdict(draw(problem.target, uniforms.residual), tokens)
         places, positions = random_drafts(problem, plan, tokens)
         chosen = select(plan, positions, uniforms)
-        if uniforms.acceptance < accepted_share(plan, positions[chosen]) or plan.residual is None:
+        if uniforms.acceptance < accepted_share(plan, positions[chosen]):
             return verdict(int(tokens[places[chosen]]), tokens)
+        if plan.residual is None:
+            return verdict(possible_token(problem.target, tokens), tokens)
         return verdict(draw(plan.residual, uniforms.residual), tokens)
 
 
