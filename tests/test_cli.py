@@ -237,3 +237,50 @@ def test_solve_says_why_a_method_is_not_used(run, tmp_path):
     assert done.returncode == 0
     assert "the budget is" in done.stdout
     assert "'subset_selection' solves this size" in done.stdout
+
+
+def test_audit_of_our_own_verifiers(run):
+    for name in ("optimal", "rrs"):
+        done = run("audit", "--verifier", name, "--json")
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert report["lossless"] is True
+        assert report["acceptance_rate"] <= report["optimal_acceptance_rate"] + 1e-9
+
+
+def test_audit_convicts_a_wrong_verifier(run, tmp_path, monkeypatch):
+    (tmp_path / "sloppy_engine.py").write_text(
+        "def first_draft(target, draft, drafts, rng):\n    return int(drafts[0])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = run("audit", "--verifier", "sloppy_engine:first_draft", "--trials", "5000")
+    assert done.returncode == 1
+    assert "NOT LOSSLESS" in done.stdout
+
+
+def test_audit_of_a_trace(run, tmp_path):
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(12), 4000), rng.dirichlet(np.ones(12), 4000)
+    drafts = np.array([rng.choice(12, 2, p=row) for row in q])
+    for name, source, code in (("right", p, 0), ("wrong", q, 1)):
+        tokens = np.array([rng.choice(12, p=row) for row in source])
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, target=p, draft=q, drafts=drafts, tokens=tokens)
+        assert run("audit", "--trace", path).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "either --verifier or --trace"),
+        (["--verifier", "optimum"], "no verifier is called"),
+        (["--verifier", "no_such_module:f"], "cannot load"),
+        (["--verifier", "kseq", "--scheme", "greedy"], "not lossless for"),
+        (["--trace", "missing.npz"], "does not exist"),
+    ],
+)
+def test_audit_bad_input(run, arguments, said):
+    done = run("audit", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mdsd_opt._version import __version__
+from mdsd_opt.cli.audit import audit
 from mdsd_opt.cli.rates import rates
 from mdsd_opt.cli.solve import solve
 
@@ -39,3 +40,4 @@ def _options(
 
 app.command()(rates)
 app.command()(solve)
+app.command()(audit)

@@ -1,0 +1,130 @@
+"""mdsd-opt audit: is a verifier lossless, and how far from optimal?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mdsd_opt.errors import InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from mdsd_opt.auditing import AuditReport
+    from mdsd_opt.problem import TransportProblem
+
+
+def audit(
+    verifier: Annotated[
+        str | None,
+        typer.Option(
+            help="A verifier of the package, or module:function with (target, draft, drafts, rng) "
+            "-> token.",
+            show_default=False,
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
+            "drafts, tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    problem: Annotated[
+        Path | None,
+        typer.Option(help="Problem to audit on; a random one if left out.", show_default=False),
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option(help="How the drafts of the random problem or of the trace were sampled.")
+    ] = "with_replacement",
+    vocab_size: Annotated[int, typer.Option(help="Tokens of the random problem.")] = 8,
+    num_drafts: Annotated[
+        int, typer.Option("--num-drafts", "-k", help="Drafts of the random problem.")
+    ] = 3,
+    trials: Annotated[int, typer.Option(help="Sampled verifications.")] = 100_000,
+    method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
+    temperature: Annotated[float, typer.Option(help="Of the trace's target logits.")] = 1.0,
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the trace's draft logits; the target's unless given.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    false_alarm: Annotated[
+        float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
+    ] = 1e-6,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
+    if (verifier is None) == (trace is None):
+        raise InvalidInput("give either --verifier or --trace")
+    if verifier is not None:
+        report = _audit_verifier(
+            verifier, _problem(problem, scheme, vocab_size, num_drafts, seed), method, trials,
+            false_alarm, seed,
+        )  # fmt: skip
+    else:
+        assert trace is not None
+        from mdsd_opt.auditing import audit_trace, load_trace
+
+        steps = load_trace(trace)
+        report = audit_trace(
+            steps.target,
+            steps.draft,
+            steps.drafts,
+            steps.tokens,
+            scheme=str(steps.metadata.get("scheme", scheme)),
+            logits=steps.holds_logits,
+            temperature=temperature,
+            draft_temperature=draft_temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            false_alarm=false_alarm,
+            rng=seed,
+        )
+    if as_json:
+        from mdsd_opt.report.tables import as_json as to_json
+
+        print(to_json(report.to_dict()))
+    else:
+        print(report)
+    if not report.faultless:
+        raise typer.Exit(1)
+
+
+def _audit_verifier(
+    name: str, problem: TransportProblem, method: str, trials: int, false_alarm: float, seed: int
+) -> AuditReport:
+    from mdsd_opt.auditing import audit as run
+    from mdsd_opt.auditing import load_verifier
+
+    if str(Path.cwd()) not in sys.path:  # module:function is looked for where the user stands
+        sys.path.insert(0, str(Path.cwd()))
+    found = load_verifier(name)
+    return run(found, problem, seed, trials, method=method, false_alarm=false_alarm)
+
+
+def _problem(
+    path: Path | None, scheme: str, vocab_size: int, num_drafts: int, seed: int
+) -> TransportProblem:
+    """The problem of the file, or random target and draft laws."""
+    if path is not None:
+        from mdsd_opt.problem_io import load_problem
+
+        return load_problem(path)
+    import numpy as np
+
+    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+    from mdsd_opt.problem import TransportProblem
+
+    if scheme.replace("-", "_") not in SINGLE_MODEL_SCHEMES:
+        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    if vocab_size < 1:
+        raise InvalidInput(f"--vocab-size is {vocab_size}: give at least 1")
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.ones(vocab_size), 2)
+    return TransportProblem(p, SINGLE_MODEL_SCHEMES[scheme.replace("-", "_")](q, num_drafts))
