@@ -4,8 +4,8 @@ As a function of each uniform it draws, a verifier is a step function: accept be
 token of an inverse CDF after the other. The steps are found by bisection, to 2**-44, one uniform
 after the other, and what follows is explored once for each step. The result is a cover of the cube
 of uniforms by boxes with one token each. It is exact for rules whose branches depend on a few
-uniforms, each through thresholds of its own. Every box is then tried near its corners, which refuses
-rules that compare uniforms with each other.
+uniforms, each through thresholds of its own. Every box is then tried near its corners, which
+refuses rules that compare uniforms with each other.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def consecutive(
     return chi_square(np.concatenate(rows))
 
 
-def poisson_binomial_bound(hits: float, probabilities: Vector) -> float:
+def poisson_binomial_bound(hits: int, probabilities: Vector) -> float:
     r"""Chernoff bound, two-sided, for a sum of independent Bernoulli variables.
 
     :math:`\Pr(S \ge s) \le \min_{\theta \ge 0} e^{-\theta s} \prod_n (1 - p_n + p_n e^\theta)`, and
@@ -131,23 +131,23 @@ def poisson_binomial_bound(hits: float, probabilities: Vector) -> float:
     return min(1.0, 2.0 * one_sided_bound(hits, probabilities))
 
 
-def one_sided_bound(hits: float, probabilities: Vector) -> float:
+def one_sided_bound(hits: int, probabilities: Vector) -> float:
     """Chernoff bound for the tail on the side of the mean where `hits` lies."""
-    p = probabilities[probabilities > 0]
-    mean = p.sum()
-    if hits == mean or p.size == 0:
-        return 0.0 if p.size == 0 and hits > 0 else 1.0
-    if hits > p.size or (hits < p.size and hits == 0):
-        return 0.0 if hits else float(np.exp(np.log1p(-np.minimum(p, 1 - 1e-16)).sum()))
-    if hits == p.size:
-        return float(np.exp(np.log(p).sum()))
-    low, high = (0.0, 60.0) if hits > mean else (-60.0, 0.0)
+    certain = int((probabilities >= 1).sum())
+    p = probabilities[(probabilities > 0) & (probabilities < 1)]
+    hits -= certain
+    if not 0 <= hits <= p.size:
+        return 0.0
+    miss, hit = np.log1p(-p), np.log(p)
+    if hits in (0, p.size):  # the supremum over theta, at infinity
+        return float(np.exp((hit if hits else miss).sum()))
+    low, high = (0.0, 60.0) if hits > p.sum() else (-60.0, 0.0)
     for _ in range(60):  # the derivative of the exponent grows with theta
         theta = (low + high) / 2
-        tilted = (p * np.exp(theta) / (1.0 - p + p * np.exp(theta))).sum()
+        tilted = np.exp(hit + theta - np.logaddexp(miss, hit + theta)).sum()
         low, high = (theta, high) if tilted < hits else (low, theta)
     theta = (low + high) / 2
-    exponent = np.log1p(p * np.expm1(theta)).sum() - theta * hits
+    exponent = float(np.logaddexp(miss, hit + theta).sum()) - theta * hits
     return float(np.exp(min(exponent, 0.0)))
 
 
@@ -168,24 +168,31 @@ def rate_interval(hits: int, trials: int, confidence: float) -> Interval:
 
 
 def distance(
-    outcomes: NDArray[np.int64], probabilities: Vector, confidence: float
+    outcomes: NDArray[np.int64],
+    probabilities: Vector,
+    confidence: float,
+    groups: NDArray[np.int64] | None = None,
 ) -> tuple[float, Interval]:
     """Total variation between the law of the outcomes and `probabilities`, and an interval.
 
     The event that holds the deviation is chosen on every second outcome and measured on the others,
-    and the other way round. The upper end is the distance of the observed frequencies, whose mean
-    is not below the true one, plus the bounded-differences deviation.
+    and the other way round. It is made of whole `groups`, shape (V,) with -1 for none, as single
+    unlikely outcomes would only add noise. The upper end is the distance of the observed
+    frequencies, whose mean is not below the true one, plus the bounded-differences deviation.
     """
     n = outcomes.size
     if n < 2:
         return 0.0, Interval(0.0, 1.0)
-    halves = [outcomes[0::2], outcomes[1::2]]
-    frequencies = [np.bincount(half, minlength=probabilities.size) / half.size for half in halves]
+    of_outcome = np.arange(probabilities.size) if groups is None else groups
+    grouped = of_outcome[outcomes] + 1  # those without a group come first: they are impossible
+    mass = np.bincount(of_outcome + 1, weights=probabilities, minlength=1)
+    halves = [grouped[0::2], grouped[1::2]]
+    frequencies = [np.bincount(half, minlength=mass.size) / half.size for half in halves]
     error = 1.0 - confidence
     excess, lower = [], 0.0
     for chosen_on, half in ((0, 1), (1, 0)):
-        event = frequencies[chosen_on] > probabilities
-        inside = min(float(probabilities[event].sum()), 1.0)
+        event = frequencies[chosen_on] > mass
+        inside = min(float(mass[event].sum()), 1.0)
         hits = int(event[halves[half]].sum())
         excess.append(hits / halves[half].size - inside)
         # two one-sided bounds share half of the error

@@ -153,12 +153,10 @@ def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:
     law = np.zeros(len(RANK_GROUPS) + 1)
     last = [end - 1 for end in RANK_GROUPS if end < p.size]
     floors = (-np.partition(-p, last)[last]).tolist() if last else []
-    before = 0.0
-    for g, floor in enumerate(floors):
-        inside = float(p[p >= floor].sum())
-        law[g] = inside - before
-        before = inside
-    law[len(floors)] += max(float(p.sum()) - before, 0.0)
+    above = np.inf
+    for g, floor in enumerate([*floors, -1.0]):
+        law[g] = p[(p >= floor) & (p < above)].sum()
+        above = floor
     group = next((g for g, floor in enumerate(floors) if p[token] >= floor), len(floors))
     return np.clip(law, 0.0, 1.0), group
 

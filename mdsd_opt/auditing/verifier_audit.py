@@ -269,8 +269,11 @@ def _sampled_report(
             settings.combined(checks, of_drafts=True) if not wrong_drafts.count else 0.0
         )
     p_value = 0.0 if log.count else settings.combined(checks)
-    total_variation, interval = statistics.distance(valid, p, settings.confidence)
-    cells = merged_cells(p, by_ratio(p, problem.drafts), tokens.size).probabilities.size
+    ratio_cells = merged_cells(p, by_ratio(p, problem.drafts), tokens.size)
+    cells = ratio_cells.probabilities.size
+    total_variation, interval = statistics.distance(
+        valid, p, settings.confidence, ratio_cells.of_token
+    )
     edge_log, probes = edges
     return AuditReport(
         subject="verifier",

@@ -18,3 +18,4 @@ _spec.loader.exec_module(module)
 WrongVerifier = module.WrongVerifier
 faultless = module.faultless
 gallery = module.gallery
+main = module.main

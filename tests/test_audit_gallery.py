@@ -1,0 +1,92 @@
+"""Every wrong verifier of the gallery is caught at its stated sample size; the right one passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.wrong_verifiers import WrongVerifier, faultless, gallery, main
+
+import mdsd_opt as mo
+
+GALLERY = {wrong.name: wrong for wrong in gallery()}
+
+#: Entries whose law the audit can find exactly by driving them.
+DRIVABLE = [
+    name
+    for name, wrong in GALLERY.items()
+    if not wrong.batched and wrong.sample is None and name != "races_in_half_precision"
+]
+
+
+def test_the_gallery_holds_the_known_mistakes() -> None:
+    assert len(GALLERY) == len(gallery()) >= 13
+    assert all(wrong.description.endswith(".") for wrong in GALLERY.values())
+
+
+@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_is_caught_at_the_stated_sample_size(name: str, seed: int) -> None:
+    report = GALLERY[name].audit(seed)
+    assert not report.lossless
+    assert report.num_trials == GALLERY[name].num_trials
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_its_faultless_twin_passes_at_the_same_size(name: str) -> None:
+    wrong: WrongVerifier = GALLERY[name]
+    if wrong.sample is not None:
+        report = mo.audit_drafts(wrong.problem.drafts, wrong.problem.drafts, 0, wrong.num_trials)
+    elif isinstance(wrong.problem.drafts, mo.TopKDrafts):
+        report = mo.audit("naive_target", wrong.problem, 0, wrong.num_trials, method="sampling")
+    else:
+        report = mo.audit(faultless, wrong.problem, 0, wrong.num_trials)
+    assert report.lossless, report.verdict
+
+
+@pytest.mark.parametrize("name", DRIVABLE)
+def test_its_bias_is_what_it_says(name: str) -> None:
+    wrong = GALLERY[name]
+    report = mo.audit(wrong.verify, wrong.problem, 0, 100, method="driven", edge_probes=0)
+    assert wrong.total_variation is not None
+    assert report.total_variation == pytest.approx(wrong.total_variation, abs=1e-9)
+    assert report.lossless == (wrong.total_variation == 0)
+
+
+def test_the_bias_of_the_race_in_half_precision() -> None:
+    """Exactly: token i comes at e_m / p_i for one of 2048 equally likely e_m = -log(m / 2048)."""
+    p = GALLERY["races_in_half_precision"].problem.target
+    with np.errstate(divide="ignore"):
+        times = np.sort(-np.log(np.arange(2048) / 2048))
+    law = np.zeros(p.size)
+    for i in range(p.size):
+        at = times / p[i]
+        survive = np.ones(at.size)
+        for j in range(p.size):
+            if j != i:  # ties go to the lower token
+                side = "right" if j < i else "left"
+                survive *= 1 - np.searchsorted(times / p[j], at, side=side) / 2048
+        law[i] = survive.mean()
+    bias = 0.5 * np.abs(law - p).sum()
+    assert bias == pytest.approx(GALLERY["races_in_half_precision"].total_variation, abs=1e-6)
+
+
+def test_its_drafts_are_off_by_two_per_cent() -> None:
+    wrong = GALLERY["draft_law_off_by_two_per_cent"]
+    assert wrong.sample is not None
+    tuples = wrong.sample(np.random.default_rng(0), 200_000)
+    law = np.bincount(tuples.ravel(), minlength=6) / tuples.size
+    distance = 0.5 * np.abs(law - wrong.problem.drafts.q).sum()
+    assert distance == pytest.approx(wrong.total_variation, abs=0.003)
+
+
+def test_the_example_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["wrong_verifiers.py"])
+    main()
+    shown = capsys.readouterr().out
+    assert shown.count("NOT LOSSLESS") == len(GALLERY) - 1
+    assert shown.count("NOT FROM THIS LAW") == 1
+    monkeypatch.setattr("sys.argv", ["wrong_verifiers.py", "--power", "1"])
+    main()
+    assert capsys.readouterr().out.count("caught in 1 of 1 audits") == len(GALLERY)
