@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support import sorted_rates
 
 import mdsd_opt as mo
-from mdsd_opt.batch.logit_kernels import row_maximum, weigh_block
-from mdsd_opt.batch.logit_kernels import row_side as side_of
+from mdsd_opt.batch.logit_kernels import row_maximum, row_side, stored_number, weigh_block
+from mdsd_opt.batch.single_precision_kernels import SINGLE_UNIT, weigh_block_single
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
@@ -37,34 +38,91 @@ def test_every_dtype_means_its_exact_values(
     rates = mo.acceptance_rates(target, draft, (1, 3), scheme)
     exact = mo.acceptance_rates(target.astype(np.float64), draft.astype(np.float64), (1, 3), scheme)
     assert rates.dtype == np.float64
-    np.testing.assert_allclose(rates, exact, rtol=0, atol=1e-13)
+    tolerance = 5e-8 if scheme == "with_replacement" else 1e-13
+    np.testing.assert_allclose(rates, exact, rtol=0, atol=tolerance)
+
+
+@numba.njit
+def decode(row: NDArray[Any], is_half: bool, numbers: NDArray[np.float64]) -> None:
+    for i in range(row.size):
+        numbers[i] = stored_number(row[i], is_half)
 
 
 @pytest.mark.parametrize("is_half", [True, False])
 def test_every_half_precision_number_is_decoded(is_half: bool) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)
-    numbers = bits.view(np.float16 if is_half else ml_dtypes.bfloat16)
+    numbers = np.empty(bits.size)
+    decode(bits, is_half, numbers)
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        usable = bits[np.isfinite(numbers.astype(np.float64))]
-    row = usable.copy()
-    row.setflags(write=False)
-    decoded = usable.view(numbers.dtype).astype(np.float64)
-    assert row_maximum(row, is_half) == decoded.max()
-    exponents, weights = np.empty(row.size), np.empty(row.size)
-    scale = 1e-3 / max(decoded.max(), 1.0)  # all of them in the range of exponents
-    weigh_block(side_of(row, is_half, scale), 0, row.size, exponents, weights)
-    np.testing.assert_allclose(exponents, (decoded - decoded.max()) * scale, rtol=1e-15, atol=0)
+        expected = bits.view(np.float16 if is_half else ml_dtypes.bfloat16).astype(np.float64)
+    np.testing.assert_array_equal(numbers, expected)
+    np.testing.assert_array_equal(np.signbit(numbers[expected == 0]), [False, True])
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 1000])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_largest_logit(size: int, dtype: str) -> None:
+    for place in (0, size // 2, size - 1):
+        row = logits(0, size, dtype=dtype)
+        row[place] = 50.0
+        assert row_maximum(row.view(np.uint16) if dtype == "float16" else row, True) == 50.0
+
+
+EXPONENTS = np.concatenate([np.linspace(-1100.0, 0.0, 7001), np.linspace(-3, 0, 3001)])
 
 
 def test_weights_are_powers_of_two() -> None:
-    row = -np.linspace(0.0, 1100.0, 5001)
-    row.setflags(write=False)
-    exponents, weights = np.empty(row.size), np.empty(row.size)
-    weigh_block(side_of(row, False, 1.0), 0, row.size, exponents, weights)
-    inside = row > -1022
-    np.testing.assert_allclose(weights[inside] * 2.0**-52, 2.0 ** row[inside], rtol=1e-15, atol=0)
-    assert (weights[row < -1074.5] == 0).all()
-    assert (weights[row > -1074] > 0).all()
+    side = row_side(EXPONENTS, False, 1.0)
+    exponents, weights = np.empty(EXPONENTS.size), np.empty(EXPONENTS.size)
+    weigh_block(side, 0, EXPONENTS.size, exponents, weights)
+    inside = EXPONENTS > -1022
+    np.testing.assert_array_equal(exponents[inside], EXPONENTS[inside])
+    np.testing.assert_allclose(
+        weights[inside] * 2.0**-52, 2.0 ** EXPONENTS[inside], rtol=1e-15, atol=0
+    )
+    assert (weights[EXPONENTS < -1074.5] == 0).all()
+    assert (weights[EXPONENTS > -1074] > 0).all()
+
+
+@pytest.mark.parametrize("largest", [0.0, 0.3, -17.9, 80.0, 4321.0, 3e6, -1e8])
+@pytest.mark.parametrize("temperature", [1.0, 0.37, 25.0])
+def test_single_precision_weights(largest: float, temperature: float) -> None:
+    """Relative to double precision: the rounding of one float32, and no bias."""
+    row = (np.linspace(-150, 1, 5000) * temperature + largest).astype(np.float32)
+    side = row_side(row, False, np.log2(np.e) / temperature)
+    exact_exponents, exact = np.empty(row.size), np.empty(row.size)
+    weigh_block(side, 0, row.size, exact_exponents, exact)
+    exponents, weights = np.empty(row.size, np.float32), np.empty(row.size, np.float32)
+    weigh_block_single(side, 0, row.size, exponents, weights)
+    normal = exact_exponents > -145
+    error = weights[normal] * SINGLE_UNIT / exact[normal] - 1
+    assert np.abs(error).max() < 1.2e-7
+    if abs(largest) < 1e4:  # beyond, there are few distinct values
+        assert abs(error.mean()) < 1e-8
+    np.testing.assert_allclose(exponents[normal], exact_exponents[normal], rtol=2e-7, atol=2e-7)
+    assert (weights[exact_exponents < -151] == 0).all()
+
+
+@pytest.mark.parametrize("shift", [-1e8, -3e6, -5e4, 3e4, 2e6, 5e8])
+def test_logits_far_from_zero(shift: float) -> None:
+    target = (logits(0, 4, 300) * 20 + shift).astype(np.float32)
+    draft = (logits(1, 4, 300) * 20 - shift / 3).astype(np.float32)
+    for scheme in SCHEMES:
+        rates = mo.acceptance_rates(target, draft, drafts=scheme, temperature=9.0)
+        exact = mo.acceptance_rates(
+            target.astype(np.float64), draft.astype(np.float64), drafts=scheme, temperature=9.0
+        )
+        np.testing.assert_allclose(rates, exact, rtol=0, atol=5e-8)
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-30, 1e-7, 1e-3, 1e4, 1e7, 1e30, 1e300])
+def test_extreme_temperatures(temperature: float) -> None:
+    for dtype in ("float32", "float64"):
+        target = np.array([2.0, 1.0, 0.0], dtype=dtype)
+        draft = np.array([0.0, 1.0, 2.0], dtype=dtype)
+        rate = mo.acceptance_rates(target, draft, 2, temperature=temperature)
+        expected = 0.0 if temperature < 1e-2 else 1.0
+        assert rate == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])

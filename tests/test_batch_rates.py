@@ -151,7 +151,7 @@ def test_real_logits() -> None:
                 if scheme == "without_replacement" and k > 1:
                     continue  # the next test has these
                 expected = sorted_rates.RATES[scheme](p, q, k)
-                assert rates[row, j] == pytest.approx(expected, abs=1e-12)
+                assert rates[row, j] == pytest.approx(expected, abs=5e-8)
 
 
 def test_schemes_are_ordered_on_real_logits() -> None:
@@ -162,11 +162,11 @@ def test_schemes_are_ordered_on_real_logits() -> None:
         scheme: mo.acceptance_rates(sample.target[:16], sample.draft[:16], counts, scheme)
         for scheme in SCHEMES
     }
-    assert (rates["without_replacement"] >= rates["with_replacement"] - 1e-13).all()
+    assert (rates["without_replacement"] >= rates["with_replacement"] - 5e-8).all()
     for scheme in SCHEMES:
         assert (np.diff(rates[scheme], axis=-1) >= -1e-13).all()
     for scheme in SCHEMES[:3]:  # one draft: they are the same
-        np.testing.assert_allclose(rates[scheme][:, 0], rates["with_replacement"][:, 0], atol=1e-12)
+        np.testing.assert_allclose(rates[scheme][:, 0], rates["with_replacement"][:, 0], atol=5e-8)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

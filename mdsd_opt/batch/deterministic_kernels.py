@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.logit_kernels import (
-    BLOCK,
-    blocked_sum,
+    LANES,
     drop_impossible,
+    lane_sum,
     likeliest_tokens,
     row_side,
     weigh_row,
@@ -102,24 +102,23 @@ def _overlap_outside(p: Vector, q: Vector, fixed: Integers, p_total: float) -> f
     """
     kept = q[fixed]
     q[fixed] = 0.0
-    outside = blocked_sum(q)
+    outside = lane_sum(q)
     overlap = 0.0
     if outside > 0.0:
-        factor = p_total / outside
-        for start in range(0, p.size, BLOCK):
-            overlap += _block_overlap(p[start : start + BLOCK], q[start : start + BLOCK], factor)
+        overlap = _overlap(p, q, p_total / outside)
     q[fixed] = kept
     return overlap
 
 
 @kernel
-def _block_overlap(p: Vector, q: Vector, factor: float) -> float:
-    lanes = np.zeros(16)
-    whole = p.size - p.size % 16
-    for start in range(0, whole, 16):
-        for lane in range(16):
+def _overlap(p: Vector, q: Vector, factor: float) -> float:
+    """Sum of min(p, factor q), in lanes like `lane_sum`."""
+    lanes = np.zeros(LANES)
+    whole = p.size - p.size % LANES
+    for start in range(0, whole, LANES):
+        for lane in range(LANES):
             scaled = q[start + lane] * factor
             lanes[lane] += scaled if scaled < p[start + lane] else p[start + lane]
     for i in range(whole, p.size):
-        lanes[0] += min(q[i] * factor, p[i])
+        lanes[i - whole] += min(q[i] * factor, p[i])
     return lanes.sum()

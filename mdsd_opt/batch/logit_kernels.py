@@ -1,10 +1,10 @@
 r"""Rows of logits to unnormalised weights, block by block.
 
-Everything is in base 2 and float64, whatever the logits are stored in. With m the largest logit of
-the row and T the temperature, the exponent of a token is :math:`y = (\ell - m) \log_2(e) / T \le 0`
-and its weight :math:`2^{y + 52}`: the shift keeps the smallest weight a normal number, and a common
-factor cancels in every probability. Weights below 2^-1074 of the largest are zero, as in a float64
-softmax.
+Everything is in base 2 and float64, whatever the logits are stored in. With T the temperature, the
+exponent of a token is :math:`y = \ell \log_2(e) / T - M`, for an integer M that makes the largest
+of the row zero up to half a unit, and its weight is :math:`2^{y + 52}`: the smallest weights stay
+normal numbers, and a common factor cancels in every probability. Weights below 2^-1074 of the
+largest are zero, as in a float64 softmax.
 
 Rows arrive as float64, float32 or uint16; the latter holds the bits of bfloat16 or float16.
 """
@@ -34,7 +34,10 @@ LOWEST_EXPONENT = -1075.0
 #: Adding it to a small float64 leaves the nearest integer in the lowest bits.
 _TO_INTEGER = 6755399441055744.0  # 1.5 * 2**52
 
-_LANES = 32  # independent maxima, so that the comparisons of one vector need not wait
+#: Up to here an exponent's integer fits into the lowest bits of a float32.
+_LARGEST_SHIFT = 2.0**20
+
+LANES = 256  # independent maxima or sums, so that one operation need not wait for another
 
 # 2**r on [-1/2, 1/2], Chebyshev interpolation of degree 10: relative error 3e-16.
 _C0 = 1.0
@@ -51,20 +54,28 @@ _C10 = 7.072585949269223e-09
 
 
 class Side(NamedTuple):
-    """One row of logits, ready to be weighed; `scale` is log2(e) / T."""
+    """One row of logits, ready to be weighed.
+
+    With `scale` S = log2(e) / T and `largest` m, the exponent of a logit l is y = S l - M for an
+    integer M next to S m: y = S (l - m) + `offset` = S (l - `base`) - `shift`. The first form is
+    accurate in floating point, the second has an integer that need not be rounded.
+    """
 
     row: Row
     is_half: bool
     largest: float
     scale: float
+    offset: float
+    base: float
+    shift: float
 
 
-def _number(stored: Any, is_half: Any) -> Any:
+def stored_number(stored: Any, is_half: Any) -> Any:
     """Value of one stored logit."""
     raise NotImplementedError("only called from compiled code")
 
 
-@overload(_number, inline="never")
+@overload(stored_number, inline="never")
 def _number_of(stored: Any, is_half: Any) -> Any:
     if stored == types.uint16:
         return _number_of_bits
@@ -112,17 +123,17 @@ def scaled_exp2(y: float) -> float:
 def row_maximum(row: Row, is_half: bool) -> float:
     """Return the largest logit; any number of the row, or NaN, if the row has a NaN."""
     size = row.size
-    lanes = np.full(_LANES, _number(row[0], is_half))
-    whole = size - size % _LANES
-    for start in range(0, whole, _LANES):
-        for lane in range(_LANES):
-            value = _number(row[start + lane], is_half)
+    lanes = np.full(LANES, stored_number(row[0], is_half))
+    whole = size - size % LANES
+    for start in range(0, whole, LANES):
+        for lane in range(LANES):
+            value = stored_number(row[start + lane], is_half)
             lanes[lane] = value if value > lanes[lane] else lanes[lane]
     for i in range(whole, size):
-        value = _number(row[i], is_half)
+        value = stored_number(row[i], is_half)
         lanes[0] = value if value > lanes[0] else lanes[0]
     largest = lanes[0]
-    for lane in range(_LANES):
+    for lane in range(LANES):
         largest = lanes[lane] if lanes[lane] > largest else largest
     return np.float64(largest)
 
@@ -130,19 +141,38 @@ def row_maximum(row: Row, is_half: bool) -> float:
 @kernel
 def row_side(row: Row, is_half: bool, scale: float) -> Side:
     """Find the row's largest logit."""
-    return Side(row, is_half, row_maximum(row, is_half), scale)
+    largest = row_maximum(row, is_half)
+    if abs(largest * scale) < _LARGEST_SHIFT:
+        shift = np.rint(largest * scale)
+        return Side(row, is_half, largest, scale, largest * scale - shift, 0.0, shift)
+    return Side(row, is_half, largest, scale, 0.0, largest, 0.0)
 
 
 @kernel(contract=True)
+def exponent_of(logit: float, largest: float, scale: float, offset: float) -> float:
+    """Exponent of a logit, see `Side`. A NaN stays a NaN."""
+    y = (logit - largest) * scale + offset
+    return LOWEST_EXPONENT if y < LOWEST_EXPONENT else y
+
+
+@kernel
+def weigh_token(side: Side, token: int) -> tuple[float, float]:
+    """Exponent and weight of one token."""
+    logit = np.float64(stored_number(side.row[token], side.is_half))
+    y = exponent_of(logit, side.largest, side.scale, side.offset)
+    return y, scaled_exp2(y)
+
+
+@kernel
 def weigh_block(side: Side, start: int, size: int, exponents: Vector, weights: Vector) -> None:
     """Write exponents and weights of the tokens start .. start + size to the given buffers.
 
     A NaN stays a NaN in both.
     """
-    row, is_half, largest, scale = side
+    row, is_half, largest, scale, offset, _, _ = side
     for i in range(size):
-        gap = (np.float64(_number(row[start + i], is_half)) - largest) * scale
-        y = LOWEST_EXPONENT if gap < LOWEST_EXPONENT else gap
+        logit = np.float64(stored_number(row[start + i], is_half))
+        y = exponent_of(logit, largest, scale, offset)
         exponents[i] = y
         weights[i] = scaled_exp2(y)
 
@@ -153,24 +183,20 @@ def weigh_row(side: Side, exponents: Vector, weights: Vector) -> float:
     for start in range(0, weights.size, BLOCK):
         size = min(BLOCK, weights.size - start)
         weigh_block(side, start, size, exponents[start:], weights[start:])
-    return blocked_sum(weights)
+    return lane_sum(weights)
 
 
 @kernel
-def blocked_sum(values: Vector) -> float:
-    """Sum in lanes and blocks: fast, and runs of equal numbers gather no rounding error."""
-    total = 0.0
-    for start in range(0, values.size, BLOCK):
-        block = values[start : start + BLOCK]
-        lanes = np.zeros(_LANES)
-        whole = block.size - block.size % _LANES
-        for i in range(0, whole, _LANES):
-            for lane in range(_LANES):
-                lanes[lane] += block[i + lane]
-        for i in range(whole, block.size):
-            lanes[0] += block[i]
-        total += lanes.sum()
-    return total
+def lane_sum(values: Vector) -> float:
+    """Sum in many lanes: fast, and runs of equal numbers gather little rounding error."""
+    lanes = np.zeros(LANES)
+    whole = values.size - values.size % LANES
+    for start in range(0, whole, LANES):
+        for lane in range(LANES):
+            lanes[lane] += values[start + lane]
+    for i in range(whole, values.size):
+        lanes[i - whole] += values[i]
+    return lanes.sum()
 
 
 @kernel

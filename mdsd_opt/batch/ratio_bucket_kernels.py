@@ -6,7 +6,7 @@ differs from that of probabilities by a constant of the row.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ Keys = NDArray[np.uint16]
 
 #: Parts into which an opened group of tokens is divided.
 CELLS = 64
-
-#: Ratios are known to a few rounding errors: certificates widen them by this factor.
-_RATIO_ERROR = 1e-12
 
 
 class Grid(NamedTuple):
@@ -45,25 +42,32 @@ def bucket_ratios(grid: Grid) -> Vector:
 
 
 @kernel
-def bucket_keys(log_ratios: Vector, grid: Grid, keys: Keys) -> None:
-    """Bucket of every token."""
-    last = grid.size - 1.0
+def bucket_keys(log_ratios: Any, grid: Grid, keys: Keys) -> None:
+    """Bucket of every token; computed in the precision of the log-ratios."""
+    constants = np.zeros(4, log_ratios.dtype)
+    constants[1] = grid.per_octave
+    constants[2] = -grid.first * grid.per_octave
+    constants[3] = grid.size - 1
+    zero, factor, offset, last = constants[0], constants[1], constants[2], constants[3]
     for i in range(keys.size):
-        position = (log_ratios[i] - grid.first) * grid.per_octave
-        position = position if position > 0.0 else 0.0  # a NaN goes to bucket 0, too
+        position = log_ratios[i] * factor + offset
+        position = position if position > zero else zero  # a NaN goes to bucket 0, too
         position = position if position < last else last
         keys[i] = np.int32(position)
 
 
 @kernel
-def kink(lowest: float, highest: float, p_inside: float, q_inside: float) -> tuple[float, float]:
+def kink(
+    lowest: float, highest: float, p_inside: float, q_inside: float, ratio_error: float
+) -> tuple[float, float]:
     """Where the two end tangents of a group meet: (p, q) gained since the group's start.
 
-    A group holds masses p_inside and q_inside at ratios in [lowest, highest]. Tokens in order of
-    their ratio draw a convex curve of p against q, which is nowhere below the two tangents.
+    A group holds masses p_inside and q_inside at ratios in [lowest, highest], known up to a factor
+    1 + ratio_error. Tokens in order of their ratio draw a convex curve of p against q, which is
+    nowhere below the two tangents.
     """
-    lowest *= 1.0 - _RATIO_ERROR
-    highest *= 1.0 + _RATIO_ERROR
+    lowest *= 1.0 - ratio_error
+    highest *= 1.0 + ratio_error
     q_kink = q_inside
     if highest < np.inf:
         q_kink = (highest * q_inside - p_inside) / (highest - lowest)

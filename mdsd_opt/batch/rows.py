@@ -167,6 +167,8 @@ def _with_vocabulary(logits: Any, name: str) -> NDArray[Any]:
 def common_storage(target: LogitRows, draft: LogitRows) -> Storage:
     """How both sides can be read without loss; what they have in common is read as it is."""
     names = {_float_name(target), _float_name(draft)}
+    if not all(1e-6 < side.sampling.scale < 1e6 for side in (target, draft)):
+        names = {"float64"}  # float32 arithmetic would not do
     if names in ({"bfloat16"}, {"float16"}):
         return Storage(np.dtype(np.uint16), names == {"float16"})
     if names <= {"bfloat16", "float16", "float32"}:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.batch.logit_kernels import (
     BLOCK,
-    blocked_sum,
     drop_impossible,
+    lane_sum,
     likeliest_tokens,
     row_side,
     weigh_row,
@@ -54,10 +54,13 @@ Keys = NDArray[np.uint16]
 #: A group of tokens is closed when it cannot lower the minimum by more than this.
 _SLACK = 1e-14
 
+#: Ratios are known up to a few rounding errors.
+_RATIO_ERROR = 1e-12
+
 _SORTED_DIRECTLY = 64  # opened groups up to this size are sorted, not divided
 
 #: Tokens after which the running sums are put aside, see `with_replacement_kernels`.
-_RUN = 4 * BLOCK
+_RUN = 16 * BLOCK
 
 # Columns of the sums kept of every group of tokens: 8 to fill a cache line.
 _P = 0
@@ -119,7 +122,7 @@ def without_replacement_rates(
                 rates[row, j] = max(1.0 + best[done], 0.0)
                 done += 1
             else:  # the drafts are all the tokens there are
-                rates[row, j] = min(blocked_sum(p), 1.0)
+                rates[row, j] = min(lane_sum(p), 1.0)
 
 
 @kernel
@@ -189,7 +192,7 @@ def _rates_left(q: Vector, likeliest: Integers) -> tuple[float, float]:
     """Sums of all q but the given ones, and of all but the first of them."""
     kept = q[likeliest]
     q[likeliest] = 0.0
-    slowest = blocked_sum(q)
+    slowest = lane_sum(q)
     q[likeliest] = kept
     return slowest, slowest + kept[1:].sum()
 
@@ -286,7 +289,7 @@ def _can_improve(
     q_inside = groups.sums[g, _Q]
     if q_inside == 0.0:
         return False
-    p_kink, q_kink = kink(lowest, highest, groups.sums[g, _P], q_inside)
+    p_kink, q_kink = kink(lowest, highest, groups.sums[g, _P], q_inside, _RATIO_ERROR)
     for j in range(best.size):
         drop = curve.escape[g, j] - curve.escape[g + 1, j]
         chord = curve.escape[g, j] - drop * (q_kink / q_inside)
