@@ -50,6 +50,12 @@ class DraftSetLaw(DraftScheme):
     def exact_masses(self) -> tuple[Fraction, ...]:
         return self._law.exact()
 
+    @cached_property
+    def possible_sets(self) -> frozenset[tuple[int, ...]]:
+        """The sets of positive mass, tokens ascending."""
+        pairs = zip(self._sets, self._law.values.tolist(), strict=True)
+        return frozenset(members for members, mass in pairs if mass > 0)
+
     def _held(self, subset: NDArray[np.bool_]) -> list[int]:
         return [s for s, members in enumerate(self._sets) if subset[list(members)].all()]
 

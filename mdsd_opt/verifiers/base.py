@@ -20,6 +20,7 @@ from mdsd_opt.arrays import to_numpy
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.possible_drafts import possible
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
@@ -344,7 +345,7 @@ def impossible_drafts(drafts: DraftScheme, tokens: NDArray[np.int64]) -> Invalid
 
 
 def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
-    """Validate one draft tuple: shape (K,), token ids or -1."""
+    """Validate one draft tuple: shape (K,), token ids or -1, possible under the scheme."""
     tokens = to_numpy(drafts, "drafts")
     if tokens.shape != (problem.num_drafts,) or tokens.dtype.kind not in "iu":
         raise InvalidInput(
@@ -355,7 +356,10 @@ def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
         raise InvalidInput(
             f"drafts {tokens.tolist()} names a token outside 0..{problem.vocab_size - 1}"
         )
-    return tokens.astype(np.int64)
+    tokens = tokens.astype(np.int64)
+    if not possible(problem.drafts, tokens):
+        raise impossible_drafts(problem.drafts, tokens)
+    return tokens
 
 
 def checked_batch(

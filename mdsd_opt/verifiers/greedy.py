@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, GreedyDrafts, TopKDrafts
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, normalised, positive_part, target_of
-from mdsd_opt.verifiers.single_draft import accepted
+from mdsd_opt.verifiers.base import Decision, Verifier, target_of
+from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
+
+Vector = NDArray[np.float64]
 
 
 class Greedy(Verifier):
@@ -18,7 +20,8 @@ class Greedy(Verifier):
 
     T is drafted for certain, the last draft follows q' outside T, and the residual :math:`(p -
     q')_+` keeps all of p on T, where it is accepted. Rate :math:`p(T) + \sum_{i \notin T} \min(p_i,
-    q'_i)`. Lossless and optimal for greedy and top-K drafts. Cost O(V).
+    q'_i)`. Lossless and optimal for greedy and top-K drafts. Cost O(V), for the rate and for a
+    decision. Source: [Hu25].
     """
 
     name: ClassVar[str] = "greedy"
@@ -31,19 +34,22 @@ class Greedy(Verifier):
         assert isinstance(scheme, (GreedyDrafts, TopKDrafts))
         p = target_of(problem, exact)
         q = np.array(scheme.exact_last_draw, dtype=object) if exact else scheme.last_draw
-        accept = np.zeros(drafts.size, dtype=p.dtype) + p[0] * 0
+        accept = nothing_accepted(drafts, p)
         for k, token in enumerate(drafts.tolist()):
-            if token >= 0 and q[token] > 0:
+            if token >= 0 and q[token] > 0:  # not in T
                 accept[k] = accepted(p[token], q[token])
-        return Decision(accept, normalised(positive_part(p - q)))
+        return Decision(accept, residual_law(p, q))
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         self.check(problem)
         scheme = problem.drafts
         assert isinstance(scheme, (GreedyDrafts, TopKDrafts))
-        p = problem.target
-        fixed = float(p[scheme.always_drafted].sum())
-        return min(fixed + float(np.minimum(p, scheme.last_draw).sum()), 1.0)
+        return greedy_rate(problem.target, scheme.always_drafted, scheme.last_draw)
+
+
+def greedy_rate(p: Vector, fixed: NDArray[np.int64], last_draw: Vector) -> float:
+    """p(T) + sum min(p, q'), q' the law of the last draft, which is zero on T."""
+    return min(float(p[fixed].sum()) + float(np.minimum(p, last_draw).sum()), 1.0)
 
 
 VERIFIER = Greedy()

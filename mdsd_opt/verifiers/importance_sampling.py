@@ -14,7 +14,7 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import PairRule, pair_rule
 from mdsd_opt.verifiers.base import Decision, Verifier, normalised, positive_part
 from mdsd_opt.verifiers.estimate import Estimate
-from mdsd_opt.verifiers.single_draft import accepted
+from mdsd_opt.verifiers.rejection import accepted
 
 #: Draft tuples up to which the acceptance rate is enumerated.
 _MAX_TUPLES = 3000

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, normalised, positive_part, target_of
-from mdsd_opt.verifiers.single_draft import draft_of
+from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
+from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
 
 Vector = NDArray[np.float64]
 
@@ -22,8 +22,9 @@ class KSeq(Verifier):
     A test passes with probability :math:`\beta(\rho) = \sum \min(p/\rho, q)`, so token i comes out
     of them with mass :math:`c \min(p_i/\rho, q_i)`, :math:`c = (1 - (1 - \beta)^K)/\beta`, and the
     residual is p minus that. The least rho for which c <= rho, the root of :math:`1 - (1 - \beta)^K
-    = \rho \beta` in [1, K], accepts most. Lossless for drafts with replacement; reaches at least
-    :math:`1 - (1 - 1/K)^K` of the optimum. Cost O(V log V).
+    = \rho \beta` in [1, K], accepts most. Lossless for drafts with replacement, not optimal, but
+    reaches at least :math:`1 - (1 - 1/K)^K` of the optimum. Cost O(V log V), for the rate and for a
+    decision.
     """
 
     name: ClassVar[str] = "kseq"
@@ -35,23 +36,22 @@ class KSeq(Verifier):
         p, q, k = target_of(problem, exact), draft_of(problem, exact), problem.num_drafts
         rho: Any = acceptance_scale(problem.target, draft_of(problem, False), k)
         if exact:
-            rho = _feasible_fraction(Fraction(rho), p, q, k)
+            rho = _lossless_fraction(rho, p, q, k)
         passed = np.minimum(p / rho, q)
         beta = passed.sum()
-        zero = p[0] * 0
-        accept = np.zeros(drafts.size, dtype=p.dtype) + zero
-        if beta <= 0:
+        accept = nothing_accepted(drafts, p)
+        if beta <= 0:  # no draft is ever possible under p
             return Decision(accept, p)
-        unsettled = zero + 1
+        undecided = accept[0] + 1
         for j, token in enumerate(drafts.tolist()):
-            share = passed[token] / q[token] if q[token] > 0 else zero
-            accept[j] = unsettled * share
-            unsettled = unsettled * (1 - share)
-        mass = (1 - (1 - beta) ** k) / beta
-        return Decision(accept, normalised(positive_part(p - mass * passed)))
+            share = passed[token] / q[token]
+            accept[j] = undecided * share
+            undecided = undecided * (1 - share)
+        per_test = _some_test_passes(beta, k) / beta
+        return Decision(accept, residual_law(p, per_test * passed))
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
-        """1 - (1 - beta)^K at the best rho."""
+        """1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
         self.check(problem)
         assert isinstance(problem.drafts, WithReplacement)
         return kseq_rate(problem.target, problem.drafts.q, problem.num_drafts)
@@ -60,14 +60,14 @@ class KSeq(Verifier):
 def kseq_rate(p: Vector, q: Vector, num_drafts: int) -> float:
     """Acceptance rate of K-SEQ at its best scale."""
     beta = float(np.minimum(p / acceptance_scale(p, q, num_drafts), q).sum())
-    return float(-np.expm1(num_drafts * np.log1p(-min(beta, 1.0 - 1e-16))))
+    return float(_some_test_passes(beta, num_drafts))
 
 
 def acceptance_scale(p: Vector, q: Vector, num_drafts: int) -> float:
-    """rho*, by bisection; the end of the bracket at which the rule is lossless.
+    """rho*, by bisection until two neighbouring floats are left; the upper one is lossless.
 
     rho beta(rho) = sum min(p, rho q) grows with rho and 1 - (1 - beta)^K falls, so there is one
-    root; both are sums over tokens sorted by p/q.
+    root; both come from prefix sums of the tokens sorted by p/q.
     """
     drafted = q > 0
     ratio = p[drafted] / q[drafted]
@@ -76,32 +76,38 @@ def acceptance_scale(p: Vector, q: Vector, num_drafts: int) -> float:
     below = np.concatenate([[0.0], np.cumsum(p[drafted][order])])
     above = np.append(np.cumsum(q[drafted][order][::-1])[::-1], 0.0)
 
-    def excess(rho: float) -> float:
+    def is_lossless(rho: float) -> bool:
         place = int(np.searchsorted(ratio, rho, side="right"))
         reached = float(below[place] + rho * above[place])
-        beta = min(reached / rho, 1.0)
-        return float(1.0 - (1.0 - beta) ** num_drafts - reached)
+        return bool(_some_test_passes(reached / rho, num_drafts) <= reached)
 
     low, high = 1.0, float(num_drafts)
-    if excess(low) <= 0:
+    if is_lossless(low):
         return low
-    while True:
-        middle = (low + high) / 2
-        if not low < middle < high:
-            return high
-        if excess(middle) > 0:
-            low = middle
-        else:
+    while low < (middle := (low + high) / 2) < high:
+        if is_lossless(middle):
             high = middle
+        else:
+            low = middle
+    return high
 
 
-def _feasible_fraction(rho: Fraction, p: Any, q: Any, num_drafts: int) -> Fraction:
-    """rho, raised by no more than its rounding until the rule is lossless in exact arithmetic."""
+def _some_test_passes(beta: Any, num_drafts: int) -> Any:
+    """1 - (1 - beta)^K, without cancellation in floating point."""
+    if isinstance(beta, Fraction):
+        return 1 - (1 - beta) ** num_drafts
+    if beta >= 1:
+        return 1.0
+    return -np.expm1(num_drafts * np.log1p(-beta))
+
+
+def _lossless_fraction(scale: float, p: Law, q: Law, num_drafts: int) -> Fraction:
+    """rho, raised by little more than its rounding until the rule is exactly lossless."""
     for step in (0, 1, 4, 64, 4096):
-        candidate = min(rho * (1 + Fraction(step, 1 << 52)), Fraction(num_drafts))
-        beta = np.minimum(p / candidate, q).sum()
-        if 1 - (1 - beta) ** num_drafts <= candidate * beta:
-            return candidate
+        rho = min(Fraction(scale) * (1 + Fraction(step, 1 << 52)), Fraction(num_drafts))
+        beta = np.minimum(p / rho, q).sum()
+        if _some_test_passes(beta, num_drafts) <= rho * beta:
+            return rho
     return Fraction(num_drafts)
 
 

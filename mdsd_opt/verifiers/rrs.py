@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, normalised, positive_part, target_of
+from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
 from mdsd_opt.verifiers.estimate import Estimate
+from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.rrs_rates import independent_rate, without_replacement_rate
-from mdsd_opt.verifiers.single_draft import accepted
 
-Law = NDArray[Any]
+DEFAULT_SAMPLES = 200
 
 
 class RecursiveRejection(Verifier):
     r"""Accept X_j with probability min(1, p_j/q_j), else go on with :math:`p_{j+1} \propto (p_j -
     q_j)_+`.
 
-    With replacement q_j = q (SpecInfer's multi-step sampling); without replacement q_j is q without
-    the tokens drawn, renormalised [RSD]; for different draft models it is the model of draft j. A
-    rejected token has no residual mass left, so no draft is hit later. Lossless for all three, not
-    optimal. Cost O(K V) a decision; the rate costs O(K V), without replacement O(V log V) at K = 2
-    and beyond that an exact recursion on small vocabularies or an estimate with a standard error.
+    With replacement q_j = q (the multi-step sampling of [SpecInfer]); without replacement q_j is q
+    without the tokens drawn, renormalised ([RSD], [MCSD]); for different draft models it is the
+    model of draft j. A rejected token has no residual mass left, so it is not hit later. Lossless
+    for all three, not optimal. Cost O(K V) a decision. The rate costs O(K V), without replacement
+    O(V log V) at K = 2, and beyond that an exact recursion in about V^(K-1) on small vocabularies,
+    an estimate with a standard error on large ones.
     """
 
     name: ClassVar[str] = "rrs"
@@ -41,26 +41,21 @@ class RecursiveRejection(Verifier):
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
         law_of = _draft_laws(problem, exact)
-        left: Law | None = target_of(problem, exact)
-        zero = problem.exact_target[0] * 0 if exact else 0.0
-        accept = np.zeros(drafts.size, dtype=object if exact else np.float64) + zero
-        unsettled = zero + 1
+        left = target_of(problem, exact)
+        accept = nothing_accepted(drafts, left)
+        undecided = accept[0] + 1
         for k, token in enumerate(drafts.tolist()):
-            if token < 0 or unsettled <= 0:
+            if token < 0 or undecided <= 0:
                 break
-            assert left is not None
             q = law_of(k, drafts[:k])
             share = accepted(left[token], q[token])
-            rest = normalised(positive_part(left - q))
-            if rest is None:  # the two laws agree, so nothing is ever rejected here
-                share = zero + 1
-            accept[k] = unsettled * share
-            unsettled = unsettled * (1 - share)
-            left = rest
-        return Decision(accept, left if unsettled > 0 else None)
+            accept[k] = undecided * share
+            undecided = undecided * (1 - share)
+            left = residual_law(left, q)
+        return Decision(accept, left)
 
     def acceptance_rate(
-        self, problem: TransportProblem, num_samples: int = 200, seed: int = 0
+        self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
         """Pr(some draft is accepted); an `Estimate` where the exact recursion is out of reach.
 
@@ -83,23 +78,20 @@ class RecursiveRejection(Verifier):
         return independent_rate(problem.target, [drafts.q] * drafts.num_drafts)
 
 
-def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Law], Law]:
+def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, NDArray[np.int64]], Law]:
     """(k, tokens drawn before) -> law of draft k."""
     drafts = problem.drafts
     if isinstance(drafts, IndependentDrafts):
         models = [np.array(q, dtype=object) for q in drafts.exact_q] if exact else list(drafts.q)
         return lambda k, drawn: models[k]
-    assert isinstance(drafts, (WithReplacement, WithoutReplacement))
-    q: Law = np.array(drafts.exact_q, dtype=object) if exact else drafts.q
+    q = draft_of(problem, exact)
     if isinstance(drafts, WithReplacement):
         return lambda k, drawn: q
 
-    def without_drawn(k: int, drawn: Law) -> Law:
+    def without_drawn(k: int, drawn: NDArray[np.int64]) -> Law:
         rest = q.copy()
-        rest[drawn] = Fraction(0) if exact else 0.0
-        total = rest.sum()
-        result: Law = rest / total if total > 0 else rest
-        return result
+        rest[drawn] = q[0] * 0
+        return rest / rest.sum()
 
     return without_drawn
 

@@ -3,6 +3,8 @@ r"""Acceptance rates of recursive rejection sampling.
 Without replacement, with q\\x for q without x, renormalised, and p' for the residual,
 
 .. math:: \alpha_K(p, q) = \sum \min(p, q) + \sum_x (q - p)_+(x)\, \alpha_{K-1}(p', q \setminus x) .
+
+Rejected tokens have no mass in p', and p' is the same for all of them; only q\\x differs.
 """
 
 from __future__ import annotations
@@ -14,22 +16,23 @@ from mdsd_opt.verifiers.inclusion import rest_of_each
 
 Vector = NDArray[np.float64]
 
-#: Token visits of the exact recursion.
-_MAX_VISITS = 2_000_000
+#: Limits of the exact recursion: sequences of rejected tokens, and tokens visited for them.
+_MAX_SEQUENCES = 10_000
+_MAX_VISITS = 4_000_000
 
 
 def independent_rate(p: Vector, models: list[Vector]) -> float:
-    """1 - prod_j (1 - sum min(p_j, q_j)) for drafts that do not depend on each other, O(K V)."""
-    unsettled = 1.0
+    r"""1 - prod_j sum (p_j - q_j)_+ for drafts that do not depend on each other, O(K V)."""
+    undecided = 1.0
     left = p
     for q in models:
-        unsettled *= max(1.0 - float(np.minimum(left, q).sum()), 0.0)
         rest = np.maximum(left - q, 0.0)
-        total = rest.sum()
-        if total <= 0 or unsettled <= 0:
-            return 1.0
-        left = rest / total
-    return 1.0 - unsettled
+        rejected = min(float(rest.sum()), 1.0)
+        undecided *= rejected
+        if undecided <= 0:
+            break
+        left = rest / rejected
+    return 1.0 - undecided
 
 
 def without_replacement_rate(
@@ -37,13 +40,13 @@ def without_replacement_rate(
 ) -> tuple[float, float | None]:
     """The rate, and its standard error if it had to be estimated."""
     num_drafts = min(num_drafts, int((q > 0).sum()))
-    visits = float(p.size) ** max(num_drafts - 1, 1)
-    if num_drafts <= 2 or visits <= _MAX_VISITS:
+    sequences = float(p.size) ** max(num_drafts - 2, 0)
+    if num_drafts <= 2 or (sequences <= _MAX_SEQUENCES and sequences * p.size <= _MAX_VISITS):
         return _exact_rate(p, q, num_drafts), None
     rng = np.random.default_rng(seed)
     samples = np.array([_sampled_rate(p, q, num_drafts, rng) for _ in range(num_samples)])
     error = float(samples.std(ddof=1) / np.sqrt(num_samples))
-    return float(samples.mean()), error
+    return min(float(samples.mean()), 1.0), error
 
 
 def _exact_rate(p: Vector, q: Vector, num_drafts: int) -> float:
@@ -63,9 +66,10 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int) -> float:
 
 
 def _second_overlaps(left: Vector, q: Vector) -> Vector:
-    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every rejected x, all by one sort.
+    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every x, all by one sort; meant for rejected x.
 
-    A rejected token has p'_x = 0, so its own term drops out by itself.
+    Of x itself the sum takes min(p'_x, q_x / (1 - q_x)), which is zero as it should be, because a
+    rejected token has p'_x = 0.
     """
     drafted = q > 0
     ratio = left[drafted] / q[drafted]
@@ -80,21 +84,21 @@ def _second_overlaps(left: Vector, q: Vector) -> Vector:
 
 
 def _sampled_rate(p: Vector, q: Vector, num_drafts: int, rng: np.random.Generator) -> float:
-    """One path of rejections, with all that is known given the path averaged out."""
-    rate, unsettled = 0.0, 1.0
+    """One sequence of rejections; accepting is averaged out, and so are the last two drafts."""
+    rate, undecided = 0.0, 1.0
     while num_drafts > 2:
-        overlap = min(float(np.minimum(p, q).sum()), 1.0)
-        rate += unsettled * overlap
-        unsettled *= 1.0 - overlap
-        rejected = np.maximum(q - p, 0.0)
         rest = np.maximum(p - q, 0.0)
-        if unsettled <= 0 or rejected.sum() <= 0 or rest.sum() <= 0:
-            return rate + unsettled
+        total = min(float(rest.sum()), 1.0)
+        rejected = np.maximum(q - p, 0.0)
+        rate += undecided * (1.0 - total)
+        undecided *= total
+        if undecided <= 0 or rejected.sum() <= 0:
+            return rate + undecided
         cumulative = np.cumsum(rejected)
         x = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-        p, q = rest / rest.sum(), _without(q, x)
+        p, q = rest / rest.sum(), _without(q, min(x, q.size - 1))
         num_drafts -= 1
-    return rate + unsettled * _exact_rate(p, q, num_drafts)
+    return rate + undecided * _exact_rate(p, q, num_drafts)
 
 
 def _without(q: Vector, x: int) -> Vector:

@@ -15,7 +15,7 @@ class SpecHub(Greedy):
 
     The draft pairs of [SpecHub] all hold the likeliest token (the hub), and its transport plan is
     the optimal one for that law, which [Hu25] shows to be the greedy scheme at K = 2. Lossless and
-    optimal for greedy drafts with K = 2. Cost O(V).
+    optimal for greedy drafts with K = 2. Cost O(V), for the rate and for a decision.
     """
 
     name: ClassVar[str] = "spechub"
@@ -25,13 +25,13 @@ class SpecHub(Greedy):
         return super().supports(drafts) and drafts.num_drafts == 2
 
     def check(self, problem: TransportProblem) -> None:
-        super().check(problem) if problem.num_drafts == 2 else self._refuse(problem)
-
-    def _refuse(self, problem: TransportProblem) -> None:
-        raise UnsupportedScheme(
-            f"verifier 'spechub' is for greedy drafts with K = 2, not K = {problem.num_drafts}: "
-            "verifier 'greedy' takes any K"
-        )
+        drafts = problem.drafts
+        if isinstance(drafts, self.schemes) and drafts.num_drafts != 2:
+            raise UnsupportedScheme(
+                f"verifier 'spechub' is for greedy drafts with K = 2, not K = {drafts.num_drafts}: "
+                "verifier 'greedy' takes any K"
+            )
+        super().check(problem)
 
 
 VERIFIER = SpecHub()
