@@ -16,8 +16,8 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import TransportPlan
 
 
-def basis_value(problem: TransportProblem, plan: TransportPlan) -> Fraction | None:
-    """Value of the plan recomputed from its basis; None if that is no feasible plan."""
+def basis_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction] | None:
+    """Mass of each arc recomputed from the plan's basis; None if that is no feasible plan."""
     basis = plan.basis
     if basis is None or basis.arcs.size != plan.tokens.size:
         return None
@@ -37,7 +37,7 @@ def basis_value(problem: TransportProblem, plan: TransportPlan) -> Fraction | No
     for arc in np.flatnonzero(basis.arcs).tolist():
         arcs_at[tokens[arc]].add(arc)
         arcs_at[supports[arc]].add(arc)
-    total = Fraction(0)
+    masses = [Fraction(0)] * len(tokens)
     leaves = [node for node, arcs in enumerate(arcs_at) if len(arcs) == 1 and not slack[node]]
     while leaves:
         node = leaves.pop()
@@ -49,9 +49,9 @@ def basis_value(problem: TransportProblem, plan: TransportPlan) -> Fraction | No
         arcs_at[other].discard(arc)
         left[node] = Fraction(0)
         left[other] -= mass
-        total += mass
+        masses[arc] = mass
         if mass < 0 or left[other] < 0:
             return None
         if len(arcs_at[other]) == 1 and not slack[other]:
             leaves.append(other)
-    return None if any(arcs_at) else total
+    return None if any(arcs_at) else masses

@@ -1,4 +1,4 @@
-"""The value of an integer flow, without any rounding."""
+"""The masses of an integer flow, without any rounding."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import TransportPlan
 
 
-def integer_flow_value(problem: TransportProblem, plan: TransportPlan) -> Fraction | None:
-    """Sum of numerators / denominator, or None unless that plan is exactly feasible."""
+def integer_flow_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction] | None:
+    """numerators / denominator of each arc, or None unless that plan is exactly feasible."""
     numerators, scale = plan.numerators, plan.denominator
     if numerators is None or numerators.shape != plan.tokens.shape or scale < 1:
         return None
@@ -34,4 +34,4 @@ def integer_flow_value(problem: TransportProblem, plan: TransportPlan) -> Fracti
         allowed = law.pop(tuple(sorted(tokens[start:stop])), Fraction(0))
         if sum(flow[start:stop]) > scale * allowed:
             return None
-    return Fraction(sum(flow), scale)
+    return [Fraction(x, scale) for x in flow]

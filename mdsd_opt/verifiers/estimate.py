@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Estimate(float):
-    """A float that remembers its standard error.
+    """A float that remembers its standard error; arithmetic gives plain floats.
 
     Attributes
     ----------
@@ -17,6 +17,9 @@ class Estimate(float):
         estimate = super().__new__(cls, value)
         estimate.standard_error = standard_error
         return estimate
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
+        return float(self), self.standard_error
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} ± {self.standard_error:.1g}"

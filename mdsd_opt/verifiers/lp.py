@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -13,35 +12,35 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.plan_check import feasible_mass
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution, TransportPlan
-from mdsd_opt.verifiers.base import Decision, Verifier, normalised, positive_part, target_of
+from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
+from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
 
-SetShares = dict[tuple[int, ...], dict[int, Any]]
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rule:
+    """Pr(accept token | set) for the sets that accept any; the output law after a rejection."""
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """For each draft set, Pr(accept token | set); and the law of the output after a rejection."""
-
-    shares: SetShares
-    residual: NDArray[Any] | None
+    shares: dict[tuple[int, ...], dict[int, Any]]
+    residual: Law
 
 
 class LinearProgramme(Verifier):
     r"""Accept token i of draft set S with probability C(i, S) / W_S, C the plan.
 
     Otherwise draw from the residual :math:`p - \sum_S C(\cdot, S)`, normalised; any feasible plan
-    is lossless so. Optimal if the plan is. For every scheme, at vocabularies the plan can be
-    computed for: solved once for each problem and remembered.
+    is lossless so, and a plan that is not feasible is scaled down until it is. Optimal if the plan
+    is. For every scheme, at vocabularies the plan can be computed for: solved once for each problem
+    and remembered. Cost of the plan: see the method of that name; of a decision: O(K + V).
+    ``exact=True`` takes the plan from its basis or its integer flow, without rounding.
 
     Parameters
     ----------
     solution : Solution, optional
         Use the plan of this solution, whatever the problem.
     method : str, optional
-        Solver for the others: "full_lp" unless given.
+        Solver of the plan if none is given, such as "full_lp" or "max_flow".
     """
 
     name: ClassVar[str] = "lp"
@@ -53,111 +52,84 @@ class LinearProgramme(Verifier):
                 f"the solution of method {solution.method!r} has no plan: full_lp, dual_lp and "
                 "max_flow give one"
             )
-        self._solution = solution
+        self._given = None if solution is None else solution.plan
         self._method = method
-        self._prepared: WeakKeyDictionary[TransportProblem, dict[bool, _Prepared]] = (
-            WeakKeyDictionary()
-        )
         self._plans: WeakKeyDictionary[TransportProblem, TransportPlan] = WeakKeyDictionary()
+        self._rules: WeakKeyDictionary[TransportProblem, dict[bool, _Rule]] = WeakKeyDictionary()
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
-        prepared = self._prepare(problem, exact)
-        members = drafts.tolist()
-        shares = prepared.shares.get(tuple(sorted({*members} - {-1})), {})
-        zero: Any = Fraction(0) if exact else 0.0
-        accept = np.zeros(drafts.size, dtype=object if exact else np.float64) + zero
-        for token, share in shares.items():
-            accept[members.index(token)] = share
-        return Decision(accept, prepared.residual)
+        rule = self._rule(problem, exact)
+        accept = nothing_accepted(drafts, rule.residual)
+        members = tuple(np.unique(drafts[drafts >= 0]).tolist())
+        order = drafts.tolist()
+        for token, share in rule.shares.get(members, {}).items():
+            accept[order.index(token)] = share
+        return Decision(accept, rule.residual)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """Value of the plan, and residual hits if it is not optimal."""
-        plan = self._plan(problem)
-        mass = feasible_mass(problem, plan)
-        residual = normalised(
-            positive_part(
-                problem.target
-                - TransportPlan(plan.tokens, plan.offsets, mass).token_mass(problem.vocab_size)
-            )
-        )
-        rate = float(mass.sum())
-        if residual is not None:
-            law = problem.drafts.support_law()
-            plan = TransportPlan(plan.tokens, plan.offsets, mass)
-            accepted = dict(zip(_sets(plan), plan.support_mass().tolist(), strict=True))
-            for members, drawn in zip(law.sets(), law.mass.tolist(), strict=True):
-                hit = float(residual[list(members)].sum())
-                rate += max(drawn - accepted.get(members, 0.0), 0.0) * hit
+        rule = self._rule(problem, exact=False)
+        law = problem.drafts.support_law()
+        rate = 0.0
+        for members, drawn in zip(law.sets(), law.mass.tolist(), strict=True):
+            accepted = sum(rule.shares.get(members, {}).values())
+            hit = float(rule.residual[list(members)].sum())
+            rate += drawn * (accepted + max(1.0 - accepted, 0.0) * hit)
         return min(rate, 1.0)
 
     def _plan(self, problem: TransportProblem) -> TransportPlan:
-        if self._solution is not None:
-            assert self._solution.plan is not None
-            return self._solution.plan
+        if self._given is not None:
+            if self._given.tokens.max(initial=0) >= problem.vocab_size:
+                raise InvalidInput(
+                    f"the given plan is of a larger vocabulary than the {problem.vocab_size} "
+                    "tokens of the problem: give a solution of the same problem"
+                )
+            return self._given
         if problem not in self._plans:
             from mdsd_opt.solvers import solve
 
-            plan = solve(problem, self._method).plan
-            assert plan is not None
-            self._plans[problem] = plan
+            solution = solve(problem, self._method)
+            if solution.plan is None:
+                raise InvalidInput(
+                    f"method {self._method!r} gives no plan for {problem!r}: full_lp, "
+                    "dual_lp and max_flow do"
+                )
+            self._plans[problem] = solution.plan
         return self._plans[problem]
 
-    def _prepare(self, problem: TransportProblem, exact: bool) -> _Prepared:
-        known = self._prepared.setdefault(problem, {})
+    def _rule(self, problem: TransportProblem, exact: bool) -> _Rule:
+        known = self._rules.setdefault(problem, {})
         if exact not in known:
-            known[exact] = _prepare(problem, self._plan(problem), exact)
+            known[exact] = _rule_of(problem, self._plan(problem), exact)
         return known[exact]
 
 
-def _prepare(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Prepared:
+def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
+    from mdsd_opt.exact_plan import feasible_masses
+    from mdsd_opt.plan_check import feasible_mass
+
     drawn: dict[tuple[int, ...], Any]
+    masses: list[Any]
     if exact:
         drawn = dict(problem.drafts.exact_support_law())
-        mass: Any = _exactly_feasible(problem, plan)
+        masses = list(feasible_masses(problem, plan))
     else:
         law = problem.drafts.support_law()
         drawn = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-        mass = feasible_mass(problem, plan)
-    left = target_of(problem, exact).copy()
-    shares: SetShares = {}
-    bounds = plan.offsets.tolist()
-    for members, (start, stop) in zip(_sets(plan), pairwise(bounds), strict=True):
-        total = drawn.get(members, 0)
-        for arc in range(start, stop):
-            if mass[arc] > 0 and total > 0:
-                token = int(plan.tokens[arc])
-                shares.setdefault(members, {})[token] = mass[arc] / total
-                left[token] -= mass[arc]
-    return _Prepared(shares, normalised(positive_part(left)))
-
-
-def _exactly_feasible(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
-    """The plan's masses as Fractions, each scaled down by what its token or set exceeds."""
-    law = problem.drafts.exact_support_law()
-    p = problem.exact_target
-    mass = [Fraction(max(x, 0.0)) for x in plan.mass.tolist()]
+        masses = feasible_mass(problem, plan).tolist()
+    p = target_of(problem, exact)
+    taken = p * 0
+    shares: dict[tuple[int, ...], dict[int, Any]] = {}
     tokens = plan.tokens.tolist()
-    by_token = [Fraction(0)] * problem.vocab_size
-    for i, x in zip(tokens, mass, strict=True):
-        by_token[i] += x
-    result = []
-    for members, (start, stop) in zip(_sets(plan), pairwise(plan.offsets.tolist()), strict=True):
-        used = sum(mass[start:stop], Fraction(0))
-        kept = min(Fraction(1), law.get(members, Fraction(0)) / used) if used else Fraction(0)
-        result += [
-            mass[arc] * min(kept, p[tokens[arc]] / by_token[tokens[arc]])
-            if mass[arc]
-            else Fraction(0)
-            for arc in range(start, stop)
-        ]
-    return result
-
-
-def _sets(plan: TransportPlan) -> list[tuple[int, ...]]:
-    tokens = plan.tokens.tolist()
-    return [tuple(sorted(tokens[a:b])) for a, b in pairwise(plan.offsets.tolist())]
+    for start, stop in pairwise(plan.offsets.tolist()):
+        members = tuple(sorted(tokens[start:stop]))
+        for token, mass in zip(tokens[start:stop], masses[start:stop], strict=True):
+            if mass > 0:
+                shares.setdefault(members, {})[token] = mass / drawn[members]
+                taken[token] += mass
+    return _Rule(shares, residual_law(p, taken))
 
 
 VERIFIER = LinearProgramme()
