@@ -54,7 +54,7 @@ def test_realised_law_through_the_merge_tree(laws: Arrays, scheme: Any, num_draf
 
 @pytest.mark.parametrize(
     ("scheme", "num_drafts", "num_trials"),
-    [(mo.WithReplacement, 4, 1_200), (mo.WithoutReplacement, 2, 600)],
+    [(mo.WithReplacement, 4, 1_000), (mo.WithoutReplacement, 2, 400)],
 )
 def test_verify_passes(laws: Arrays, scheme: Any, num_drafts: int, num_trials: int) -> None:
     problem = mo.TransportProblem(laws[0], scheme(laws[1], num_drafts))

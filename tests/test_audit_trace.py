@@ -223,8 +223,9 @@ def test_traces_from_files(tmp_path: Path, trace: Any, name: str) -> None:
         trace, (loaded.target, loaded.draft, loaded.drafts, loaded.tokens), strict=True
     ):
         np.testing.assert_array_equal(given, got)
+    assert loaded.options == {"scheme": "with_replacement", "logits": True}
     report = mo.audit_trace(
-        loaded.target, loaded.draft, loaded.drafts, loaded.tokens, logits=loaded.holds_logits
+        loaded.target, loaded.draft, loaded.drafts, loaded.tokens, **loaded.options
     )
     assert report.faultless
 

@@ -28,6 +28,10 @@ _FORMATS = {
 }
 
 
+#: What the metadata of a file may say about how the laws and the drafts were made.
+_OPTIONS = ("scheme", "temperature", "draft_temperature", "top_k", "top_p", "min_p")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """Recorded steps of an engine, as `audit_trace` takes them.
@@ -59,6 +63,12 @@ class Trace:
         row = np.asarray(self.target[0], dtype=np.float64)
         return bool(row.min() < 0 or abs(row.sum() - 1) > 0.1)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `audit_trace` that the metadata give."""
+        given = {name: self.metadata[name] for name in _OPTIONS if name in self.metadata}
+        return {**given, "logits": self.holds_logits}
+
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
     """Read recorded steps from a .npz or .safetensors file.
@@ -66,8 +76,8 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     Arrays ``target`` (N, V), ``tokens`` (N,), and where recorded ``draft`` (N, V) and ``drafts``
     (N, K); the string ``metadata`` may hold a JSON object. `audit_trace` takes them from there:
 
-    >>> trace = load_trace("steps.npz")                                      # doctest: +SKIP
-    >>> audit_trace(trace.target, trace.draft, trace.drafts, trace.tokens)   # doctest: +SKIP
+    >>> t = load_trace("steps.npz")                                       # doctest: +SKIP
+    >>> audit_trace(t.target, t.draft, t.drafts, t.tokens, **t.options)   # doctest: +SKIP
 
     Raises
     ------
