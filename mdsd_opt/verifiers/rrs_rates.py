@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.verifiers.inclusion import rest_of_each
+from mdsd_opt.verifiers.inclusion import sum_of_others
 
 Vector = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ def _second_overlaps(left: Vector, q: Vector) -> Vector:
     order = np.argsort(ratio, kind="stable")
     below = np.concatenate([[0.0], np.cumsum(left[drafted][order])])
     above = np.append(np.cumsum(q[drafted][order][::-1])[::-1], 0.0)
-    rest = rest_of_each(q)
+    rest = sum_of_others(q)
     scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
     place = np.searchsorted(ratio[order], scale, side="right")
     result: Vector = np.minimum(below[place] + scale * above[place], 1.0)
