@@ -46,17 +46,22 @@ class TruncatedPairs:
 
     def fixed_selection(self) -> Vector:
         """Selected mass of every token, pairs of two free tokens left out, shape (V,)."""
+        return self.q1 * self.q2 + self.fixed_wins(np.ones(self.p.size))
+
+    def fixed_wins(self, weights: Vector) -> Vector:
+        """Mass of the fixed pairs {i, j} that select i, each times the weight of j, shape (V,)."""
         order = np.argsort(self.priority)
         q1, q2 = self.q1[order], self.q2[order]
         is_free = np.zeros(order.size, dtype=np.bool_)
         is_free[self.free] = True
         is_free = is_free[order]
         # A free token wins against the bound tokens before it, a bound one against all.
-        lost1 = np.where(is_free, _sum_before(np.where(is_free, 0.0, q1)), _sum_before(q1))
-        lost2 = np.where(is_free, _sum_before(np.where(is_free, 0.0, q2)), _sum_before(q2))
-        selected = np.empty(order.size)
-        selected[order] = q1 * q2 + q1 * lost2 + q2 * lost1
-        return selected
+        lost1, lost2 = q1 * weights[order], q2 * weights[order]
+        lost1 = np.where(is_free, _sum_before(np.where(is_free, 0.0, lost1)), _sum_before(lost1))
+        lost2 = np.where(is_free, _sum_before(np.where(is_free, 0.0, lost2)), _sum_before(lost2))
+        won = np.empty(order.size)
+        won[order] = q1 * lost2 + q2 * lost1
+        return won
 
     def loss_bounds(self) -> tuple[float, float]:
         r"""What deciding the other pairs as well can gain, if free tokens win against all others.

@@ -85,10 +85,7 @@ def solve(
         raise InvalidInput(f"time_limit is {time_limit}: give seconds, 0 or more, or None")
     q1, q2 = _two_drafts(problem)
     size = _checked_size(size, problem.vocab_size)
-    if rule not in _RULES:
-        raise UnknownName.among("rule", rule, _RULES)
-    if order not in _ORDERS:
-        raise UnknownName.among("order", order, _ORDERS)
+    check_names(rule, order)
     variables = size + size * (size - 1) // 2
     budget.require(
         "truncated_lp",
@@ -151,6 +148,14 @@ def solve(
     )
 
 
+def check_names(rule: str, order: str) -> None:
+    """Raise `UnknownName` unless rule and order exist."""
+    if rule not in _RULES:
+        raise UnknownName.among("rule", rule, _RULES)
+    if order not in _ORDERS:
+        raise UnknownName.among("order", order, _ORDERS)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRule:
     """How one of two drafts is selected, and the law p_I this gives the selected token.
@@ -178,6 +183,12 @@ class PairRule:
             return mine / both if both > 0 else 0.5
         return float(self.pairs.priority[first] > self.pairs.priority[second])
 
+    def wins(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mass of the pairs {i, j} that select i, each times the weight of j, shape (V,)."""
+        won = self.pairs.fixed_wins(weights)
+        won[self.pairs.free] += self.share @ weights[self.pairs.free]
+        return won
+
 
 def pair_rule(
     p: NDArray[np.float64],
@@ -185,9 +196,10 @@ def pair_rule(
     q2: NDArray[np.float64],
     size: int,
     rule: str = "published",
+    order: str = "surplus",
 ) -> PairRule:
-    """The rule the truncated LP finds for two independent drafts."""
-    pairs = _truncated(p, q1, q2, min(size, p.size), rule, "surplus")
+    """The rule the truncated LP finds for two independent drafts; options as in `solve`."""
+    pairs = _truncated(p, q1, q2, min(size, p.size), rule, order)
     selection = pairs.fixed_selection()
     choice = _choose(pairs, selection[pairs.free], None)
     selection[pairs.free] += choice.share.sum(axis=1)

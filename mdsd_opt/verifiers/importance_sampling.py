@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.truncated_lp import PairRule, pair_rule
-from mdsd_opt.verifiers.base import Decision, Verifier, normalised, positive_part
+from mdsd_opt.solvers.truncated_lp import PairRule, check_names, pair_rule
+from mdsd_opt.verifiers.base import Decision, Verifier
 from mdsd_opt.verifiers.estimate import Estimate
-from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.verifiers.rejection import residual_law
 
-#: Draft tuples up to which the acceptance rate is enumerated.
+Vector = NDArray[np.float64]
+
+#: Draft tuples up to which the acceptance rate is enumerated at K > 2.
 _MAX_TUPLES = 3000
 
-_SAMPLES = 2000
+DEFAULT_SAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tournament:
-    """One pair rule for each round: the winner so far against the next draft."""
+    """One pair rule for each round, the winner so far against the next draft; then p against p_I.
+
+    `selection` is p_I, `share` min(1, p/p_I), `residual` the law after a rejection.
+    """
 
     rounds: tuple[PairRule, ...]
-    selection: NDArray[np.float64]
+    selection: Vector
+    share: Vector
+    residual: Vector
 
 
 class ImportanceSampling(Verifier):
@@ -37,25 +45,29 @@ class ImportanceSampling(Verifier):
     draft, and the LP is solved for that pair of laws. The residual :math:`(p - p_I)_+` may hit a
     draft that was not selected, so :math:`\sum \min(p, p_I)` is a lower bound of the acceptance
     rate (`acceptance_bound`), equal to it and to the optimum at K = 2 if `size` is V. Lossless for
-    drafts with replacement and for different draft models. Cost O(K V log V) and K - 1 LPs in
-    :math:`s^2/2` variables.
+    drafts with replacement and for different draft models. Cost: O(K V log V) and K - 1 LPs in
+    :math:`s^2/2` variables, once for each problem; then O(K s + V) a decision.
 
     Parameters
     ----------
     size : int
-        s, the tokens between which the LP decides; pairs outside this truncated alphabet follow a
-        fixed rule.
+        s, the number of tokens between which the LP decides; all of them if there are fewer.
     rule : {"published", "ratio"}
-        That rule, see the method truncated_lp.
+        Who wins in the other pairs, see the method truncated_lp.
+    order : {"surplus", "mass"}
+        Which tokens the LP decides between: those of largest :math:`p - q_1 q_2`, or a truncated
+        alphabet of the likeliest ones.
     """
 
     name: ClassVar[str] = "importance_sampling"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement, IndependentDrafts)
     rational: ClassVar[bool] = False
 
-    def __init__(self, size: int = 5, rule: str = "published") -> None:
-        self.size = size
-        self.rule = rule
+    def __init__(self, size: int = 5, rule: str = "published", order: str = "surplus") -> None:
+        check_names(rule, order)
+        if size % 1 != 0 or size < 1:
+            raise InvalidInput(f"size is {size!r}: give an integer of at least 1")
+        self._options = (int(size), rule, order)
         self._known: WeakKeyDictionary[TransportProblem, _Tournament] = WeakKeyDictionary()
 
     def decide(
@@ -64,15 +76,12 @@ class ImportanceSampling(Verifier):
         tournament = self._tournament(problem)
         selected = np.zeros(drafts.size)
         selected[0] = 1.0
+        tokens = drafts.tolist()
         for k, rule in enumerate(tournament.rounds, start=1):
-            newcomer = int(drafts[k])
-            stays = np.array([rule.first_wins(int(x), newcomer) for x in drafts[:k]])
-            lost = selected[:k] * (1.0 - stays)
+            stays = np.array([rule.first_wins(token, tokens[k]) for token in tokens[:k]])
+            selected[k] = float(selected[:k] @ (1.0 - stays))
             selected[:k] *= stays
-            selected[k] = lost.sum()
-        p, p_selected = problem.target, tournament.selection
-        share = np.array([accepted(p[x], p_selected[x]) for x in drafts])
-        return Decision(selected * share, normalised(positive_part(p - p_selected)))
+        return Decision(selected * tournament.share[drafts], tournament.residual)
 
     def acceptance_bound(self, problem: TransportProblem) -> float:
         """sum min(p, p_I): the acceptance rate without residual hits."""
@@ -80,39 +89,47 @@ class ImportanceSampling(Verifier):
         selection = self._tournament(problem).selection
         return min(float(np.minimum(problem.target, selection).sum()), 1.0)
 
-    def acceptance_rate(self, problem: TransportProblem) -> float:
-        """Enumerated for few draft tuples, else the bound plus estimated residual hits."""
-        self.check(problem)
+    def acceptance_rate(
+        self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
+    ) -> float:
+        """The bound plus residual hits; they are estimated if K > 2 and there are many tuples."""
+        bound = self.acceptance_bound(problem)
+        tournament = self._tournament(problem)
+        if problem.num_drafts == 1:
+            return bound
+        if problem.num_drafts == 2:
+            hits = (1.0 - tournament.share) @ tournament.rounds[0].wins(tournament.residual)
+            return min(bound + float(hits), 1.0)
         if problem.drafts.count_tuples() <= _MAX_TUPLES:
             return min(float(self.enumerated_acceptance_rate(problem)), 1.0)
-        sample = problem.drafts.sample(np.random.default_rng(0), _SAMPLES)
-        hits = np.empty(_SAMPLES)
+        sample = problem.drafts.sample(np.random.default_rng(seed), num_samples)
+        hit = np.empty(num_samples)
         for n, drafts in enumerate(sample):
-            decision = self.decide(problem, drafts)
-            rejected = 1.0 - float(decision.accept.sum())
-            residual: Any = decision.residual
-            hits[n] = 0.0 if residual is None else rejected * residual[np.unique(drafts)].sum()
-        bound = self.acceptance_bound(problem)
-        error = float(hits.std(ddof=1) / np.sqrt(_SAMPLES))
-        return Estimate(min(bound + float(hits.mean()), 1.0), error)
+            rejected = max(1.0 - float(self.decide(problem, drafts).accept.sum()), 0.0)
+            hit[n] = rejected * tournament.residual[np.unique(drafts)].sum()
+        error = float(hit.std(ddof=1) / np.sqrt(num_samples))
+        return Estimate(min(bound + float(hit.mean()), 1.0), error)
 
     def _tournament(self, problem: TransportProblem) -> _Tournament:
         if problem not in self._known:
-            drafts = problem.drafts
-            assert isinstance(drafts, (WithReplacement, IndependentDrafts))
-            models = (
-                list(drafts.q)
-                if isinstance(drafts, IndependentDrafts)
-                else [drafts.q] * drafts.num_drafts
-            )
-            rounds = []
-            selection = models[0]
-            for q in models[1:]:
-                rule = pair_rule(problem.target, selection, q, self.size, self.rule)
-                rounds.append(rule)
-                selection = rule.selection
-            self._known[problem] = _Tournament(tuple(rounds), selection)
+            self._known[problem] = _tournament_of(problem, *self._options)
         return self._known[problem]
+
+
+def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) -> _Tournament:
+    p, drafts = problem.target, problem.drafts
+    assert isinstance(drafts, (WithReplacement, IndependentDrafts))
+    shared = isinstance(drafts, WithReplacement)
+    models = [drafts.q] * drafts.num_drafts if shared else list(drafts.q)
+    rounds: list[PairRule] = []
+    selection = models[0]
+    for q in models[1:]:
+        rounds.append(pair_rule(p, selection, q, size, rule, order))
+        selection = rounds[-1].selection
+    share = np.ones(p.size)
+    np.divide(p, selection, out=share, where=selection > p)
+    share[p <= 0] = 0.0  # never accepted, not even where rounding leaves no selected mass
+    return _Tournament(tuple(rounds), selection, share, residual_law(p, selection))
 
 
 VERIFIER = ImportanceSampling()
