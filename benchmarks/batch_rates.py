@@ -1,8 +1,8 @@
 """Speed and error of batched acceptance rates on the CPU, against the ways NumPy offers.
 
 All routes are timed in one process, one after the other, again and again; a time is the median over
-the rounds, per position. Rivals get the same threads, one row a task. The error is against a sort in
-extended precision of the same logits.
+the rounds, per position. Rivals (with replacement only) get the same threads, one row a task. The
+error is against the same logits sorted in extended precision.
 
 Run:  python benchmarks/batch_rates.py [--sizes 32768 131072] [--json FILE]
 """
@@ -16,6 +16,7 @@ import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ from mdsd_opt.versions import versions
 Row = NDArray[Any]
 RowRoute = Callable[[Row, Row, int], float]
 
+SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 
-def softmax32(logits: Row) -> NDArray[np.float32]:
-    weights = logits.astype(np.float32)
+
+def softmax(logits: Row, dtype: type = np.float32) -> NDArray[Any]:
+    weights = logits.astype(dtype)
     weights -= weights.max()
     np.exp(weights, out=weights)
     weights /= weights.sum()
@@ -42,7 +45,7 @@ def softmax32(logits: Row) -> NDArray[np.float32]:
 
 def two_softmaxes(target: Row, draft: Row, num_drafts: int) -> float:
     """No rates at all: what any route from logits in NumPy pays first."""
-    return float(softmax32(target)[0] * softmax32(draft)[0])
+    return float(softmax(target)[0] * softmax(draft)[0])
 
 
 def _scan(p: Row, q: Row, num_drafts: int) -> float:
@@ -50,16 +53,16 @@ def _scan(p: Row, q: Row, num_drafts: int) -> float:
     return float(1 + min(0.0, value.min()))
 
 
-def argsort_route(target: Row, draft: Row, num_drafts: int) -> float:
+def argsort_route(target: Row, draft: Row, num_drafts: int, dtype: type = np.float32) -> float:
     """Softmax, argsort of p/q, two gathers, two cumulative sums."""
-    p, q = softmax32(target), softmax32(draft)
+    p, q = softmax(target, dtype), softmax(draft, dtype)
     order = np.argsort(p / q)
     return _scan(p[order], q[order], num_drafts)
 
 
 def packed_sort_route(target: Row, draft: Row, num_drafts: int) -> float:
     """Sort ratio and q as one 64-bit number, the ratio in the upper half; p is their product."""
-    p, q = softmax32(target), softmax32(draft)
+    p, q = softmax(target), softmax(draft)
     ratio = p / q
     packed = ratio.view(np.uint32).astype(np.uint64) << np.uint64(32)
     packed |= q.view(np.uint32)
@@ -99,15 +102,25 @@ def by_rows(
         return np.array(list(pool.map(lambda t, d: route(t, d, num_drafts), target, draft)))
 
 
-def exact_rates(target: Row, draft: Row, num_drafts: int) -> NDArray[np.float64]:
-    rates = []
-    for rows in zip(target, draft, strict=True):
-        p, q = (np.exp(x.astype(np.longdouble) - x.max()) for x in rows)
-        p, q = p / p.sum(), q / q.sum()
-        order = np.argsort(p / q)
-        value = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
-        rates.append(float(1 + min(0, value.min())))
-    return np.array(rates)
+def exact_rate(target: Row, draft: Row, num_drafts: int, scheme: str) -> float:
+    """One row in extended precision, by sorting; without replacement by the package's solver."""
+    if scheme == "without_replacement":
+        problem = mo.TransportProblem.from_logits(
+            target, draft, num_drafts=num_drafts, drafts=scheme
+        )
+        return float(mo.solve(problem, method="subset_selection").acceptance_rate)
+    p, q = (np.exp(x.astype(np.longdouble) - x.max()) for x in (target, draft))
+    p, q = p / p.sum(), q / q.sum()
+    likeliest = np.argsort(-draft, kind="stable")
+    if scheme == "top_k":
+        return float(p[likeliest[:num_drafts]].sum())
+    if scheme == "greedy":
+        fixed = likeliest[: num_drafts - 1]
+        q[fixed] = 0
+        return float(p[fixed].sum() + np.minimum(p, q / q.sum()).sum())
+    order = np.argsort(p / q)
+    value = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
+    return float(1 + min(0, value.min()))
 
 
 def make_logits(size: int, num_rows: int, dtype: str, seed: int) -> tuple[Row, Row]:
@@ -136,37 +149,35 @@ def measure(
     size: int, num_rows: int, dtype: str, num_drafts: int, num_threads: int, rounds: int, seed: int
 ) -> list[dict[str, Any]]:
     target, draft = make_logits(size, num_rows, dtype, seed)
+    exact = {
+        scheme: [exact_rate(target[i], draft[i], num_drafts, scheme) for i in range(2)]
+        for scheme in SCHEMES
+    }
     rivals: dict[str, RowRoute] = {
-        "two softmaxes": two_softmaxes,
-        "argsort": argsort_route,
+        "argsort, float32": argsort_route,
+        "argsort, float64": partial(argsort_route, dtype=np.float64),
         "packed sort": packed_sort_route,
     }
     torch = torch_route()
     if torch is not None:
         rivals["torch.sort"] = torch
-    exact = exact_rates(target[:2], draft[:2], num_drafts)
     rows = []
     for threads in sorted({1, num_threads}):
         routes: dict[str, Callable[[], Any]] = {}
         errors: dict[str, float | None] = {}
-        for scheme in ("with_replacement", "without_replacement", "greedy", "top_k"):
+        for scheme in SCHEMES:
             name = f"mdsd_opt, {scheme}"
-            routes[name] = lambda scheme=scheme, threads=threads: mo.acceptance_rates(
-                target, draft, num_drafts, scheme, num_threads=threads
+            routes[name] = partial(
+                mo.acceptance_rates, target, draft, num_drafts, scheme, num_threads=threads
             )
-            errors[name] = None
+            errors[name] = float(np.abs(routes[name]()[:2] - exact[scheme]).max())
         for name, route in rivals.items():
-            routes[name] = lambda route=route, threads=threads: by_rows(
-                route, target, draft, num_drafts, threads
-            )
-            errors[name] = None
-        for name in routes:
-            if name != "two softmaxes" and name.rpartition(" ")[2] not in (
-                "without_replacement",
-                "greedy",
-                "top_k",
-            ):
-                errors[name] = float(np.abs(routes[name]()[:2] - exact).max())
+            routes[name] = partial(by_rows, route, target, draft, num_drafts, threads)
+            errors[name] = float(np.abs(routes[name]()[:2] - exact["with_replacement"]).max())
+        routes["two softmaxes"] = partial(
+            by_rows, two_softmaxes, target, draft, num_drafts, threads
+        )
+        errors["two softmaxes"] = None
         for name, seconds in timed(routes, rounds).items():
             per_position = seconds / num_rows * 1e3
             rows.append(
@@ -189,8 +200,9 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="Milliseconds per position")
     for column in ("V", "dtype", "K", "threads", "route", "median", "p90", "max error"):
         table.add_column(column, justify="left" if column == "route" else "right")
-    for row in rows:
+    for row, following in zip(rows, [*rows[1:], rows[-1]], strict=True):
         error = row["max_error"]
+        end_section = row["threads"] != following["threads"]
         table.add_row(
             f"{row['vocab_size']:,}",
             row["dtype"],
@@ -200,6 +212,7 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
             f"{row['median_ms']:.3f}",
             f"{row['p90_ms']:.3f}",
             "" if error is None else f"{error:.0e}",
+            end_section=end_section,
         )
     return table
 

@@ -189,3 +189,30 @@ def test_ties_go_to_the_lowest_id(scheme: str) -> None:
     rate = mo.acceptance_rates(target, draft, 2, scheme)
     assert rate == pytest.approx(expected(p, np.full(3000, 1 / 3000), 2), abs=1e-14)
     assert rate > mo.acceptance_rates(target[::-1], draft, 2, scheme)
+
+
+def test_long_runs_of_ties_gather_no_rounding_errors() -> None:
+    """Adding one number again and again always rounds the same way."""
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        target, draft = (
+            np.where(rng.random(262_144) < rng.random(), rng.normal(), rng.normal())
+            for _ in range(2)
+        )
+        p, q = sorted_rates.probabilities(target), sorted_rates.probabilities(draft)
+        for k in (1, 16):
+            expected = sorted_rates.with_replacement(p, q, k)
+            assert mo.acceptance_rates(target, draft, k) == pytest.approx(expected, abs=3e-13)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_probabilities_below_the_smallest_count_as_zero(scheme: str) -> None:
+    """e^-680 is 1e-295 and counts, e^-700 is 1e-304 and does not; problems agree."""
+    target = np.zeros(3)
+    for gap, possible in ((680.0, True), (700.0, False)):
+        draft = np.array([0.0, -gap, -np.inf])
+        rate = mo.acceptance_rates(target, draft, 2, scheme)
+        problem = mo.TransportProblem.from_logits(target, draft, num_drafts=2, drafts=scheme)
+        assert rate == pytest.approx(mo.solve(problem).acceptance_rate, abs=1e-12)
+        if scheme != "with_replacement":
+            assert rate == pytest.approx(2 / 3 if possible else 1 / 3, abs=1e-12)

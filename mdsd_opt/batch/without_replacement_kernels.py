@@ -148,7 +148,7 @@ def _least_objective(
     most = num_drafts.max()
     slowest, others = _rates_left(q, likeliest[: most - 1])
     race = new_race(slowest, others, most)
-    per_octave = min(8.0, max(2.0, q.size / 128.0))
+    per_octave = min(4.0, max(2.0, q.size / 8192.0))
     grid = Grid(-22.0, per_octave, int(34 * per_octave))
     edges = bucket_ratios(grid)
     keys = np.empty(q.size, np.uint16)
