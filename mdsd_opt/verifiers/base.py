@@ -227,7 +227,7 @@ class Verifier(ABC):
         if k < tokens.size and decision.accept[k] > 0:
             return verdict(int(tokens[k]), tokens)
         if decision.residual is None:  # rounding: some draft is always accepted
-            return verdict(int(tokens[np.flatnonzero(decision.accept > 0)[-1]]), tokens)
+            return verdict(possible_token(problem.target, tokens), tokens)
         return verdict(draw(decision.residual, uniforms.residual), tokens)
 
     def verify_batch(

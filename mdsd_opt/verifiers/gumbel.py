@@ -22,6 +22,9 @@ DEFAULT_SAMPLES = 2000
 #: Terms up to which the rational law is computed.
 _MAX_TERMS = 20_000
 
+#: The law given rarer drafts is a small difference of large terms, so Fractions are used.
+_RARE = 1e-4
+
 _CHUNK = 1 << 22  # exponentials drawn at a time
 
 
@@ -90,6 +93,10 @@ class GumbelList(Verifier):
                 f"The law of the output given other drafts has too many terms at V={p.size}, "
                 f"K={k}: use its simulate(problem, rng, size), which draws both"
             )
+        if not exact and q[drafts].prod() < _RARE:
+            rational = self.decide(problem, drafts, exact=True)
+            residual = np.asarray(rational.residual, dtype=np.float64)
+            return Decision(rational.accept.astype(np.float64), residual)
         masses = joint_masses(p.tolist(), q.tolist(), drafts.tolist())
         law = positive_part(np.array(masses, dtype=p.dtype))
         law = law / law.sum()

@@ -17,6 +17,9 @@ from mdsd_opt.solution import Solution, TransportPlan
 from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
 
+#: This formulation ends in a basis, from which the plan can be taken without rounding.
+_OPTIONS: dict[str, dict[str, Any]] = {"full_lp": {"formulation": "supports"}}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rule:
@@ -33,7 +36,8 @@ class LinearProgramme(Verifier):
     is lossless so, and a plan that is not feasible is scaled down until it is. Optimal if the plan
     is. For every scheme, at vocabularies the plan can be computed for: solved once for each problem
     and remembered. Cost of the plan: see the method of that name; of a decision: O(K + V).
-    ``exact=True`` takes the plan from its basis or its integer flow, without rounding.
+    ``exact=True`` takes the plan from its basis or its integer flow, without rounding; a plan
+    without them is read as exact dyadic numbers and scaled down to be feasible.
 
     Parameters
     ----------
@@ -90,7 +94,7 @@ class LinearProgramme(Verifier):
         if problem not in self._plans:
             from mdsd_opt.solvers import solve
 
-            solution = solve(problem, self._method)
+            solution = solve(problem, self._method, **_OPTIONS.get(self._method, {}))
             if solution.plan is None:
                 raise InvalidInput(
                     f"method {self._method!r} gives no plan for {problem!r}: full_lp, "

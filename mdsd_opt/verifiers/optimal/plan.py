@@ -38,8 +38,8 @@ class SelectionPlan:
         Suffix sums of w.
     split : int
         Number of tokens in the optimal prefix H.
-    residual : ndarray, shape (V,), or None
-        Law of the output after a rejection; None if there is none.
+    residual : ndarray, shape (V,)
+        Law of the output after a rejection; the target where only rounding can reject.
     """
 
     drafts: PrefixDraftScheme
@@ -51,7 +51,7 @@ class SelectionPlan:
     slopes: NDArray[Any]
     above: NDArray[Any]
     split: int
-    residual: NDArray[Any] | None
+    residual: NDArray[Any]
 
 
 def split_fixed(drafts: PrefixDraftScheme) -> tuple[NDArray[np.int64], PrefixDraftScheme | None]:
@@ -102,7 +102,7 @@ def make_plan(
         above=suffix_sums(w[order]),
         slopes=slopes,
         split=split,
-        residual=residual / total if total > 0 else None,
+        residual=residual / total if total > 0 else target,
     )
 
 

@@ -25,7 +25,6 @@ from mdsd_opt.verifiers.base import (
     Verifier,
     draw,
     impossible_drafts,
-    possible_token,
     target_of,
     verdict,
 )
@@ -94,8 +93,6 @@ class Optimal(Verifier):
         chosen = select(plan, positions, uniforms)
         if uniforms.acceptance < accepted_share(plan, positions[chosen]):
             return verdict(int(tokens[places[chosen]]), tokens)
-        if plan.residual is None:
-            return verdict(possible_token(problem.target, tokens), tokens)
         return verdict(draw(plan.residual, uniforms.residual), tokens)
 
 

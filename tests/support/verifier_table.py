@@ -1,0 +1,51 @@
+"""Every verifier with the schemes it is lossless for, in one table that drives their tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mdsd_opt import (
+    DraftSetLaw,
+    FixedPlusDrafts,
+    GreedyDrafts,
+    IndependentDrafts,
+    MixtureDrafts,
+    TopKDrafts,
+    WithoutReplacement,
+    WithReplacement,
+)
+from support.strategies import PREFIX_SCHEMES, SCHEMES
+
+#: `spechub` is left out: it takes greedy drafts, but only two of them.
+TABLE = {
+    "optimal": PREFIX_SCHEMES,
+    "naive_target": SCHEMES,
+    "single_draft": ("with_replacement",),
+    "rrs": ("with_replacement", "without_replacement", "independent"),
+    "kseq": ("with_replacement",),
+    "greedy": ("greedy", "top_k"),
+    "importance_sampling": ("with_replacement", "independent"),
+    "gumbel": ("with_replacement",),
+    "lp": SCHEMES,
+}
+PAIRS = [(name, scheme) for name, schemes in TABLE.items() for scheme in schemes]
+
+#: A problem for each scheme; token 4 is impossible under the target and often drafted.
+P = np.array([0.45, 0.25, 0.2, 0.1, 0.0])
+Q = np.array([0.15, 0.3, 0.1, 0.2, 0.25])
+EXAMPLES = {
+    "with_replacement": WithReplacement(Q, 2),
+    "without_replacement": WithoutReplacement(Q, 3),
+    "greedy": GreedyDrafts(Q, 2),
+    "top_k": TopKDrafts(Q, 2),
+    "independent": IndependentDrafts([Q, P]),
+    "set_law": DraftSetLaw(5, {(0, 4): 0.5, (1, 2, 3): 0.5}),
+    "mixture": MixtureDrafts([(0.4, WithReplacement(Q, 3)), (0.6, WithoutReplacement(Q, 2))]),
+    "fixed_plus": FixedPlusDrafts([1], WithReplacement(Q, 2)),
+}
+SINGLE_MODEL = {
+    "with_replacement": WithReplacement,
+    "without_replacement": WithoutReplacement,
+    "greedy": GreedyDrafts,
+    "top_k": TopKDrafts,
+}

@@ -1,0 +1,295 @@
+"""Random verdicts of all verifiers: their law, their strictness, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import chi_square
+from support.strategies import SCHEMES, problems
+from support.verifier_table import EXAMPLES, PAIRS, SINGLE_MODEL, TABLE, P, Q
+
+from mdsd_opt import (
+    DraftSetLaw,
+    FixedPlusDrafts,
+    GreedyDrafts,
+    IndependentDrafts,
+    MixtureDrafts,
+    TopKDrafts,
+    TransportProblem,
+    WithoutReplacement,
+    WithReplacement,
+    solve,
+    verifiers,
+)
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.verifiers import Decision, Uniforms, Verifier
+from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
+from mdsd_opt.verifiers.lp import LinearProgramme
+from mdsd_opt.verifiers.rrs import RecursiveRejection
+
+ALL_PAIRS = pytest.mark.parametrize(("name", "scheme"), PAIRS)
+
+#: False-alarm rate of each chi-square test, at a fixed seed.
+FALSE_ALARM = 1e-6
+TRIALS = 3000
+
+LAST = float(np.nextafter(1.0, 0.0))
+CORNERS = [Uniforms(*(LAST if bits >> k & 1 else 0.0 for k in range(4))) for bits in range(16)]
+
+
+def outputs(verifier: Verifier, problem: TransportProblem, drawn_from: DraftScheme) -> list[int]:
+    rng = np.random.default_rng(1)
+    return [
+        verifier.verify(problem, drafts, rng).token for drafts in drawn_from.sample(rng, TRIALS)
+    ]
+
+
+# --- their law ---
+
+
+@ALL_PAIRS
+def test_verdicts_follow_the_target(name: str, scheme: str) -> None:
+    problem, rng = TransportProblem(P, EXAMPLES[scheme]), np.random.default_rng(1)
+    verifier = verifiers.get(name)
+    verdicts = [
+        (verifier.verify(problem, drafts, rng), drafts)
+        for drafts in problem.drafts.sample(rng, TRIALS)
+    ]
+    p_value = chi_square.p_value([v.token for v, _ in verdicts], dict(enumerate(P)))
+    assert p_value > FALSE_ALARM
+    for v, drafts in verdicts:
+        assert v.accepted == (v.token in drafts)
+        assert v.draft_index == (drafts.tolist().index(v.token) if v.accepted else None)
+    rate = np.mean([v.accepted for v, _ in verdicts])
+    assert rate == pytest.approx(verifier.acceptance_rate(problem), abs=5 * 0.5 / TRIALS**0.5)
+
+
+@ALL_PAIRS
+def test_the_test_of_verdicts_rejects_drafts_from_another_law(name: str, scheme: str) -> None:
+    skewed: dict[str, DraftScheme] = {
+        "with_replacement": WithReplacement([0.15, 0.15, 0.1, 0.2, 0.4], 2),
+        "without_replacement": WithoutReplacement([0.05, 0.3, 0.05, 0.2, 0.4], 3),
+        "greedy": GreedyDrafts([0.04, 0.31, 0.1, 0.3, 0.25], 2),
+        "independent": IndependentDrafts([[0.35, 0.3, 0.1, 0.2, 0.05], P]),
+    }
+    if scheme not in skewed or name == "naive_target":  # which looks at no draft
+        return
+    problem = TransportProblem(P, EXAMPLES[scheme])
+    tokens = outputs(verifiers.get(name), problem, skewed[scheme])
+    assert chi_square.p_value(tokens, dict(enumerate(P))) < FALSE_ALARM
+
+
+class WrongResidual(RecursiveRejection):
+    """Goes back to the target itself after a rejection."""
+
+    def decide(self, problem: TransportProblem, drafts: Any, exact: bool = False) -> Decision:
+        return Decision(super().decide(problem, drafts, exact).accept, problem.target)
+
+
+def test_the_test_of_verdicts_rejects_a_wrong_residual() -> None:
+    problem = TransportProblem(P, EXAMPLES["with_replacement"])
+    tokens = outputs(WrongResidual(), problem, problem.drafts)
+    assert chi_square.p_value(tokens, dict(enumerate(P))) < FALSE_ALARM
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32 - 1), num_drafts=st.integers(1, 3))
+@pytest.mark.parametrize(
+    ("name", "scheme"), [pair for pair in PAIRS if pair[1] in SINGLE_MODEL and pair[0] != "gumbel"]
+)
+def test_batches_decide_as_single_verdicts(
+    name: str, scheme: str, seed: int, num_drafts: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    target, draft = rng.dirichlet(np.ones(7), 4), rng.dirichlet(np.ones(7), 4)
+    schemes = [SINGLE_MODEL[scheme](q, num_drafts) for q in draft]
+    drafts = np.stack([s.sample(rng) for s in schemes])
+    uniforms = rng.random((4, 4))
+    verifier = verifiers.get(name)
+    batch = verifier.verify_batch(target, draft, drafts, uniforms, scheme=scheme)
+    for n in range(4):
+        problem = TransportProblem(target[n], schemes[n])
+        single = verifier.verify(problem, drafts[n], Uniforms(*uniforms[n]))
+        assert batch.tokens[n] == single.token
+        assert batch.accepted[n] == single.accepted
+        assert batch.draft_index[n] == (-1 if single.draft_index is None else single.draft_index)
+
+
+# --- strictness ---
+
+
+@ALL_PAIRS
+def test_impossible_tokens_never_come_out(name: str, scheme: str) -> None:
+    check_strictness(verifiers.get(name), TransportProblem(P, EXAMPLES[scheme]))
+
+
+@pytest.mark.parametrize("name", TABLE)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_impossible_tokens_never_come_out_of_rationals(name: str, data: st.DataObject) -> None:
+    check_strictness(verifiers.get(name), data.draw(problems(TABLE[name], max_drafts=2)))
+
+
+def check_strictness(verifier: Verifier, problem: TransportProblem) -> None:
+    """Whatever the uniforms are; the first and the last value of each, in all combinations."""
+    tuples, mass = problem.drafts.tuple_law()
+    for drafts in tuples[mass > 0]:
+        for uniforms in CORNERS:
+            assert problem.target[verifier.verify(problem, drafts, uniforms).token] > 0
+        law = verifier.conditional_law(problem, drafts)
+        assert law.sum() == pytest.approx(1.0, abs=1e-12)
+        assert not law[problem.target == 0].any()
+
+
+@pytest.mark.parametrize(("name", "scheme"), [pair for pair in PAIRS if pair[1] != "set_law"])
+def test_target_and_draft_that_agree_but_for_a_grain(name: str, scheme: str) -> None:
+    """Rounding leaves no residual here, yet token 2 can be drafted, and must not come out."""
+    p, q = [0.5, 0.5, 0.0], [0.5, 0.5, 1e-17]
+    make: dict[str, Callable[[], DraftScheme]] = {
+        **{label: lambda kind=kind: kind(q, 2) for label, kind in SINGLE_MODEL.items()},
+        "independent": lambda: IndependentDrafts([q, q]),
+    }
+    if scheme in make:
+        check_strictness(verifiers.get(name), TransportProblem(p, make[scheme]()))
+
+
+class StoppedClocks:
+    """A generator whose exponentials are all zero, which a real one gives once in 2^53 draws."""
+
+    def standard_exponential(self, shape: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(shape)
+
+
+def test_gumbel_races_have_no_impossible_winner() -> None:
+    problem = TransportProblem([0.0, 0.4, 0.6], WithReplacement([0.0, 0.0, 1.0], 2))
+    generator: Any = StoppedClocks()
+    drafts, tokens = verifiers.get("gumbel").simulate(problem, generator, 3)  # type: ignore[attr-defined]
+    assert (drafts == 2).all()
+    assert (tokens == 1).all()
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_scheme_it_is_not_lossless_for_is_an_error(name: str, scheme: str) -> None:
+    problem, verifier = TransportProblem(P, EXAMPLES[scheme]), verifiers.get(name)
+    if scheme in TABLE[name]:
+        assert verifier.supports(problem.drafts)
+        return
+    drafts = problem.drafts.sample(np.random.default_rng(0))
+    for use in (
+        lambda: verifier.acceptance_rate(problem),
+        lambda: verifier.output_law(problem),
+        lambda: verifier.conditional_law(problem, drafts),
+        lambda: verifier.verify(problem, drafts, np.random.default_rng(0)),
+    ):
+        with pytest.raises(UnsupportedScheme, match="is not lossless for"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("drafts", "message"),
+    [(WithReplacement(Q, 2), "is not lossless for"), (GreedyDrafts(Q, 3), "'greedy' takes any K")],
+)
+def test_spechub_refuses_other_drafts(drafts: DraftScheme, message: str) -> None:
+    with pytest.raises(UnsupportedScheme, match=message):
+        verifiers.get("spechub").acceptance_rate(TransportProblem(P, drafts))
+
+
+Q4 = [0.6, 0.2, 0.0, 0.2]
+IMPOSSIBLE = {
+    "with_replacement": (WithReplacement(Q4, 2), [[0, 2], [-1, 0], [0, -1]]),
+    "without_replacement": (
+        WithoutReplacement(Q4, 2),
+        [[0, 0], [0, 2], [0, -1], [-1, 0], [-1, -1]],
+    ),
+    "greedy": (GreedyDrafts(Q4, 2), [[1, 3], [0, 0], [0, 2], [0, -1]]),
+    "top_k": (TopKDrafts(Q4, 2), [[0, 3], [2, 3], [0, 0], [0, -1]]),
+    "independent": (IndependentDrafts([Q4, [0.5, 0.0, 0.5, 0.0]]), [[0, 1], [2, 2], [-1, 0]]),
+    "set_law": (DraftSetLaw(4, {(0, 2): 1.0, (1,): 0.0}), [[0, 1], [1, -1], [0, 0]]),
+    "mixture": (
+        MixtureDrafts([(0.5, WithReplacement(Q4, 1)), (0.5, WithoutReplacement(Q4, 2))]),
+        [[0, 0], [2, -1], [-1, 0], [0, 2]],
+    ),
+    "fixed_plus": (
+        FixedPlusDrafts([2], WithReplacement(Q4, 1)),
+        [[0, 2], [2, -1], [2, 2]],
+    ),
+}
+
+
+@ALL_PAIRS
+def test_drafts_that_cannot_have_been_drawn_are_an_error(name: str, scheme: str) -> None:
+    drafts, tuples = IMPOSSIBLE[scheme]
+    problem, verifier = TransportProblem([0.5, 0.3, 0.2, 0.0], drafts), verifiers.get(name)
+    for row in tuples:
+        for use in (
+            lambda row=row: verifier.conditional_law(problem, row),
+            lambda row=row: verifier.verify(problem, row, np.random.default_rng(0)),
+        ):
+            with pytest.raises(InvalidInput, match="cannot be drawn under"):
+                use()
+
+
+@settings(max_examples=100)
+@given(problem=problems(SCHEMES))
+def test_drafts_that_can_be_drawn_are_taken(problem: TransportProblem) -> None:
+    naive = verifiers.get("naive_target")
+    for drafts in problem.drafts.sample(np.random.default_rng(0), 20):
+        naive.conditional_law(problem, drafts)
+    for drafts in problem.drafts.exact_tuple_law():
+        naive.conditional_law(problem, drafts)
+
+
+def test_bad_drafts_and_names_are_kind_errors() -> None:
+    problem, rng = TransportProblem(P, WithReplacement(Q, 2)), np.random.default_rng(0)
+    verifier = verifiers.get("optimal")
+    with pytest.raises(InvalidInput, match="2 token ids"):
+        verifier.verify(problem, [0], rng)
+    with pytest.raises(InvalidInput, match="outside"):
+        verifier.verify(problem, [0, 9], rng)
+    with pytest.raises(InvalidInput, match="2 token ids"):
+        verifier.verify(problem, [0.0, 1.0], rng)
+    with pytest.raises(UnknownName, match="'optimal'"):
+        verifiers.get("optimum")
+    with pytest.raises(InvalidInput, match="not rational"):
+        verifiers.get("importance_sampling").output_law(problem, exact=True)
+    with pytest.raises(InvalidInput, match="four for each"):
+        verifier.verify_batch(P[None], Q[None], [[0, 1]], np.zeros((1, 3)))
+    with pytest.raises(ProblemTooLarge, match="audit"):
+        verifier.output_law(TransportProblem(P, WithReplacement(Q, 12)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ImportanceSampling(size=0), "size is 0"),
+        (lambda: ImportanceSampling(size=2.5), "size is 2.5"),  # type: ignore[arg-type]
+        (lambda: ImportanceSampling(rule="ration"), "Did you mean 'ratio'"),
+        (lambda: ImportanceSampling(order="pq"), "surplus"),
+    ],
+)
+def test_options_of_importance_sampling_are_checked(
+    make: Callable[[], Verifier], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        make()
+
+
+def test_lp_refuses_solutions_without_a_fitting_plan() -> None:
+    problem = TransportProblem([0.5, 0.3, 0.2], WithReplacement([0.2, 0.2, 0.6], 2))
+    with pytest.raises(InvalidInput, match="has no plan"):
+        LinearProgramme(solution=solve(problem))
+    with pytest.raises(InvalidInput, match="gives no plan"):
+        LinearProgramme(method="subset_selection").acceptance_rate(problem)
+    larger = TransportProblem([0.25] * 4, WithReplacement([0.25] * 4, 2))
+    with pytest.raises(InvalidInput, match="larger vocabulary"):
+        LinearProgramme(solution=solve(larger, "max_flow")).acceptance_rate(problem)
