@@ -1,0 +1,313 @@
+"""Closed formulas of acceptance rates against enumeration and sampling; full vocabulary."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import chi_square
+from support.strategies import SCHEMES, Case, cases, problems
+from support.verifier_table import PAIRS, SINGLE_MODEL, P, Q
+
+from mdsd_opt import (
+    IndependentDrafts,
+    ProblemTooLarge,
+    TransportProblem,
+    WithoutReplacement,
+    WithReplacement,
+    solve,
+    verifiers,
+)
+from mdsd_opt.verifiers import rrs_rates
+from mdsd_opt.verifiers.estimate import Estimate
+from mdsd_opt.verifiers.gumbel_law import joint_masses
+from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
+from mdsd_opt.verifiers.inclusion import drafted_mass
+from mdsd_opt.verifiers.kseq import acceptance_scale
+from mdsd_opt.verifiers.rrs import RecursiveRejection
+
+V = 131_072
+
+
+def random_row(rng: np.random.Generator, size: int, spread: float = 1.0) -> np.ndarray:
+    """Probabilities from almost uniform to almost one-hot, some of them zero."""
+    weights = np.exp(10 ** rng.uniform(-1, 1) * spread * rng.standard_normal(size))
+    weights[rng.random(size) < 0.15] = 0.0
+    return weights / weights.sum() if weights.sum() > 0 else np.eye(size)[0]
+
+
+# --- target mass of the drafted tokens ---
+
+
+@given(cases(SCHEMES))
+def test_drafted_mass(case: Case) -> None:
+    expected = sum(m * sum(case.target[i] for i in {*drafts}) for drafts, m in case.law.items())
+    mass = drafted_mass(case.problem.drafts, case.problem.target)
+    assert mass == pytest.approx(float(expected), abs=1e-14)
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(2, 8), num_drafts=st.integers(2, 9))
+def test_drafted_mass_without_replacement_keeps_its_digits(
+    seed: int, size: int, num_drafts: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    p, q = random_row(rng, size), random_row(rng, size, spread=2.0)
+    drafts = WithoutReplacement(q, num_drafts)
+    law = drafts.support_law()
+    expected = float(p[law.tokens] @ law.mass[law.arc_support])
+    assert drafted_mass(drafts, p) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3, 8])
+def test_drafted_mass_of_many_tokens(num_drafts: int) -> None:
+    rng = np.random.default_rng(num_drafts)
+    p, q = random_row(rng, 3000), random_row(rng, 3000)
+    drafts = WithoutReplacement(q, num_drafts)
+    hits = p[drafts.sample(rng, 4000)].sum(axis=1)
+    error = hits.std() / np.sqrt(hits.size)
+    assert drafted_mass(drafts, p) == pytest.approx(hits.mean(), abs=5 * error)
+    assert drafted_mass(drafts, np.ones(3000)) == pytest.approx(num_drafts, rel=1e-13)
+
+
+# --- recursive rejection sampling ---
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(2, 7), num_drafts=st.integers(2, 4))
+def test_rrs_without_replacement_agrees_with_enumeration(
+    seed: int, size: int, num_drafts: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    drafts = WithoutReplacement(random_row(rng, size), num_drafts)
+    problem, verifier = TransportProblem(random_row(rng, size), drafts), verifiers.get("rrs")
+    enumerated = verifier.enumerated_acceptance_rate(problem)
+    assert verifier.acceptance_rate(problem) == pytest.approx(enumerated, abs=1e-12)
+
+
+def test_two_drafts_by_one_sort_agree_with_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    p, q = random_row(rng, 500), random_row(rng, 500)
+    left = np.maximum(p - q, 0)
+    left /= left.sum()
+    expected = np.minimum(p, q).sum()
+    for x in np.flatnonzero(q > p):
+        others = q.copy()
+        others[x] = 0
+        expected += (q[x] - p[x]) * np.minimum(left, others / others.sum()).sum()
+    problem = TransportProblem(p, WithoutReplacement(q, 2))
+    assert verifiers.get("rrs").acceptance_rate(problem) == pytest.approx(expected, abs=1e-14)
+
+
+@pytest.mark.parametrize("num_drafts", [3, 4])
+def test_the_estimate_agrees_with_the_recursion(
+    num_drafts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    p, q = rng.dirichlet(np.full(20, 0.4), 2)
+    problem, verifier = TransportProblem(p, WithoutReplacement(q, num_drafts)), RecursiveRejection()
+    exact = verifier.acceptance_rate(problem)
+    assert not isinstance(exact, Estimate)
+    monkeypatch.setattr(rrs_rates, "_MAX_VISITS", 0)
+    estimate = verifier.acceptance_rate(problem, num_samples=4000)
+    assert isinstance(estimate, Estimate)
+    assert 0 < estimate.standard_error < 2e-3
+    assert abs(estimate - exact) < 5 * estimate.standard_error
+    again = verifier.acceptance_rate(problem, num_samples=4000)
+    assert again == estimate
+    other = verifier.acceptance_rate(problem, num_samples=4000, seed=1)
+    assert other != estimate
+    assert abs(other - exact) < 5 * estimate.standard_error
+
+
+@given(problem=problems(("with_replacement",), max_vocab=5))
+def test_rrs_with_one_model_is_rrs_with_equal_models(problem: TransportProblem) -> None:
+    drafts: Any = problem.drafts
+    models = IndependentDrafts([drafts.exact_q] * drafts.num_drafts)
+    same = TransportProblem(problem.exact_target, models)
+    rrs = verifiers.get("rrs")
+    assert rrs.acceptance_rate(same) == pytest.approx(rrs.acceptance_rate(problem), abs=1e-15)
+
+
+# --- K-SEQ ---
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), num_drafts=st.integers(1, 50))
+def test_kseq_solves_its_equation(seed: int, num_drafts: int) -> None:
+    rng = np.random.default_rng(seed)
+    p, q = random_row(rng, 30), random_row(rng, 30)
+    rho = acceptance_scale(p, q, num_drafts)
+    assert 1 <= rho <= num_drafts
+    beta = np.minimum(p / rho, q).sum()
+    rate = -np.expm1(num_drafts * np.log1p(-min(beta, 1 - 1e-16)))
+    if rho > 1:
+        assert rate == pytest.approx(rho * beta, rel=1e-12)
+    problem = TransportProblem(p, WithReplacement(q, num_drafts))
+    assert verifiers.get("kseq").acceptance_rate(problem) == pytest.approx(rate, rel=1e-12)
+
+
+def test_kseq_keeps_the_digits_of_tiny_rates() -> None:
+    problem = TransportProblem([1e-13, 1 - 1e-13, 0.0], WithReplacement([0.5, 0.0, 0.5], 3))
+    # p/q is so small on the only common token that each draft of it is accepted with p / (rho q)
+    rate = verifiers.get("kseq").acceptance_rate(problem)
+    exact = verifiers.get("kseq").enumerated_acceptance_rate(problem, exact=True)
+    assert rate == pytest.approx(float(exact), rel=1e-9)
+    assert rate == pytest.approx(1e-13, rel=1e-9)
+
+
+def test_disjoint_supports() -> None:
+    for num_drafts in (1, 3):
+        drafts = WithReplacement([0.0, 0.0, 0.3, 0.7], num_drafts)
+        problem = TransportProblem([0.5, 0.5, 0.0, 0.0], drafts)
+        for name in ("naive_target", "single_draft", "rrs", "kseq", "importance_sampling"):
+            assert verifiers.get(name).acceptance_rate(problem) == 0
+
+
+# --- importance sampling ---
+
+
+@pytest.mark.parametrize("rule", ["published", "ratio"])
+def test_residual_hits_of_two_drafts_agree_with_enumeration(rule: str) -> None:
+    rng = np.random.default_rng(0)
+    gained = 0.0
+    for models in (1, 2):
+        for size in (1, 4, 12):
+            p, *qs = (random_row(rng, 12) for _ in range(1 + models))
+            drafts = WithReplacement(qs[0], 2) if models == 1 else IndependentDrafts(qs)
+            problem, verifier = TransportProblem(p, drafts), ImportanceSampling(size, rule)
+            rate = verifier.acceptance_rate(problem)
+            assert rate == pytest.approx(verifier.enumerated_acceptance_rate(problem), abs=1e-13)
+            gained = max(gained, rate - verifier.acceptance_bound(problem))
+    assert gained > 1e-3  # the bound alone would not do
+
+
+def test_a_tournament_is_estimated_where_there_are_many_tuples() -> None:
+    rng = np.random.default_rng(5)
+    p, q = rng.dirichlet(np.full(16, 0.5), 2)  # 4096 tuples
+    problem, verifier = TransportProblem(p, WithReplacement(q, 3)), ImportanceSampling()
+    rate = verifier.acceptance_rate(problem)
+    assert isinstance(rate, Estimate)
+    exact = verifier.enumerated_acceptance_rate(problem)
+    assert abs(rate - exact) < 5 * rate.standard_error
+    assert verifier.acceptance_bound(problem) <= exact <= solve(problem).acceptance_rate
+
+
+# --- Gumbel-max list sampling ---
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3])
+def test_simulated_races_follow_the_joint_law(num_drafts: int) -> None:
+    problem = TransportProblem(P, WithReplacement(Q, num_drafts))
+    verifier: Any = verifiers.get("gumbel")
+    drafts, tokens = verifier.simulate(problem, np.random.default_rng(0), 40_000)
+    joint = {}
+    for row in np.unique(drafts, axis=0).tolist():
+        for j, mass in enumerate(joint_masses(P.tolist(), Q.tolist(), row)):
+            joint[(*row, j)] = mass
+    drawn = [(*row, j) for row, j in zip(drafts.tolist(), tokens.tolist(), strict=True)]
+    assert chi_square.p_value(drawn, joint) > 1e-6
+    exchanged = [(*row[::-1], j) for *row, j in drawn]
+    assert chi_square.p_value(exchanged, joint) > 1e-6
+    if num_drafts > 1:
+        others = np.roll(tokens, 1).tolist()
+        apart = [(*row, j) for row, j in zip(drafts.tolist(), others, strict=True)]
+        assert chi_square.p_value(apart, joint) < 1e-6  # as if nothing were shared
+
+
+@settings(max_examples=60)
+@given(problem=problems(("with_replacement",)))
+def test_the_bound_on_gumbel_races(problem: TransportProblem) -> None:
+    verifier: Any = verifiers.get("gumbel")
+    rate, bound = verifier.acceptance_rate(problem), verifier.acceptance_bound(problem)
+    assert bound <= rate + 1e-12
+    if problem.num_drafts == 1:
+        enumerated = verifier.enumerated_acceptance_rate(problem, exact=True)
+        assert bound == pytest.approx(float(enumerated), abs=1e-12)
+
+
+def test_gumbel_races_of_many_tokens_are_simulated() -> None:
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(150), 2)
+    problem, verifier = TransportProblem(p, WithReplacement(q, 2)), verifiers.get("gumbel")
+    rate = verifier.acceptance_rate(problem)
+    assert isinstance(rate, Estimate)
+    assert 0 < rate.standard_error < 0.02
+    bound = verifier.acceptance_bound(problem)  # type: ignore[attr-defined]
+    assert bound - 5 * rate.standard_error < rate < solve(problem).acceptance_rate
+    with pytest.raises(ProblemTooLarge, match="simulate"):
+        verifier.verify(problem, [0, 1], rng)
+
+
+# --- estimates ---
+
+
+def test_an_estimate_is_a_float_with_an_error() -> None:
+    estimate = Estimate(0.25, 0.01)
+    assert estimate == 0.25
+    assert estimate + 1 == 1.25
+    assert repr(estimate) == "0.25 ± 0.01"
+    copied = pickle.loads(pickle.dumps(estimate))
+    assert (copied, copied.standard_error) == (0.25, 0.01)
+
+
+# --- full vocabulary ---
+
+LARGE = [
+    (name, scheme)
+    for name, scheme in [*PAIRS, ("spechub", "greedy")]
+    if (scheme in SINGLE_MODEL or scheme == "independent") and name not in ("lp", "gumbel")
+]
+
+
+def large_problem(scheme: str, num_drafts: int) -> TransportProblem:
+    rng = np.random.default_rng(7)
+    target = (2.5 * rng.standard_normal(V)).astype(np.float32)
+    draft = (target + rng.standard_normal(V)).astype(np.float32)
+    if scheme != "independent":
+        return TransportProblem.from_logits(target, draft, num_drafts, scheme)
+    from mdsd_opt import softmax
+
+    models = [softmax(draft + 0.1 * k * rng.standard_normal(V)) for k in range(num_drafts)]
+    return TransportProblem(softmax(target), IndependentDrafts(models))
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3])
+@pytest.mark.parametrize(("name", "scheme"), LARGE)
+def test_full_vocabulary(name: str, scheme: str, num_drafts: int) -> None:
+    if name == "spechub" and num_drafts != 2:
+        return
+    problem, verifier = large_problem(scheme, num_drafts), verifiers.get(name)
+    if name in ("rrs", "importance_sampling") and num_drafts == 3:
+        rate = verifier.acceptance_rate(problem, num_samples=20)  # type: ignore[call-arg]
+    else:
+        rate = verifier.acceptance_rate(problem)
+    slack = 1e-12 + 6 * getattr(rate, "standard_error", 0.0)
+    assert 0 < rate < 1
+    if scheme != "independent":
+        assert rate <= solve(problem).acceptance_rate + slack
+    rng = np.random.default_rng(0)
+    for drafts in problem.drafts.sample(rng, 3):
+        law = verifier.conditional_law(problem, drafts)
+        assert np.isfinite(law).all()
+        assert law.min() >= -1e-15
+        assert law.sum() == pytest.approx(1.0, abs=1e-9)
+        assert problem.target[verifier.verify(problem, drafts, rng).token] > 0
+
+
+def test_gumbel_at_full_vocabulary() -> None:
+    problem, verifier = large_problem("with_replacement", 2), verifiers.get("gumbel")
+    rate = verifier.acceptance_rate(problem, num_samples=50)  # type: ignore[call-arg]
+    bound = verifier.acceptance_bound(problem)  # type: ignore[attr-defined]
+    assert isinstance(rate, Estimate)
+    assert 0 < bound < rate + 6 * rate.standard_error
+    assert bound < solve(problem).acceptance_rate
+
+
+def test_lp_at_full_vocabulary_says_what_it_can_do() -> None:
+    with pytest.raises(ProblemTooLarge, match="subset_selection"):
+        verifiers.get("lp").acceptance_rate(large_problem("with_replacement", 2))
