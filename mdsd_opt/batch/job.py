@@ -68,10 +68,11 @@ class Job:
         return rates.reshape(*target.index_shape, len(self.num_drafts))
 
     def _tasks(self, num_rows: int, vocab_size: int) -> list[range]:
-        at_most = max(1, _TOKENS_PER_TASK // vocab_size)
-        evenly = math.ceil(num_rows / (4 * self.num_threads))
-        at_least = max(1, _TOKENS_PER_THREAD // vocab_size)
-        size = max(min(at_most, evenly), at_least)
+        size = max(1, _TOKENS_PER_TASK // vocab_size)
+        if self.num_threads > 1:
+            evenly = math.ceil(num_rows / (4 * self.num_threads))
+            at_least = max(1, _TOKENS_PER_THREAD // vocab_size)
+            size = max(min(size, evenly), at_least)
         return [range(i, min(i + size, num_rows)) for i in range(0, num_rows, size)]
 
     def _completed(self, run: Callable[[range], int], tasks: list[range]) -> Iterator[int]:
