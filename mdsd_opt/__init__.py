@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 
 if TYPE_CHECKING:
+    from mdsd_opt import cddlib_checks as cddlib_checks
     from mdsd_opt import solvers as solvers
     from mdsd_opt import verifiers as verifiers
     from mdsd_opt.auditing import AuditReport as AuditReport
@@ -79,7 +80,7 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
-_MODULES = ("solvers", "verifiers")
+_MODULES = ("cddlib_checks", "solvers", "verifiers")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,227 @@
+"""Run the engines of one claim in child processes and combine what they find."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
+
+from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
+from mdsd_opt.cddlib_checks.condition import claimed_condition
+from mdsd_opt.cddlib_checks.double_description import require_cddlib
+from mdsd_opt.cddlib_checks.draft_laws import drafts_for
+from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
+from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
+from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+
+#: All engines go through the 2**V subsets.
+MAX_VOCAB_SIZE = 16
+
+Progress = Callable[[str], None]
+
+
+def conjectures() -> dict[str, Conjecture]:
+    """All claims `check` knows, by name: statement, source, status and method of each."""
+    return dict(CONJECTURES)
+
+
+def conjecture_named(name: str) -> Conjecture:
+    """The conjecture, or an error that lists those that exist."""
+    wanted = str(name).replace("-", "_")
+    if wanted not in CONJECTURES:
+        raise UnknownName.among("conjecture", name, CONJECTURES)
+    return CONJECTURES[wanted]
+
+
+def check(
+    name: str,
+    *,
+    vocab_size: int,
+    num_drafts: int,
+    draft: Any = None,
+    timeout: float = 60.0,
+    memory: int | None = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> CheckResult:
+    """Settle a claim at one size in exact rational arithmetic.
+
+    Parameters
+    ----------
+    name : str
+        One of `conjectures()`.
+    vocab_size, num_drafts : int
+        V and K.
+    draft : optional
+        q, shape (V,), for engines that need numbers: Fractions, strings such as "1/3", or floats
+        taken as the dyadic rationals they are; K of them for claims about different drafts. By
+        default (1, 2, .., V) divided by its sum.
+    timeout : float
+        Seconds for all engines together. One that does not finish is ended.
+    memory : int, optional
+        Bound on the address space of an engine, in bytes; None for no bound.
+    progress : callable, optional
+        Called about twice a second with a line that says what is going on.
+
+    Returns
+    -------
+    CheckResult
+        `holds` is True, False, or None where time or memory ran out.
+
+    Raises
+    ------
+    MissingExtra
+        pycddlib is not installed; the message says how to install it.
+    UnknownName, InvalidInput, ProblemTooLarge
+        The claim, the size or the draft is not valid.
+    """
+    conjecture = conjecture_named(name)
+    v, k = _checked_size(vocab_size, num_drafts)
+    _check_budget(timeout, memory)
+    least_v, least_k = conjecture.smallest
+    if v < least_v or k < least_k:
+        raise InvalidInput(
+            f"{conjecture.name} says nothing for V = {v}, K = {k}: give vocab_size of at least "
+            f"{least_v} and num_drafts of at least {least_k}"
+        )
+    jobs = conjecture.plan(v, k, draft)
+    require_cddlib()
+    return _settle(conjecture.name, conjecture.statement, v, k, jobs, timeout, memory, progress)
+
+
+def check_condition(
+    vocab_size: int,
+    num_drafts: int,
+    inequalities: Sequence[Any],
+    draft: Any = None,
+    *,
+    scheme: str = "with_replacement",
+    timeout: float = 60.0,
+    memory: int | None = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> CheckResult:
+    """Is a list of inequalities exactly the condition for acceptance one?
+
+    p >= 0 and sum p = 1 need not be listed. A claim that is too weak is refuted by a vertex of its
+    polytope with acceptance below one, one that is too strong by a target with acceptance one that
+    it excludes.
+
+    Parameters
+    ----------
+    vocab_size, num_drafts : int
+        V and K.
+    inequalities : sequence
+        Each one a string such as ``"p0 + p2 >= 8/27"`` or ``"2 p1 <= 1"``, a pair of a tuple of
+        tokens and a bound, ``((0, 2), "8/27")`` for P({0, 2}) >= 8/27, or a pair of a mapping of
+        coefficients and a bound.
+    draft : optional
+        q, shape (V,), as for `check`; K of them for independent drafts; or a draft scheme of the
+        package.
+    scheme : str
+        "with_replacement", "without_replacement" or "independent".
+
+    Returns
+    -------
+    CheckResult
+    """
+    v, k = _checked_size(vocab_size, num_drafts)
+    _check_budget(timeout, memory)
+    known = ("with_replacement", "without_replacement", "independent")
+    if scheme.replace("-", "_") not in known:
+        raise UnknownName.among("draft scheme", scheme, known)
+    claimed = parse_inequalities(inequalities, v)
+    drafts = drafts_for(scheme.replace("-", "_"), v, k, draft)
+    require_cddlib()
+    job = Job("claimed polytope", claimed_condition, {"drafts": drafts, "claimed": claimed})
+    statement = "acceptance one iff " + ", ".join(map(str, claimed)) if claimed else "always one"
+    return _settle("condition", statement, v, k, [job], timeout, memory, progress)
+
+
+def _settle(
+    name: str,
+    statement: str,
+    vocab_size: int,
+    num_drafts: int,
+    jobs: Sequence[Job],
+    timeout: float,
+    memory: int | None,
+    progress: Progress | None,
+) -> CheckResult:
+    start = time.perf_counter()
+    found: list[tuple[Job, Evidence]] = []
+    unfinished: list[str] = []
+    for job in jobs:
+        left = timeout - (time.perf_counter() - start)
+        try:
+            evidence = run_in_child(
+                job.engine, job.arguments, timeout=left, memory=memory,
+                tick=_ticker(progress, f"{name}, {job.title}"),
+            )  # fmt: skip
+        except OutOfBudget as end:
+            unfinished.append(f"{job.title}: {end}")
+            continue
+        found.append((job, evidence))
+        if evidence.holds is False:
+            break
+    refuted = [e for _, e in found if e.holds is False]
+    proved = [e for _, e in found if e.holds is True]
+    holds = False if refuted else True if proved else None
+    telling = refuted or proved or [e for _, e in found]
+    remarks = [e.reason for e in telling if e.reason] + unfinished
+    return CheckResult(
+        name=name,
+        statement=statement,
+        vocab_size=vocab_size,
+        num_drafts=num_drafts,
+        holds=holds,
+        counterexamples=tuple(c for e in refuted for c in e.counterexamples),
+        facets=next((e.facets for e in telling if e.facets), ()),
+        scope="; and ".join(e.scope for e in telling),
+        reason="; ".join(remarks),
+        sizes=_labelled([(job, e) for job, e in found if e in telling]),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _labelled(found: Sequence[tuple[Job, Evidence]]) -> dict[str, int]:
+    """Sizes of all engines; of equal names the first keeps it, the others tell their engine."""
+    sizes: dict[str, int] = {}
+    for number, (job, evidence) in enumerate(found):
+        for key, value in evidence.sizes.items():
+            if key not in sizes:
+                sizes[key] = value
+            else:
+                sizes[f"{key} ({job.title} {number + 1})"] = value
+    return sizes
+
+
+def _ticker(progress: Progress | None, what: str) -> Callable[[float], None] | None:
+    if progress is None:
+        return None
+    return lambda seconds: progress(f"{what}: {seconds:.0f} s")
+
+
+def _checked_size(vocab_size: Any, num_drafts: Any) -> tuple[int, int]:
+    sizes = []
+    for name, value in (("vocab_size", vocab_size), ("num_drafts", num_drafts)):
+        try:
+            number = index(value)
+        except TypeError:
+            number = 0
+        if number < 1:
+            raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
+        sizes.append(number)
+    if sizes[0] > MAX_VOCAB_SIZE:
+        raise ProblemTooLarge(
+            f"vocab_size is {sizes[0]}: exact checks go through all 2^V sets of tokens and end at "
+            f"V = {MAX_VOCAB_SIZE}; the random search (cddlib_checks.search) is for larger ones"
+        )
+    return sizes[0], sizes[1]
+
+
+def _check_budget(timeout: Any, memory: Any) -> None:
+    if not (isinstance(timeout, (int, float)) and 0 < timeout < float("inf")):
+        raise InvalidInput(f"timeout is {timeout!r}: give a positive number of seconds")
+    if memory is not None and not (isinstance(memory, int) and memory > 0):
+        raise InvalidInput(f"memory is {memory!r}: give bytes, or None for no bound")

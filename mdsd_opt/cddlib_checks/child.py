@@ -1,0 +1,146 @@
+"""Run a job in a process of its own, with a deadline and a bound on its memory.
+
+A call into cddlib never returns to the interpreter before it is done: neither a thread nor a signal
+handler can end it. A process can be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mdsd_opt.cddlib_checks.worker import HEADER
+from mdsd_opt.errors import MdsdError, SolverError
+
+#: Address space of a child unless told otherwise, in bytes.
+DEFAULT_MEMORY = 4 * 2**30
+
+#: Longest wait between two calls of the progress callback, in seconds.
+_TICK = 0.5
+
+
+class OutOfBudget(Exception):
+    """The child ran out of time or memory; the message says of which."""
+
+
+def run_in_child(
+    job: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    *,
+    timeout: float,
+    memory: int | None = DEFAULT_MEMORY,
+    tick: Callable[[float], None] | None = None,
+) -> Any:
+    """``job(**arguments)`` computed in a child process.
+
+    Parameters
+    ----------
+    job : callable
+        A function at the top level of an importable module; arguments and result are pickled.
+    timeout : float
+        Seconds, the start of the process included.
+    memory : int, optional
+        Bound on the address space in bytes; None for no bound.
+    tick : callable, optional
+        Called now and then with the seconds that have passed.
+
+    Raises
+    ------
+    OutOfBudget
+        Time or memory ran out.
+    SolverError
+        The child died for another reason.
+    """
+    start = time.perf_counter()
+    if timeout <= 0:
+        raise OutOfBudget("no time was left")
+    with tempfile.TemporaryFile() as spoken:  # a pipe that nobody reads would fill up
+        child = subprocess.Popen(
+            [sys.executable, "-m", "mdsd_opt.cddlib_checks.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=spoken,
+            env=_environment(),
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end the child
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            request = (job.__module__, job.__qualname__, dict(arguments), timeout, memory)
+            with contextlib.suppress(BrokenPipeError):  # if it has died, what it said tells why
+                child.stdin.write(pickle.dumps(request))
+                child.stdin.close()
+            received = _read_until(child, start + timeout, start, tick)
+        finally:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+        if received is None:
+            raise OutOfBudget(f"time ran out after {timeout:.3g} s")
+        spoken.seek(0)
+        words = spoken.read().decode(errors="replace")
+    return _result(received, words, child.returncode, memory)
+
+
+def _read_until(
+    child: subprocess.Popen[bytes],
+    deadline: float,
+    start: float,
+    tick: Callable[[float], None] | None,
+) -> bytes | None:
+    """All the child writes up to its end; None if the deadline comes first."""
+    assert child.stdout is not None
+    data = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while True:
+            now = time.perf_counter()
+            if now >= deadline:
+                return None
+            if tick is not None:
+                tick(now - start)
+            if selector.select(min(_TICK, deadline - now)):
+                chunk = os.read(child.stdout.fileno(), 1 << 16)
+                if not chunk:
+                    return bytes(data)
+                data += chunk
+
+
+def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> Any:
+    limit = "" if memory is None else f" (limit {memory / 2**30:.3g} GiB)"
+    if len(data) >= HEADER.size:
+        (length,) = HEADER.unpack(data[: HEADER.size])
+        if len(data) == HEADER.size + length:
+            kind, content = pickle.loads(data[HEADER.size :])
+            if kind == "result":
+                return content
+            if kind == "out of memory":
+                raise OutOfBudget(f"memory ran out{limit}")
+            error, text = content
+            if isinstance(error, MdsdError):
+                raise error
+            raise SolverError(f"the check failed in its process:\n{text}")
+    # GMP ends the process when it cannot allocate.
+    if "allocate memory" in spoken or "MemoryError" in spoken or "bad_alloc" in spoken:
+        raise OutOfBudget(f"memory ran out{limit}")
+    raise SolverError(
+        f"the process of the check ended with code {returncode}: {spoken.strip() or 'no message'}"
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Our environment, with this very package importable."""
+    import mdsd_opt
+
+    root = str(Path(mdsd_opt.__file__).parents[1])
+    others = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": root + (os.pathsep + others if others else "")}

@@ -1,0 +1,153 @@
+"""Rational drafts for the checks: given by the user, or chosen to be generic and readable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import gcd
+from numbers import Rational
+from typing import Any
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.distributions import Distribution
+from mdsd_opt.drafts import (
+    DraftScheme,
+    IndependentDrafts,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd_opt.errors import InvalidInput
+
+_SINGLE: dict[str, type[WithReplacement | WithoutReplacement]] = {
+    "with_replacement": WithReplacement,
+    "without_replacement": WithoutReplacement,
+}
+
+
+def drafts_for(scheme: str, vocab_size: int, num_drafts: int, draft: Any = None) -> DraftScheme:
+    """The drafts a check is about.
+
+    Parameters
+    ----------
+    scheme : str
+        "with_replacement", "without_replacement" or "independent".
+    vocab_size, num_drafts : int
+    draft : optional
+        q, shape (V,): numbers, Fractions or strings such as "1/3"; for independent drafts K of
+        them; or a `DraftScheme` of that vocabulary and number of drafts. By default q is
+        (1, 2, .., V) divided by its sum, rotated by one place for each further model.
+    """
+    if isinstance(draft, DraftScheme):
+        if (draft.vocab_size, draft.num_drafts) != (vocab_size, num_drafts):
+            raise InvalidInput(
+                f"the drafts have V = {draft.vocab_size} and K = {draft.num_drafts}, the check "
+                f"V = {vocab_size} and K = {num_drafts}: they must agree"
+            )
+        return draft
+    if scheme == "independent":
+        if draft is None:
+            weights = list(range(1, vocab_size + 1))
+            rotated = [weights[-k % vocab_size :] + weights[: -k % vocab_size]
+                       for k in range(num_drafts)]  # fmt: skip
+            return IndependentDrafts([_normalised(row) for row in rotated])
+        rows = list(draft)
+        if len(rows) != num_drafts or any(isinstance(row, (str, Rational, float)) for row in rows):
+            raise InvalidInput(
+                f"this claim is about {num_drafts} different draft models: give {num_drafts} "
+                "distributions, one for each"
+            )
+        return IndependentDrafts([rational_distribution(row, vocab_size) for row in rows])
+    if draft is None:
+        return _SINGLE[scheme](_normalised(range(1, vocab_size + 1)), num_drafts)
+    return _SINGLE[scheme](rational_distribution(draft, vocab_size), num_drafts)
+
+
+def battery(scheme: str, vocab_size: int, num_drafts: int) -> list[DraftScheme]:
+    """Several q that differ in kind: graded, uniform, geometric, and two of mixed magnitudes."""
+    rows = [
+        range(1, vocab_size + 1),
+        [1] * vocab_size,
+        [2**i for i in range(vocab_size)],
+        [(3 * i * i + 1) % 17 + 1 for i in range(vocab_size)],
+        [10 ** (i % 3) + i for i in range(vocab_size)],
+    ]
+    return [_SINGLE[scheme](_normalised(row), num_drafts) for row in rows]
+
+
+def rational_distribution(values: Any, vocab_size: int) -> list[Fraction]:
+    """Validated q as Fractions that sum to one exactly."""
+    if isinstance(values, str):
+        values = values.split(",")
+    listed = list(values) if isinstance(values, (list, tuple)) else to_numpy(values, "draft")
+    try:
+        numbers = [Fraction(x.strip() if isinstance(x, str) else x) for x in list(listed)]
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise InvalidInput(
+            f"draft {values!r} has an entry that is no number: give fractions such as 1/2,1/4,1/4"
+        ) from error
+    if len(numbers) != vocab_size:
+        raise InvalidInput(
+            f"draft has {len(numbers)} probabilities, vocab_size is {vocab_size}: give one for "
+            "each token"
+        )
+    return list(Distribution.of(numbers, "draft").exact())
+
+
+def _normalised(weights: Sequence[int]) -> list[Fraction]:
+    total = sum(weights)
+    return [Fraction(w, total) for w in weights]
+
+
+def exact_models(drafts: DraftScheme) -> list[tuple[Fraction, ...]]:
+    """q of each draft model: K of them for independent drafts, otherwise one."""
+    if isinstance(drafts, IndependentDrafts):
+        return list(drafts.exact_q)
+    assert isinstance(drafts, (WithReplacement, WithoutReplacement))
+    return [drafts.exact_q]
+
+
+def mean_model(drafts: DraftScheme) -> list[Fraction]:
+    """Average of the draft models."""
+    models = exact_models(drafts)
+    return [sum(column, Fraction(0)) / len(models) for column in zip(*models, strict=True)]
+
+
+def document(drafts: DraftScheme) -> dict[str, Any]:
+    """The drafts as in problem files."""
+    if isinstance(drafts, IndependentDrafts):
+        return {"scheme": drafts.scheme, "q": [[str(x) for x in q] for q in drafts.exact_q]}
+    if isinstance(drafts, (WithReplacement, WithoutReplacement)):
+        return {
+            "scheme": drafts.scheme,
+            "q": [str(x) for x in drafts.exact_q],
+            "num_drafts": drafts.num_drafts,
+        }
+    law = drafts.exact_support_law()
+    return {
+        "scheme": "set_law",
+        "vocab_size": drafts.vocab_size,
+        "sets": [list(s) for s in law],
+        "masses": [str(mass) for mass in law.values()],
+    }
+
+
+def readable(drafts: DraftScheme) -> str:
+    """One phrase for scopes: "q = (1, 2, 3)/6 with replacement"."""
+    if not isinstance(drafts, (WithReplacement, WithoutReplacement, IndependentDrafts)):
+        return repr(drafts)
+    texts = [_over_common_denominator(q) for q in exact_models(drafts)]
+    name = {
+        "with_replacement": "with replacement",
+        "without_replacement": "without replacement",
+        "independent": "drawn independently",
+    }[drafts.scheme]
+    if len(texts) == 1:
+        return f"q = {texts[0]} {name}"
+    return ", ".join(f"q{k + 1} = {text}" for k, text in enumerate(texts)) + f" {name}"
+
+
+def _over_common_denominator(q: Sequence[Fraction]) -> str:
+    scale = 1
+    for x in q:
+        scale = scale * x.denominator // gcd(scale, x.denominator)
+    return f"({', '.join(str(int(x * scale)) for x in q)})/{scale}"

@@ -1,0 +1,212 @@
+"""The engines of the registry: each settles one claim at one size and says for what exactly.
+
+They run inside the child process. An engine takes the size and the drafts and returns `Evidence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import factorial
+
+from mdsd_opt.cddlib_checks import cones, double_description
+from mdsd_opt.cddlib_checks.condition import (
+    FLOW,
+    facets_of,
+    is_full_dimensional,
+    subset_inequalities,
+)
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable
+from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
+from mdsd_opt.cddlib_checks.result import Counterexample, Evidence
+from mdsd_opt.cddlib_checks.rows import primitive, with_last_token, without_last_token
+from mdsd_opt.cddlib_checks.subsets import (
+    containment_table,
+    describe,
+    members,
+    priority_law,
+    proper_subsets,
+)
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.without_replacement import WithoutReplacement
+
+
+def _cone_sizes(vocab_size: int, num_drafts: int) -> range:
+    # Sets of one token alone would leave p = W, a cone without interior; with pairs it has one.
+    return range(1, min(max(num_drafts, 2), vocab_size) + 1)
+
+
+def _every_law(vocab_size: int, sizes: Sequence[int]) -> str:
+    if len(sizes) == vocab_size:
+        return f"V = {vocab_size}: every q, every K and every other law of the drafts, every target"
+    return (
+        f"V = {vocab_size}: every law of at most {sizes[-1]} drafts, dependent or not, every target"
+    )
+
+
+def _cone_evidence(finding: cones.ConeFinding, scope: str) -> Evidence:
+    if finding.describes_cone:
+        return Evidence(True, scope, sizes=finding.sizes)
+    # A cone has no one instance to show; the polytope of given drafts has.
+    wrong = (*finding.unexpected, *finding.violated)
+    return Evidence(None, scope, sizes=finding.sizes, reason=f"the cone differs: {wrong[0]}")
+
+
+def acceptance_cone(vocab_size: int, num_drafts: int) -> Evidence:
+    """Facets of the cone of all (p, W) with acceptance one."""
+    sizes = _cone_sizes(vocab_size, num_drafts)
+    finding = cones.acceptance_cone(vocab_size, sizes)
+    return _cone_evidence(finding, _every_law(vocab_size, sizes))
+
+
+def value_cone(vocab_size: int, num_drafts: int) -> Evidence:
+    """Facets of the hypograph of the optimal acceptance."""
+    sizes = _cone_sizes(vocab_size, num_drafts)
+    finding = cones.hypograph_cone(vocab_size, sizes)
+    return _cone_evidence(finding, _every_law(vocab_size, sizes))
+
+
+def large_subsets_cone(vocab_size: int, num_drafts: int) -> Evidence:
+    """Facets of the cone whose draft sets all have K tokens."""
+    size = min(num_drafts, vocab_size)
+    finding = cones.acceptance_cone(vocab_size, [size], smallest_subset=size)
+    scope = f"V = {vocab_size}: every law of {size} distinct drafts, every target"
+    if finding.redundant:
+        return Evidence(
+            None, scope, sizes=finding.sizes, reason=f"no facet of the cone: {finding.redundant[0]}"
+        )
+    return _cone_evidence(finding, scope)
+
+
+def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
+    """Facets for given q without replacement against |A| >= K and p >= 0."""
+    size = drafts.vocab_size
+    table = containment_table(drafts.exact_support_law(), size)
+    scope = f"V = {size}, K = {drafts.num_drafts}, {readable(drafts)}, every target"
+    if not is_full_dimensional(table, size):
+        return Evidence(None, scope, reason="some tokens have fixed mass: no unique facets")
+    every = subset_inequalities(table, size)
+    found = facets_of(every, size)
+    smallest = min(drafts.num_drafts, size)
+    expected = {
+        without_last_token(x.bound, x.coefficients)
+        for mask, x in zip(proper_subsets(size), every, strict=True)
+        if mask.bit_count() in (1, *range(smallest, size))
+    }
+    rows = {without_last_token(x.bound, x.coefficients) for x in found}
+    sizes = {"inequalities": len(every), "facets": len(found)}
+    if rows == expected:
+        return Evidence(True, scope, facets=found, sizes=sizes)
+    told = f"found {len(found)}, claimed {len(expected)}"
+    odd = Counterexample("other facets", told, document(drafts))
+    return Evidence(False, scope, (odd,), facets=found, sizes=sizes)
+
+
+def vertex_counts(drafts: DraftScheme) -> Evidence:
+    """Number of vertices by double description against the closed form."""
+    law = drafts.exact_support_law()
+    size = drafts.vocab_size
+    claimed = subset_inequalities(containment_table(law, size), size)
+    rows = sorted({without_last_token(x.bound, x.coefficients) for x in claimed})
+    points = {with_last_token(x) for x in double_description.vertices(rows)}
+    drafted = sum(1 for x in exact_models(drafts)[0] if x)
+    count = min(drafts.num_drafts, drafted)
+    if drafts.num_drafts == 1:
+        expected, formula = 1, "1, as p = q"
+    elif isinstance(drafts, WithoutReplacement):
+        expected = factorial(drafted) // factorial(count - 1)
+        formula = f"{drafted}!/{count - 1}!"
+    else:
+        expected, formula = factorial(drafted), f"{drafted}!"
+    scope = f"V = {size}, K = {drafts.num_drafts}, {readable(drafts)}"
+    sizes = {"vertices": len(points), "claimed_vertices": expected}
+    if len(points) == expected and all(exact_acceptance(p, law) == 1 for p in points):
+        return Evidence(True, scope, sizes=sizes, reason=f"claimed: {formula} = {expected}")
+    told = f"{len(points)} vertices, claimed {formula} = {expected}"
+    odd = Counterexample("another count", told, document(drafts))
+    return Evidence(False, scope, (odd,), sizes=sizes)
+
+
+def without_replacement_dominates(distinct: DraftScheme, independent: DraftScheme) -> Evidence:
+    """alpha* without replacement >= alpha* with replacement, for this q and every target.
+
+    Holds for every target if and only if Q is nowhere larger: for H with a larger Q, the target
+    that meets all subset inequalities with replacement and is smallest on H has acceptance one
+    there and less than one here.
+    """
+    size = distinct.vocab_size
+    law, other = distinct.exact_support_law(), independent.exact_support_law()
+    table, larger = containment_table(law, size), containment_table(other, size)
+    scope = f"V = {size}, K = {distinct.num_drafts}, {readable(distinct)} and with it, every target"
+    for mask in proper_subsets(size):
+        if table[mask] > larger[mask]:
+            outside_first = sorted(range(size), key=lambda i: mask >> i & 1)
+            p = priority_law(other, outside_first)
+            rate = exact_acceptance(p, law)
+            found = Counterexample(
+                kind="smaller acceptance",
+                explanation="with replacement the acceptance is one; without, P("
+                f"{describe(mask)}) is below Q({describe(mask)})",
+                drafts=document(distinct),
+                target=p,
+                acceptance_rate=rate,
+                subset=members(mask),
+                confirmed=FLOW,
+            )
+            return Evidence(False, scope, (found,))
+
+    # The same by double description: every vertex of the one polytope lies in the other.
+    claimed = subset_inequalities(larger, size)
+    rows = sorted({without_last_token(x.bound, x.coefficients) for x in claimed})
+    points = {with_last_token(x) for x in double_description.vertices(rows)}
+    assert all(exact_acceptance(p, law) == 1 for p in points)
+    return Evidence(True, scope, sizes={"vertices": len(points)})
+
+
+def projection(drafts: DraftScheme) -> Evidence:
+    """Eliminate the plan variables C(i, S) and compare with the subset inequalities.
+
+    Variables (p, C) with sum_S C(i, S) <= p_i, sum_i C(i, S) = W_S, C >= 0; the last token of each
+    set is replaced by means of the equality. The target may have any mass, so the full set of
+    tokens counts among the subsets.
+    """
+    law = {s: mass for s, mass in drafts.exact_support_law().items() if mass}
+    size = drafts.vocab_size
+    columns = [(i, s) for s in law for i in s[:-1]]
+    width = 1 + size + len(columns)
+    place = {column: 1 + size + index for index, column in enumerate(columns)}
+
+    def plan(i: int, s: tuple[int, ...]) -> list[Fraction]:
+        """C(i, S) as an affine row."""
+        row = [Fraction(0)] * width
+        if i != s[-1]:
+            row[place[i, s]] = Fraction(1)
+            return row
+        row[0] = law[s]
+        for j in s[:-1]:
+            row[place[j, s]] = Fraction(-1)
+        return row
+
+    rows = [primitive(plan(i, s)) for s in law for i in s]
+    for i in range(size):
+        row = [Fraction(0)] * width
+        row[1 + i] = Fraction(1)
+        for s in law:
+            if i in s:
+                row = [a - b for a, b in zip(row, plan(i, s), strict=True)]
+        rows.append(primitive(row))
+    found = double_description.project_out_last((r for r in rows if any(r[1:])), len(columns))
+
+    table = containment_table(law, size)
+    claimed = {
+        primitive([-table[mask], *(mask >> i & 1 for i in range(size))])
+        for mask in range(1, 1 << size)
+    }
+    expected = double_description.irredundant(claimed)
+    scope = f"V = {size}, K = {drafts.num_drafts}, {readable(drafts)}, every target"
+    sizes = {"plan_variables": len(columns), "rows": len(rows), "facets": len(found)}
+    if found == expected:
+        return Evidence(True, scope, sizes=sizes)
+    told = f"row {list(min(found ^ expected))} is in one list only"
+    odd = Counterexample("another projection", told, document(drafts))
+    return Evidence(False, scope, (odd,), sizes=sizes)

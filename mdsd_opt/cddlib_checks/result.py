@@ -1,0 +1,234 @@
+"""What a check returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from mdsd_opt.cddlib_checks.subsets import mask_of
+
+
+@dataclass(frozen=True, slots=True)
+class Inequality:
+    """sum_i c_i p_i >= bound, a claim about targets.
+
+    Attributes
+    ----------
+    coefficients : tuple of Fraction, shape (V,)
+    bound : Fraction
+    """
+
+    coefficients: tuple[Fraction, ...]
+    bound: Fraction
+
+    @classmethod
+    def on_subset(cls, vocab_size: int, tokens: Sequence[int], bound: Fraction) -> Inequality:
+        """P(tokens) >= bound."""
+        mask = mask_of(tokens)
+        return cls(tuple(Fraction(mask >> i & 1) for i in range(vocab_size)), bound)
+
+    def slack(self, p: Sequence[Fraction]) -> Fraction:
+        """Left side minus right side: negative where the inequality is violated."""
+        total = -self.bound
+        for c, x in zip(self.coefficients, p, strict=True):
+            if c:
+                total += c * x
+        return total
+
+    def __str__(self) -> str:
+        text = ""
+        for i, c in enumerate(self.coefficients):
+            if c:
+                sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
+                factor = "" if abs(c) == 1 else f"{abs(c)} "
+                text += f"{sign}{factor}p{i}"
+        return f"{text or '0'} >= {self.bound}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """One instance on which a claim fails, in fractions.
+
+    Attributes
+    ----------
+    kind : str
+        "too weak": the claim admits `target`, yet its acceptance is below one. "too strong": the
+        target has acceptance one, yet the claim excludes it. "suboptimal prefix", "not convex",
+        "smaller acceptance", "unequal value" and "lossy" belong to the other claims.
+    explanation : str
+        What fails, with its numbers.
+    drafts : dict
+        The draft scheme, as in problem files: numbers are strings of fractions.
+    target : tuple of Fraction, optional
+        p.
+    acceptance_rate : Fraction, optional
+        alpha* of that target and those drafts.
+    subset : tuple of int, optional
+        The tokens the failure is about.
+    confirmed : str
+        By which independent exact computation.
+    """
+
+    kind: str
+    explanation: str
+    drafts: Mapping[str, Any]
+    target: tuple[Fraction, ...] | None = None
+    acceptance_rate: Fraction | None = None
+    subset: tuple[int, ...] | None = None
+    confirmed: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: fractions become strings."""
+        return {
+            "kind": self.kind,
+            "explanation": self.explanation,
+            "target": None if self.target is None else [str(x) for x in self.target],
+            "drafts": dict(self.drafts),
+            "acceptance_rate": None if self.acceptance_rate is None else str(self.acceptance_rate),
+            "subset": None if self.subset is None else list(self.subset),
+            "confirmed": self.confirmed,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind}: {self.explanation}"]
+        if self.target is not None:
+            lines.append(f"  target p = ({', '.join(map(str, self.target))})")
+        lines.append(f"  drafts: {describe_drafts(self.drafts)}")
+        if self.acceptance_rate is not None:
+            lines.append(f"  acceptance rate {approximate(self.acceptance_rate)}")
+        if self.confirmed:
+            lines.append(f"  confirmed by {self.confirmed}")
+        return "\n".join(lines)
+
+
+def approximate(x: Fraction) -> str:
+    """A fraction, and its decimal where it has one worth printing."""
+    if x.denominator == 1:
+        return str(x)
+    text = str(x)
+    gap = 1 - x
+    near = f"1 - {float(gap):.6g}" if 0 < gap < Fraction(1, 10**4) else f"{float(x):.6g}"
+    return near if len(text) > 60 else f"{text} = {near}"
+
+
+def describe_drafts(drafts: Mapping[str, Any]) -> str:
+    """The scheme of a problem file in one line."""
+    scheme = str(drafts.get("scheme", "")).replace("_", " ")
+    q = drafts.get("q")
+    if q and isinstance(q[0], list):
+        laws = ", ".join(f"q{k + 1} = ({', '.join(row)})" for k, row in enumerate(q))
+        return f"{scheme}, {laws}"
+    if q:
+        return f"{scheme}, K = {drafts.get('num_drafts')}, q = ({', '.join(q)})"
+    return f"{scheme}, {dict(drafts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one engine found.
+
+    Attributes
+    ----------
+    holds : bool or None
+        True: proved within `scope`. None: it cannot settle the claim.
+    scope : str
+        For which V, K, drafts and targets.
+    counterexamples : tuple of Counterexample
+    facets : tuple of Inequality
+    sizes : dict of str to int
+    reason : str
+    """
+
+    holds: bool | None
+    scope: str
+    counterexamples: tuple[Counterexample, ...] = ()
+    facets: tuple[Inequality, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Verdict on one claim at one size.
+
+    Attributes
+    ----------
+    name : str
+    statement : str
+    vocab_size, num_drafts : int
+    holds : bool or None
+        True: proved, for what `scope` says. False: refuted by `counterexample`. None: undecided,
+        for the reason in `reason`.
+    counterexamples : tuple of Counterexample
+        Each confirmed by a second exact computation.
+    facets : tuple of Inequality
+        The facets of the polytope in question, if there is one.
+    scope : str
+        What exactly was settled.
+    reason : str
+        Why undecided, or which engine ran out of time although another settled the claim.
+    sizes : dict of str to int
+        Rows, rays, vertices and the like.
+    seconds : float
+    """
+
+    name: str
+    statement: str
+    vocab_size: int
+    num_drafts: int
+    holds: bool | None
+    counterexamples: tuple[Counterexample, ...]
+    facets: tuple[Inequality, ...]
+    scope: str
+    reason: str
+    sizes: Mapping[str, int]
+    seconds: float
+
+    @property
+    def counterexample(self) -> Counterexample | None:
+        """The first counterexample, or None."""
+        return self.counterexamples[0] if self.counterexamples else None
+
+    @property
+    def verdict(self) -> str:
+        """holds, refuted or undecided."""
+        return {True: "holds", False: "refuted", None: "undecided"}[self.holds]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: fractions become strings."""
+        return {
+            "name": self.name,
+            "statement": self.statement,
+            "vocab_size": self.vocab_size,
+            "num_drafts": self.num_drafts,
+            "holds": self.holds,
+            "verdict": self.verdict,
+            "counterexample": self.counterexample and self.counterexample.to_dict(),
+            "counterexamples": [c.to_dict() for c in self.counterexamples],
+            "facets": [str(facet) for facet in self.facets],
+            "scope": self.scope,
+            "reason": self.reason,
+            "sizes": dict(self.sizes),
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}, V = {self.vocab_size}, K = {self.num_drafts}: {self.verdict.upper()} "
+            f"({self.seconds:.2f} s)",
+            f"claim: {self.statement}",
+        ]
+        if self.scope:
+            lines.append(f"scope: {self.scope}")
+        if self.reason:
+            lines.append(f"note: {self.reason}")
+        lines += [str(c) for c in self.counterexamples]
+        if self.sizes:
+            named = (f"{key.replace('_', ' ')} {value}" for key, value in self.sizes.items())
+            lines.append("sizes: " + ", ".join(named))
+        if self.facets:
+            lines.append("facets:")
+            lines += [f"  {facet}" for facet in self.facets]
+        return "\n".join(lines)
