@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
@@ -110,8 +111,13 @@ class GumbelList(Verifier):
 
 def gumbel_bound(p: Vector, q: Vector, num_drafts: int) -> float:
     """The bound, with all inner sums from one sort by p/q."""
+    return gumbel_bounds(p, q, [num_drafts])[0]
+
+
+def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
+    """`gumbel_bound` for several K, from one sort."""
     ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
-    order = np.argsort(ratio, kind="stable")
+    order = np.argsort(ratio)
     p, q, ratio = p[order], q[order], ratio[order]
     p_above = np.append(np.cumsum(p[::-1])[::-1], 0.0)
     q_below = np.concatenate([[0.0], np.cumsum(q)])
@@ -119,7 +125,7 @@ def gumbel_bound(p: Vector, q: Vector, num_drafts: int) -> float:
     # p_i/p_j is the larger of the two where p_i/q_i >= p_j/q_j
     place = np.searchsorted(ratio, ratio[j], side="left")
     sums = p_above[place] / p[j] + q_below[place] / q[j]
-    return min(float(np.sum(num_drafts / (sums + (num_drafts - 1) / p[j]))), 1.0)
+    return [min(float(np.sum(k / (sums + (k - 1) / p[j]))), 1.0) for k in num_drafts]
 
 
 VERIFIER = GumbelList()

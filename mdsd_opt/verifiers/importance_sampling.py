@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 from weakref import WeakKeyDictionary
@@ -121,15 +122,31 @@ def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) 
     assert isinstance(drafts, (WithReplacement, IndependentDrafts))
     shared = isinstance(drafts, WithReplacement)
     models = [drafts.q] * drafts.num_drafts if shared else list(drafts.q)
-    rounds: list[PairRule] = []
-    selection = models[0]
-    for q in models[1:]:
-        rounds.append(pair_rule(p, selection, q, size, rule, order))
-        selection = rounds[-1].selection
+    rounds = tuple(_rounds(p, models, size, rule, order))
+    selection = rounds[-1].selection if rounds else models[0]
     share = np.ones(p.size)
     np.divide(p, selection, out=share, where=selection > p)
     share[p <= 0] = 0.0  # never accepted, not even where rounding leaves no selected mass
-    return _Tournament(tuple(rounds), selection, share, residual_law(p, selection))
+    return _Tournament(rounds, selection, share, residual_law(p, selection))
+
+
+def _rounds(
+    p: Vector, models: Sequence[Vector], size: int, rule: str, order: str
+) -> Iterator[PairRule]:
+    """The winner so far against the next draft, again and again."""
+    selection = models[0]
+    for q in models[1:]:
+        played = pair_rule(p, selection, q, size, rule, order)
+        selection = played.selection
+        yield played
+
+
+def selection_bounds(
+    p: Vector, q: Vector, most: int, size: int = 5, rule: str = "published", order: str = "surplus"
+) -> list[float]:
+    """`acceptance_bound` for 1 .. `most` drafts of q, from the rounds of one tournament."""
+    laws = [q, *(played.selection for played in _rounds(p, [q] * most, size, rule, order))]
+    return [min(float(np.minimum(p, law).sum()), 1.0) for law in laws]
 
 
 VERIFIER = ImportanceSampling()

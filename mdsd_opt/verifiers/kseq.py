@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
+from mdsd_opt.verifiers.ratio_sums import RatioSums
 from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
 
 Vector = NDArray[np.float64]
@@ -59,26 +61,33 @@ class KSeq(Verifier):
 
 def kseq_rate(p: Vector, q: Vector, num_drafts: int) -> float:
     """Acceptance rate of K-SEQ at its best scale."""
-    beta = float(np.minimum(p / acceptance_scale(p, q, num_drafts), q).sum())
-    return float(_some_test_passes(beta, num_drafts))
+    return kseq_rates(p, q, [num_drafts])[0]
+
+
+def kseq_rates(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
+    """`kseq_rate` for several K, from one sort."""
+    sums = RatioSums(p, q)
+    rates = []
+    for k in num_drafts:
+        rho = _best_scale(sums, k)
+        rates.append(float(_some_test_passes(sums.overlap(rho) / rho, k)))
+    return rates
 
 
 def acceptance_scale(p: Vector, q: Vector, num_drafts: int) -> float:
+    """rho*, O(V log V)."""
+    return _best_scale(RatioSums(p, q), num_drafts)
+
+
+def _best_scale(sums: RatioSums, num_drafts: int) -> float:
     """rho*, by bisection until two neighbouring floats are left; the upper one is lossless.
 
     rho beta(rho) = sum min(p, rho q) grows with rho and 1 - (1 - beta)^K falls, so there is one
-    root; both come from prefix sums of the tokens sorted by p/q.
+    root.
     """
-    drafted = q > 0
-    ratio = p[drafted] / q[drafted]
-    order = np.argsort(ratio, kind="stable")
-    ratio = ratio[order]
-    below = np.concatenate([[0.0], np.cumsum(p[drafted][order])])
-    above = np.append(np.cumsum(q[drafted][order][::-1])[::-1], 0.0)
 
     def is_lossless(rho: float) -> bool:
-        place = int(np.searchsorted(ratio, rho, side="right"))
-        reached = float(below[place] + rho * above[place])
+        reached = float(sums.overlap(rho))
         return bool(_some_test_passes(reached / rho, num_drafts) <= reached)
 
     low, high = 1.0, float(num_drafts)

@@ -9,44 +9,83 @@ Rejected tokens have no mass in p', and p' is the same for all of them; only q\\
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.verifiers.inclusion import sum_of_others
+from mdsd_opt.verifiers.ratio_sums import RatioSums
+from mdsd_opt.verifiers.rrs_chain import estimated_rates
 
 Vector = NDArray[np.float64]
 
 #: Limits of the exact recursion: sequences of rejected tokens, and tokens visited for them.
 _MAX_SEQUENCES = 10_000
-_MAX_VISITS = 4_000_000
+MAX_VISITS = 4_000_000
 
 
-def independent_rate(p: Vector, models: list[Vector]) -> float:
+def independent_rate(p: Vector, models: Sequence[Vector]) -> float:
     r"""1 - prod_j sum (p_j - q_j)_+ for drafts that do not depend on each other, O(K V)."""
+    return independent_rates(p, models)[-1]
+
+
+def independent_rates(p: Vector, models: Iterable[Vector]) -> list[float]:
+    """`independent_rate` of the first draft, the first two, and so on."""
     undecided = 1.0
     left = p
+    rates = []
     for q in models:
-        rest = np.maximum(left - q, 0.0)
-        rejected = min(float(rest.sum()), 1.0)
-        undecided *= rejected
-        if undecided <= 0:
-            break
-        left = rest / rejected
-    return 1.0 - undecided
+        if undecided > 0:
+            rest = np.maximum(left - q, 0.0)
+            rejected = min(float(rest.sum()), 1.0)
+            undecided *= rejected
+            left = rest / rejected if rejected > 0 else rest
+        rates.append(1.0 - undecided)
+    return rates
 
 
 def without_replacement_rate(
     p: Vector, q: Vector, num_drafts: int, num_samples: int, seed: int
 ) -> tuple[float, float | None]:
     """The rate, and its standard error if it had to be estimated."""
-    num_drafts = min(num_drafts, int((q > 0).sum()))
-    sequences = float(p.size) ** max(num_drafts - 2, 0)
-    if num_drafts <= 2 or (sequences <= _MAX_SEQUENCES and sequences * p.size <= _MAX_VISITS):
-        return _exact_rate(p, q, num_drafts), None
-    rng = np.random.default_rng(seed)
-    samples = np.array([_sampled_rate(p, q, num_drafts, rng) for _ in range(num_samples)])
-    error = float(samples.std(ddof=1) / np.sqrt(num_samples))
-    return min(float(samples.mean()), 1.0), error
+    rates, errors = without_replacement_rates(p, q, [num_drafts], num_samples, seed)
+    return rates[0], errors[0]
+
+
+def without_replacement_rates(
+    p: Vector,
+    q: Vector,
+    num_drafts: Sequence[int],
+    num_samples: int,
+    seed: int | Sequence[int],
+    max_visits: int = MAX_VISITS,
+) -> tuple[list[float], list[float | None]]:
+    """Rates for several K, and their standard errors where they had to be estimated.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+    num_drafts : sequence of int
+    num_samples, seed : int
+        Of the estimates; all K share the samples.
+    max_visits : int
+        Tokens that the exact recursion may visit, about V**(K - 1); K = 2 is always exact.
+    """
+    support = int((q > 0).sum())
+    rates: dict[int, tuple[float, float | None]] = {}
+    estimated = []
+    for k in sorted({min(k, support) for k in num_drafts}):
+        sequences = float(p.size) ** max(k - 2, 0)
+        if k <= 2 or (sequences <= _MAX_SEQUENCES and sequences * p.size <= max_visits):
+            rates[k] = _exact_rate(p, q, k), None
+        else:
+            estimated.append(k)
+    if estimated:
+        means, errors = estimated_rates(p, q, estimated, num_samples, seed)
+        rates |= dict(zip(estimated, zip(means, errors, strict=True), strict=True))
+    found = [rates[min(k, support)] for k in num_drafts]
+    return [rate for rate, _ in found], [error for _, error in found]
 
 
 def _exact_rate(p: Vector, q: Vector, num_drafts: int) -> float:
@@ -71,34 +110,10 @@ def _second_overlaps(left: Vector, q: Vector) -> Vector:
     Of x itself the sum takes min(p'_x, q_x / (1 - q_x)), which is zero as it should be, because a
     rejected token has p'_x = 0.
     """
-    drafted = q > 0
-    ratio = left[drafted] / q[drafted]
-    order = np.argsort(ratio, kind="stable")
-    below = np.concatenate([[0.0], np.cumsum(left[drafted][order])])
-    above = np.append(np.cumsum(q[drafted][order][::-1])[::-1], 0.0)
     rest = sum_of_others(q)
     scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
-    place = np.searchsorted(ratio[order], scale, side="right")
-    result: Vector = np.minimum(below[place] + scale * above[place], 1.0)
+    result: Vector = np.minimum(RatioSums(left, q).overlap(scale), 1.0)
     return result
-
-
-def _sampled_rate(p: Vector, q: Vector, num_drafts: int, rng: np.random.Generator) -> float:
-    """One sequence of rejections; accepting is averaged out, and so are the last two drafts."""
-    rate, undecided = 0.0, 1.0
-    while num_drafts > 2:
-        rest = np.maximum(p - q, 0.0)
-        total = min(float(rest.sum()), 1.0)
-        rejected = np.maximum(q - p, 0.0)
-        rate += undecided * (1.0 - total)
-        undecided *= total
-        if undecided <= 0 or rejected.sum() <= 0:
-            return rate + undecided
-        cumulative = np.cumsum(rejected)
-        x = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-        p, q = rest / rest.sum(), _without(q, min(x, q.size - 1))
-        num_drafts -= 1
-    return rate + undecided * _exact_rate(p, q, num_drafts)
 
 
 def _without(q: Vector, x: int) -> Vector:
