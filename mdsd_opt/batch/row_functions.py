@@ -1,14 +1,15 @@
-"""Which kernel computes the rates of which draft scheme and verifier."""
+"""What computes the rates of which draft scheme and verifier."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt import verifiers
 from mdsd_opt.errors import UnknownName, UnsupportedScheme
 
 #: Computes the rates of rows of logits, without the GIL: called as
@@ -36,39 +37,81 @@ RowFunction = Callable[
 ]
 
 # (drafts, verifier): file, function. Kernels import numba, so they are imported when asked for.
-_TABLE = {
+_KERNELS = {
     ("with_replacement", "optimal"): ("with_replacement_kernels", "with_replacement_rates"),
     ("without_replacement", "optimal"): (
         "without_replacement_kernels",
         "without_replacement_rates",
     ),
     ("greedy", "optimal"): ("deterministic_kernels", "greedy_rates"),
+    ("greedy", "greedy"): ("deterministic_kernels", "greedy_rates"),  # they are optimal
+    ("greedy", "spechub"): ("deterministic_kernels", "greedy_rates"),
     ("top_k", "optimal"): ("deterministic_kernels", "top_k_rates"),
+    ("top_k", "greedy"): ("deterministic_kernels", "top_k_rates"),
+    ("top_k", "naive_target"): ("deterministic_kernels", "top_k_rates"),
 }
 
+# (drafts, verifier): function in verifier_rows.
+_FORMULAS = {
+    ("with_replacement", "rrs"): "rrs_with_replacement",
+    ("with_replacement", "kseq"): "kseq",
+    ("with_replacement", "single_draft"): "single_draft",
+    ("with_replacement", "naive_target"): "naive_target_with_replacement",
+    ("with_replacement", "importance_sampling"): "importance_sampling",
+    ("with_replacement", "gumbel"): "gumbel",
+    ("without_replacement", "rrs"): "rrs_without_replacement",
+    ("without_replacement", "naive_target"): "naive_target_without_replacement",
+    ("greedy", "naive_target"): "naive_target_greedy",
+}
 
-def row_function(drafts: str, verifier: str) -> RowFunction:
-    """Look up the kernel of a draft scheme and a verifier.
+#: Verifiers whose rates in batches are lower bounds.
+BOUNDS = frozenset({"importance_sampling", "gumbel"})
+
+_PAIRS = (*_KERNELS, *_FORMULAS)
+
+
+def batch_verifiers(drafts: str | None = None) -> list[str]:
+    """Verifiers that have batched rates, for these drafts or for any."""
+    found = {name for scheme, name in _PAIRS if drafts in (None, scheme)}
+    return [name for name in verifiers.names() if name in found]
+
+
+def is_supported(drafts: str, verifier: str, num_drafts: int) -> bool:
+    """Whether there are batched rates of this verifier, for these drafts and this K."""
+    return (drafts, verifier) in _PAIRS and (verifier != "spechub" or num_drafts == 2)
+
+
+def row_function(drafts: str, verifier: str, num_drafts: Sequence[int], seed: int) -> RowFunction:
+    """Look up what computes the rates of a draft scheme and a verifier.
 
     Raises
     ------
     UnknownName
         No such scheme, or no such verifier; the message lists those that exist.
     UnsupportedScheme
-        Both exist, but not together.
+        Both exist, but not together, or not for these numbers of drafts.
     """
-    schemes = sorted({scheme for scheme, _ in _TABLE})
+    schemes = sorted({scheme for scheme, _ in _PAIRS})
     if drafts not in schemes:
         raise UnknownName.among("draft scheme", drafts, schemes)
-    verifiers = sorted({name for _, name in _TABLE})
-    if verifier not in verifiers:
-        raise UnknownName.among("verifier", verifier, verifiers)
-    if (drafts, verifier) not in _TABLE:
-        fitting = ", ".join(sorted(name for scheme, name in _TABLE if scheme == drafts))
+    if verifier not in verifiers.names():
+        raise UnknownName.among("verifier", verifier, batch_verifiers())
+    if (drafts, verifier) not in _PAIRS:
         raise UnsupportedScheme(
             f"there are no batched rates of verifier {verifier!r} with drafts {drafts!r}. "
-            f"Verifiers for these drafts: {fitting}."
+            f"Verifiers for these drafts: {', '.join(batch_verifiers(drafts))}."
         )
-    file, function = _TABLE[drafts, verifier]
+    for k in num_drafts:
+        if not is_supported(drafts, verifier, k):
+            raise UnsupportedScheme(
+                f"verifier {verifier!r} is for {drafts} drafts with K = 2, not K = {k}: verifier "
+                "'greedy' takes any K"
+            )
+    if (drafts, verifier) in _FORMULAS:
+        from mdsd_opt.batch import verifier_rows
+
+        formula = getattr(verifier_rows, _FORMULAS[drafts, verifier])
+        return verifier_rows.FormulaRows(formula, seed)
+    file, function = _KERNELS[drafts, verifier]
     found: RowFunction = getattr(importlib.import_module(f"mdsd_opt.batch.{file}"), function)
     return found
