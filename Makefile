@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-test: $(VENV)/.test  ## the whole test suite
+test: $(VENV)/.test $(VENV)/.cdd  ## the whole test suite
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.test  ## style and types
@@ -15,7 +15,7 @@ lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.test  ## solver, batch and decision speed, with circumstances
+bench: $(VENV)/.test $(VENV)/.cdd  ## solver, batch and decision speed, with circumstances
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
@@ -23,6 +23,11 @@ clean:
 
 $(BIN)/python:
 	./scripts/make-venv $(VENV)
+
+$(VENV)/.cdd: $(BIN)/python pyproject.toml scripts/install-cddlib
+	./scripts/install-cddlib $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cdd]'
+	touch $@
 
 $(VENV)/.%: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'

@@ -14,6 +14,7 @@ from __future__ import annotations
 from mdsd_opt.cddlib_checks.checking import check, check_condition, conjectures
 from mdsd_opt.cddlib_checks.registry import Conjecture
 from mdsd_opt.cddlib_checks.result import CheckResult, Counterexample, Inequality
+from mdsd_opt.cddlib_checks.search import search
 
 __all__ = [
     "CheckResult",
@@ -23,4 +24,5 @@ __all__ = [
     "check",
     "check_condition",
     "conjectures",
+    "search",
 ]

@@ -77,7 +77,7 @@ def check(
         The claim, the size or the draft is not valid.
     """
     conjecture = conjecture_named(name)
-    v, k = _checked_size(vocab_size, num_drafts)
+    v, k = checked_size(vocab_size, num_drafts)
     _check_budget(timeout, memory)
     least_v, least_k = conjecture.smallest
     if v < least_v or k < least_k:
@@ -125,7 +125,7 @@ def check_condition(
     -------
     CheckResult
     """
-    v, k = _checked_size(vocab_size, num_drafts)
+    v, k = checked_size(vocab_size, num_drafts)
     _check_budget(timeout, memory)
     known = ("with_replacement", "without_replacement", "independent")
     if scheme.replace("-", "_") not in known:
@@ -151,8 +151,9 @@ def _settle(
     start = time.perf_counter()
     found: list[tuple[Job, Evidence]] = []
     unfinished: list[str] = []
-    for job in jobs:
-        left = timeout - (time.perf_counter() - start)
+    for number, job in enumerate(jobs):
+        # An equal share of what is left: an engine that takes forever must not starve the next.
+        left = (timeout - (time.perf_counter() - start)) / (len(jobs) - number)
         try:
             evidence = run_in_child(
                 job.engine, job.arguments, timeout=left, memory=memory,
@@ -187,12 +188,10 @@ def _settle(
 def _labelled(found: Sequence[tuple[Job, Evidence]]) -> dict[str, int]:
     """Sizes of all engines; of equal names the first keeps it, the others tell their engine."""
     sizes: dict[str, int] = {}
-    for number, (job, evidence) in enumerate(found):
+    for number, (job, evidence) in enumerate(found, start=1):
         for key, value in evidence.sizes.items():
-            if key not in sizes:
-                sizes[key] = value
-            else:
-                sizes[f"{key} ({job.title} {number + 1})"] = value
+            named = key if key not in sizes else f"{key} ({job.title})"
+            sizes[named if named not in sizes else f"{key} ({job.title} {number})"] = value
     return sizes
 
 
@@ -202,7 +201,8 @@ def _ticker(progress: Progress | None, what: str) -> Callable[[float], None] | N
     return lambda seconds: progress(f"{what}: {seconds:.0f} s")
 
 
-def _checked_size(vocab_size: Any, num_drafts: Any) -> tuple[int, int]:
+def checked_size(vocab_size: Any, num_drafts: Any) -> tuple[int, int]:
+    """V and K as integers, or an error."""
     sizes = []
     for name, value in (("vocab_size", vocab_size), ("num_drafts", num_drafts)):
         try:
@@ -215,7 +215,7 @@ def _checked_size(vocab_size: Any, num_drafts: Any) -> tuple[int, int]:
     if sizes[0] > MAX_VOCAB_SIZE:
         raise ProblemTooLarge(
             f"vocab_size is {sizes[0]}: exact checks go through all 2^V sets of tokens and end at "
-            f"V = {MAX_VOCAB_SIZE}; the random search (cddlib_checks.search) is for larger ones"
+            f"V = {MAX_VOCAB_SIZE}"
         )
     return sizes[0], sizes[1]
 

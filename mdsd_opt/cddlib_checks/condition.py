@@ -105,7 +105,14 @@ def facets_of(claimed: Sequence[Inequality], vocab_size: int) -> tuple[Inequalit
     positive = [Inequality.on_subset(vocab_size, (i,), Fraction(0)) for i in range(vocab_size)]
     by_row = {without_last_token(x.bound, x.coefficients): x for x in [*positive, *claimed]}
     kept = double_description.irredundant(by_row)
-    return tuple(inequality for row, inequality in by_row.items() if row in kept)
+    facets = [inequality for row, inequality in by_row.items() if row in kept]
+    return tuple(sorted(facets, key=lambda facet: _tokens(facet, vocab_size)))
+
+
+def _tokens(inequality: Inequality, vocab_size: int) -> tuple[int, list[int]]:
+    """Sort key: few tokens first, then ascending."""
+    used = [i for i in range(vocab_size) if inequality.coefficients[i]]
+    return len(used), used
 
 
 def is_full_dimensional(containment: Sequence[Fraction], vocab_size: int) -> bool:

@@ -184,7 +184,7 @@ def _search_order(
         best = double_description.maximise(common + better, objective)
         if best is not None and best[0] > 0:
             p = _strictly_ordered(best[1][:size], w, order, table, prefixes)
-            return _suboptimal(drafts, p, order, prefixes), solved
+            return prefix_counterexample(drafts, p, order), solved
     return None, solved
 
 
@@ -228,24 +228,28 @@ def _strictly_ordered(
         share /= 2
 
 
-def _suboptimal(
-    drafts: DraftScheme, p: tuple[Fraction, ...], order: Sequence[int], prefixes: Sequence[int]
-) -> Counterexample:
+def prefix_counterexample(
+    drafts: DraftScheme, p: tuple[Fraction, ...], order: Sequence[int]
+) -> Counterexample | None:
+    """The proof that every prefix of `order` is suboptimal, or None if one is optimal."""
     law = drafts.exact_support_law()
     table = containment_table(law, drafts.vocab_size)
-    _, mask = best_cut(p, table)
-    flow = exact_acceptance(p, law)
+    prefixes = [0]
+    for i in order:
+        prefixes.append(prefixes[-1] | 1 << i)
+    rate, mask = best_cut(p, table)
     mass = masses_of_subsets(p)
     prefix_value = 1 + min(mass[h] - table[h] for h in prefixes)
-    assert flow == 1 + mass[mask] - table[mask]
-    assert flow < prefix_value
+    if prefix_value == rate:
+        return None
+    assert exact_acceptance(p, law) == rate
     return Counterexample(
         kind="suboptimal prefix",
         explanation=f"subset {describe(mask)} gives the optimum, every prefix of the order "
         f"{', '.join(map(str, order))} by p / mean q gives {approximate(prefix_value)} or more",
         drafts=document(drafts),
         target=p,
-        acceptance_rate=flow,
+        acceptance_rate=rate,
         subset=members(mask),
         confirmed=FLOW,
     )

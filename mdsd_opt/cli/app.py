@@ -8,6 +8,7 @@ import typer
 
 from mdsd_opt._version import __version__
 from mdsd_opt.cli.audit import audit
+from mdsd_opt.cli.check import check
 from mdsd_opt.cli.rates import rates
 from mdsd_opt.cli.solve import solve
 
@@ -41,3 +42,4 @@ def _options(
 app.command()(rates)
 app.command()(solve)
 app.command()(audit)
+app.command()(check)

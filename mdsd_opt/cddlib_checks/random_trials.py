@@ -1,0 +1,293 @@
+"""Random instances of the claims, and the gap of each claim in floating point and in fractions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.cddlib_checks.condition import FLOW
+from mdsd_opt.cddlib_checks.draft_laws import document, mean_model
+from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
+from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity
+from mdsd_opt.cddlib_checks.result import Counterexample, approximate
+from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, describe, members
+from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
+
+Array = NDArray[np.float64]
+
+#: Tables of all 2**V subsets.
+MAX_VOCAB_SIZE = 16
+
+#: Gaps below this are taken for rounding.
+_TOLERANCE = 1e-11
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A target and drafts with integer weights, so that both are exact rationals."""
+
+    target: tuple[Fraction, ...]
+    drafts: DraftScheme
+    other: DraftScheme | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How to draw instances of a claim, to suspect one, and to settle the suspicion.
+
+    Attributes
+    ----------
+    draw : callable
+        (rng, V, K) -> Instance.
+    gap : callable
+        Positive in floating point where the claim seems to fail.
+    confirm : callable
+        The counterexample in fractions, or None if rounding misled.
+    control, control_statement : str
+        Another search, on a claim known to be false.
+    """
+
+    draw: Callable[[np.random.Generator, int, int], Instance]
+    gap: Callable[[Instance], float]
+    confirm: Callable[[Instance], Counterexample | None]
+    control: str
+    control_statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class SliceResult:
+    """What a range of trials gave."""
+
+    done: int
+    caught: int
+    false_alarms: int
+    found_at: int
+    found: Counterexample | None
+
+
+def run_slice(
+    name: str,
+    vocab_size: int,
+    num_drafts: int,
+    seed: int,
+    first: int,
+    last: int,
+    seconds: float,
+    count_all: bool = False,
+) -> SliceResult:
+    """Trials first .. last - 1; stops at the first counterexample unless all are to be counted."""
+    deadline = time.perf_counter() + seconds
+    search = SEARCHES[name] if name in SEARCHES else CONTROLS[name]
+    caught = false_alarms = 0
+    found, found_at = None, -1
+    for trial in range(first, last):
+        if time.perf_counter() >= deadline:
+            return SliceResult(trial - first, caught, false_alarms, found_at, found)
+        instance = search.draw(np.random.default_rng([seed, trial]), vocab_size, num_drafts)
+        if search.gap(instance) <= _TOLERANCE:
+            continue
+        proof = search.confirm(instance)
+        if proof is None:
+            false_alarms += 1
+            continue
+        caught += 1
+        if found is None:
+            found, found_at = proof, trial
+        if not count_all:
+            return SliceResult(trial + 1 - first, caught, false_alarms, found_at, found)
+    return SliceResult(last - first, caught, false_alarms, found_at, found)
+
+
+def _random_law(rng: np.random.Generator, size: int) -> tuple[Fraction, ...]:
+    """Integer weights, of one magnitude or of several."""
+    power = rng.choice([1, 2, 4], size) if rng.random() < 0.5 else 1
+    weights = rng.integers(1, 11, size) ** power
+    total = int(weights.sum())
+    return tuple(Fraction(int(w), total) for w in weights)
+
+
+def _single(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
+    scheme = WithReplacement if rng.random() < 0.5 else WithoutReplacement
+    return Instance(_random_law(rng, size), scheme(list(_random_law(rng, size)), num_drafts))
+
+
+def _different(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
+    models = [list(_random_law(rng, size)) for _ in range(num_drafts)]
+    return Instance(_random_law(rng, size), IndependentDrafts(models))
+
+
+def _pair(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
+    q = list(_random_law(rng, size))
+    drafts = WithoutReplacement(q, num_drafts)
+    return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts))
+
+
+def _longer_pair(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
+    q = list(_random_law(rng, size))
+    drafts = WithoutReplacement(q, num_drafts)
+    return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts + 1))
+
+
+def _masses(p: Any) -> Array:
+    """P of every mask."""
+    table = np.zeros(1)
+    for x in p:
+        table = np.concatenate([table, table + float(x)])
+    return table
+
+
+def _containment(drafts: DraftScheme) -> Array:
+    """Q of every mask."""
+    if isinstance(drafts, WithReplacement):
+        return _masses(drafts.q) ** drafts.num_drafts
+    if isinstance(drafts, IndependentDrafts):
+        return np.prod([_masses(q) for q in drafts.q], axis=0)
+    law = drafts.support_law()
+    masks = np.bitwise_or.reduceat(1 << law.tokens.astype(np.int64), law.offsets[:-1])
+    table = np.zeros(1 << drafts.vocab_size)
+    table[masks] = law.mass
+    for i in range(drafts.vocab_size):
+        halves = table.reshape(-1, 2, 1 << i)
+        halves[:, 1] += halves[:, 0]
+    return table
+
+
+def _prefix_gap(instance: Instance) -> float:
+    p = np.array(instance.target, dtype=np.float64)
+    w = np.array(mean_model(instance.drafts), dtype=np.float64)
+    values = _masses(p) - _containment(instance.drafts)
+    prefixes = np.cumsum(1 << np.argsort(p / w, kind="stable"))
+    return min(0.0, float(values[prefixes].min())) - float(values.min())
+
+
+def _confirm_prefix(instance: Instance) -> Counterexample | None:
+    p, w = instance.target, mean_model(instance.drafts)
+    ratios = [x / y for x, y in zip(p, w, strict=True)]
+    if len(set(ratios)) < len(ratios):  # another order of the tied tokens may do
+        return None
+    order = sorted(range(len(p)), key=ratios.__getitem__)
+    return prefix_counterexample(instance.drafts, p, order)
+
+
+def _convexity_gap(instance: Instance) -> float:
+    q = [float(x) for x in mean_model(instance.drafts)]
+    table = _containment(instance.drafts)
+    masks = np.arange(table.size)
+    worst = 0.0
+    for x in range(len(q)):
+        for y in range(len(q)):
+            if x != y:
+                free = masks[(masks & (1 << x | 1 << y)) == 0]
+                with_x = table[free | 1 << x]
+                first = (with_x - table[free]) * q[y]
+                second = (table[free | 1 << x | 1 << y] - with_x) * q[x]
+                worst = max(worst, float((first - second).max()))
+    return worst
+
+
+def _confirm_convexity(instance: Instance) -> Counterexample | None:
+    found = q_convexity([instance.drafts])
+    return found.counterexamples[0] if found.counterexamples else None
+
+
+def _containment_gap(instance: Instance) -> float:
+    assert instance.other is not None
+    return float((_containment(instance.drafts) - _containment(instance.other)).max())
+
+
+def _confirm_containment(instance: Instance) -> Counterexample | None:
+    drafts, other = instance.drafts, instance.other
+    assert other is not None
+    ours = containment_table(drafts.exact_support_law(), drafts.vocab_size)
+    theirs = containment_table(other.exact_support_law(), other.vocab_size)
+    mask = max(range(len(ours)), key=lambda m: ours[m] - theirs[m])
+    if ours[mask] <= theirs[mask]:
+        return None
+    return Counterexample(
+        kind="smaller acceptance",
+        explanation=f"Q({describe(mask)}) is {approximate(ours[mask])} without replacement and "
+        f"{approximate(theirs[mask])} in the other scheme",
+        drafts=document(drafts),
+        subset=members(mask),
+        confirmed="the exact laws of the draft sets",
+    )
+
+
+def _value_gap(instance: Instance) -> float:
+    return _formula_gap(instance, slice(None))
+
+
+def _small_subsets_gap(instance: Instance) -> float:
+    sizes = np.bitwise_count(np.arange(1 << len(instance.target)))
+    return _formula_gap(instance, sizes <= 1)
+
+
+def _formula_gap(instance: Instance, kept: Any) -> float:
+    """Between the formula over the subsets kept and the maximum flow."""
+    from mdsd_opt.problem import TransportProblem
+    from mdsd_opt.solvers.max_flow import solve
+
+    values = _masses(instance.target) - _containment(instance.drafts)
+    flow = solve(TransportProblem(list(instance.target), instance.drafts)).acceptance_rate
+    return abs(1 + float(values[kept].min()) - flow)
+
+
+def _confirm_value(instance: Instance) -> Counterexample | None:
+    return _confirm_formula(instance, lambda mask: True)
+
+
+def _confirm_small_subsets(instance: Instance) -> Counterexample | None:
+    return _confirm_formula(instance, lambda mask: mask.bit_count() <= 1)
+
+
+def _confirm_formula(instance: Instance, keep: Callable[[int], bool]) -> Counterexample | None:
+    law = instance.drafts.exact_support_law()
+    table = containment_table(law, instance.drafts.vocab_size)
+    kept = [x if keep(mask) else Fraction(-1) for mask, x in enumerate(table)]  # never the best
+    rate, mask = best_cut(instance.target, kept)
+    flow = exact_acceptance(instance.target, law)
+    if flow == rate:
+        return None
+    return Counterexample(
+        kind="unequal value",
+        explanation=f"the formula gives {approximate(rate)}, at {describe(mask)}",
+        drafts=document(instance.drafts),
+        target=instance.target,
+        acceptance_rate=flow,
+        subset=members(mask),
+        confirmed=FLOW,
+    )
+
+
+_DIFFERENT = "the same for different drafts and their mean"
+
+SEARCHES: dict[str, Search] = {
+    "optimal_value": Search(
+        _different, _value_gap, _confirm_value,
+        "optimal_value_of_small_sets", "the minimum over sets of at most one token"),
+    "q_convexity": Search(
+        _single, _convexity_gap, _confirm_convexity, "q_convexity_non_identical", _DIFFERENT),
+    "prefix_optimality": Search(
+        _single, _prefix_gap, _confirm_prefix, "prefix_optimality_non_identical", _DIFFERENT),
+    "without_replacement_dominates": Search(
+        _pair, _containment_gap, _confirm_containment,
+        "dominates_one_more_draft", "K drafts without replacement against K + 1 with it"),
+    "q_convexity_non_identical": Search(
+        _different, _convexity_gap, _confirm_convexity, "q_convexity_non_identical", "itself"),
+    "prefix_optimality_non_identical": Search(
+        _different, _prefix_gap, _confirm_prefix, "prefix_optimality_non_identical", "itself"),
+}  # fmt: skip
+
+#: Claims that are here only to be caught.
+CONTROLS: dict[str, Search] = {
+    "optimal_value_of_small_sets": Search(
+        _different, _small_subsets_gap, _confirm_small_subsets, "", ""),
+    "dominates_one_more_draft": Search(
+        _longer_pair, _containment_gap, _confirm_containment, "", ""),
+}  # fmt: skip
