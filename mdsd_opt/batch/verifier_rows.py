@@ -6,7 +6,6 @@ kernels do.
 
 from __future__ import annotations
 
-import functools
 import math
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.distributions import SMALLEST_PROBABILITY
-from mdsd_opt.drafts import GreedyDrafts, WithoutReplacement, WithReplacement
+from mdsd_opt.drafts import TopKDrafts, WithReplacement
 from mdsd_opt.verifiers.gumbel import gumbel_bounds
 from mdsd_opt.verifiers.importance_sampling import selection_bounds
-from mdsd_opt.verifiers.inclusion import drafted_mass
+from mdsd_opt.verifiers.inclusion import drafted_mass, successive_masses
 from mdsd_opt.verifiers.kseq import kseq_rates
 from mdsd_opt.verifiers.rrs_rates import independent_rates, without_replacement_rates
 from mdsd_opt.verifiers.single_draft import single_draft_rate
@@ -122,16 +121,29 @@ def gumbel(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
     return gumbel_bounds(p, q, counts)
 
 
-def _naive_target(
-    scheme: type[WithReplacement | WithoutReplacement | GreedyDrafts],
-    p: Vector,
-    q: Vector,
-    counts: Counts,
-    seed: int,
+def naive_target_with_replacement(
+    p: Vector, q: Vector, counts: Counts, seed: int
 ) -> Sequence[float]:
-    return [drafted_mass(scheme(q, k), p) for k in counts]
+    """Target mass of K independent drafts."""
+    return [drafted_mass(WithReplacement(q, k), p) for k in counts]
 
 
-naive_target_with_replacement = functools.partial(_naive_target, WithReplacement)
-naive_target_without_replacement = functools.partial(_naive_target, WithoutReplacement)
-naive_target_greedy = functools.partial(_naive_target, GreedyDrafts)
+def naive_target_without_replacement(
+    p: Vector, q: Vector, counts: Counts, seed: int
+) -> Sequence[float]:
+    """Target mass of K successive drafts."""
+    return successive_masses(q, p, counts)
+
+
+def naive_target_greedy(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
+    """Target mass of the K - 1 likeliest tokens and one of the rest."""
+    likeliest = TopKDrafts(q, max(counts)).always_drafted
+    rates = []
+    for k in counts:
+        fixed = likeliest[: k - 1]
+        rest = q.copy()
+        rest[fixed] = 0.0
+        total = rest.sum()
+        drawn = float(p @ rest) / total if total > 0 else 0.0
+        rates.append(float(p[fixed].sum()) + drawn)
+    return rates

@@ -2,6 +2,7 @@ r"""Target mass of the drafted tokens: :math:`\sum_i p_i \Pr(i \in \{X_1..X_K\})
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
@@ -41,20 +42,36 @@ def _independent(drafts: IndependentDrafts, p: Vector) -> float:
 
 @drafted_mass.register
 def _without_replacement(drafts: WithoutReplacement, p: Vector) -> float:
-    q, k = drafts.q, drafts.num_drafts
-    if drafts.drafts_whole_support:
-        return float(p[drafts.support].sum())
-    if k == 1:
-        return float(p @ q)
-    if k == 2:  # first, or second after any other token
-        rest = sum_of_others(q)
-        odds = np.divide(q, rest, out=np.zeros_like(q), where=rest > 0)
-        return float(p @ (q * (1.0 + sum_of_others(odds))))
+    return successive_masses(drafts.q, p, [drafts.num_drafts])[0]
+
+
+def successive_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
+    """Drafted mass for each of several K, without replacement; the quadrature is shared."""
+    support = int((q > 0).sum())
+    most = max((k for k in num_drafts if k < support), default=1)
+    by_quadrature = _race_masses(q, p, most) if most > 2 else None
+    masses = []
+    for k in num_drafts:
+        if k >= support:
+            masses.append(float(p[q > 0].sum()))
+        elif k == 1:
+            masses.append(float(p @ q))
+        elif k == 2:  # first, or second after any other token
+            rest = sum_of_others(q)
+            odds = np.divide(q, rest, out=np.zeros_like(q), where=rest > 0)
+            masses.append(float(p @ (q * (1.0 + sum_of_others(odds)))))
+        else:
+            assert by_quadrature is not None
+            masses.append(float(by_quadrature[k - 1]))
+    return masses
+
+
+def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
     from mdsd_opt.verifiers import inclusion_kernels
 
-    smallest = np.partition(q, q.size - k)[: q.size - k + 1]  # all but the K - 1 largest
-    t, w = _quadrature_nodes(float(smallest.sum()), k)
-    return inclusion_kernels.drafted_mass(p, q, k, t, w)
+    smallest = np.partition(q, q.size - most)[: q.size - most + 1]  # all but the K - 1 largest
+    t, w = _quadrature_nodes(float(smallest.sum()), most)
+    return inclusion_kernels.drafted_masses(p, q, most, t, w)
 
 
 def _quadrature_nodes(slowest_rate: float, num_drafts: int) -> tuple[Vector, Vector]:

@@ -21,8 +21,8 @@ Vector = NDArray[np.float64]
 
 
 @kernel(reassociate=True)
-def drafted_mass(p: Vector, q: Vector, num_drafts: int, t: Vector, w: Vector) -> float:
-    """The integral; t and w are nodes and weights of `quadrature_nodes`."""
+def drafted_masses(p: Vector, q: Vector, num_drafts: int, t: Vector, w: Vector) -> Vector:
+    """The integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K."""
     num_nodes = t.size
     rang = np.zeros((num_drafts, num_nodes))  # Pr(exactly n of the tokens so far rang by t)
     rang[0, :] = 1.0
@@ -51,8 +51,10 @@ def drafted_mass(p: Vector, q: Vector, num_drafts: int, t: Vector, w: Vector) ->
         for node in range(num_nodes):
             hits[0, node] += gain[node] * rang[0, node] - rings[node] * hits[0, node]
             rang[0, node] -= rings[node] * rang[0, node]
+    masses = np.empty(num_drafts)
     total = 0.0
     for n in range(num_drafts):
         for node in range(num_nodes):
             total += w[node] * hits[n, node]
-    return total
+        masses[n] = total
+    return masses
