@@ -9,13 +9,21 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def show_table(table: Table) -> None:
-    """Print a table; a pipe or file gets it at its natural width, a terminal at its own."""
+def show_table(*tables: Table) -> None:
+    """Print the first of some tables, widest first, that fits, or the last of them.
+
+    A pipe or file gets a table at its natural width or 120, a terminal at its own.
+    """
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else 120
-    console = Console(width=width, highlight=False, emoji=False)
-    console.print(table)
+    unlimited = Console(width=10_000)
+    widths = [unlimited.measure(table).maximum for table in tables]
+    if sys.stdout.isatty():
+        console = Console(highlight=False, emoji=False)
+    else:
+        console = Console(width=max(120, widths[-1]), highlight=False, emoji=False)
+    fitting = (table for table, width in zip(tables, widths, strict=True) if width <= console.width)
+    console.print(next(fitting, tables[-1]))
 
 
 def remark(text: Any) -> None:

@@ -24,6 +24,9 @@ def rates(
     schemes: Annotated[
         str, typer.Option(help="Draft schemes, separated by commas, or 'all'.")
     ] = "all",
+    verifiers: Annotated[
+        str, typer.Option(help="Verification algorithms, separated by commas, or 'all'.")
+    ] = "optimal,rrs,kseq",
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
     ] = "1-8",
@@ -48,10 +51,14 @@ def rates(
         bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Seed of verifiers that are estimated by sampling.")
+        int, typer.Option(help="Of rrs without replacement, which is estimated at K >= 3.")
     ] = 0,
 ) -> None:
-    """Acceptance rate of every draft scheme at its best, averaged over positions."""
+    """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.
+
+    Where there is no verifier for a scheme or K, the cell stays empty. For importance_sampling and
+    gumbel the rate is a lower bound.
+    """
     if as_json and as_csv:
         raise InvalidInput("--json and --csv both given: choose one")
     if not 0 < confidence < 1:
@@ -65,6 +72,7 @@ def rates(
     if plot is not None:
         check_plot_path(plot)
     wanted = _schemes(schemes)
+    compared = _verifiers(verifiers)
     counts = parse_counts(num_drafts)
     if not logits:
         from mdsd_opt.data import sample_logits_path
@@ -76,6 +84,7 @@ def rates(
         sample,
         wanted,
         counts,
+        compared,
         confidence=confidence,
         temperature=temperature,
         draft_temperature=draft_temperature,
@@ -85,6 +94,7 @@ def rates(
         pad=pad,
         num_threads=threads,
         progress=sys.stderr.isatty() if progress is None else progress,
+        seed=seed,
     )
     groups = rows[0].acceptance.num_groups
     unit = "positions" if sample.sequence is None else "sequences"
@@ -108,7 +118,7 @@ def rates(
     elif as_csv:
         print(tables.as_csv([row.to_dict() for row in rows]), end="")
     else:
-        show_table(tables.rates_table(rows, title))
+        show_table(*(tables.rates_table(rows, title, intervals) for intervals in (True, False)))
     if plot is not None:
         try:
             save_rates_plot(rows, plot, title)
@@ -126,6 +136,19 @@ def _schemes(text: str) -> list[str]:
     for name in names:
         if name not in SINGLE_MODEL_SCHEMES:
             raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
+    return names
+
+
+def _verifiers(text: str) -> list[str]:
+    from mdsd_opt.batch.row_functions import batch_verifiers
+
+    known = batch_verifiers()
+    if text == "all":
+        return known
+    names = list(dict.fromkeys(name.strip().replace("-", "_") for name in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise UnknownName.among("verifier", name, ["all", *known])
     return names
 
 

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers, is_supported
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.logits_io import LogitsSample
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
+
+#: A gap between rrs and the optimum below this is within the error of batched rates.
+_LEAST_GAP = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class RateRow:
-    """Mean acceptance rate of one scheme at one K under one verifier."""
+    """Mean acceptance rate of one scheme at one K under one verifier.
+
+    Attributes
+    ----------
+    scheme : str
+    num_drafts : int
+    verifier : str
+    acceptance : MeanInterval
+    bound : bool
+        Whether it is a lower bound of the acceptance rate.
+    gap_closed : float or None
+        (this - rrs) / (optimal - rrs); None without these two or without a gap between them.
+    """
 
     scheme: str
     num_drafts: int
     verifier: str
     acceptance: MeanInterval
+    bound: bool = False
+    gap_closed: float | None = None
 
     @property
     def tokens_per_call(self) -> float:
@@ -40,6 +58,8 @@ class RateRow:
             "verifier": self.verifier,
             **interval,
             "tokens_per_call": self.tokens_per_call,
+            "bound": self.bound,
+            "gap_closed_percent": None if self.gap_closed is None else 100.0 * self.gap_closed,
         }
 
 
@@ -51,7 +71,7 @@ def rate_rows(
     confidence: float = 0.95,
     **options: Any,
 ) -> list[RateRow]:
-    """One row for each scheme, verifier and K.
+    """One row for each scheme, verifier and K that go together.
 
     Parameters
     ----------
@@ -62,6 +82,11 @@ def rate_rows(
         Of the intervals.
     **options
         Passed on to `acceptance_rates`: temperature, top_k, num_threads, progress, pad, ...
+
+    Raises
+    ------
+    UnsupportedScheme
+        None of them go together.
     """
     if sample.num_positions == 0:
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
@@ -69,17 +94,45 @@ def rate_rows(
     rows = []
     for scheme in schemes:
         for verifier in verifiers:
+            counts = [k for k in num_drafts if is_supported(scheme, verifier, k)]
+            if not counts:
+                continue
             rates = acceptance_rates(
                 sample.target,
                 sample.draft,
-                num_drafts=list(num_drafts),
+                num_drafts=counts,
                 drafts=scheme,
                 verifier=verifier,
                 **options,
             )
-            by_position = np.asarray(rates).reshape(-1, len(num_drafts))
+            by_position = np.asarray(rates).reshape(-1, len(counts))
             rows += [
-                RateRow(scheme, k, verifier, mean_interval(column, groups, confidence))
-                for k, column in zip(num_drafts, by_position.T, strict=True)
+                RateRow(
+                    scheme,
+                    k,
+                    verifier,
+                    mean_interval(column, groups, confidence),
+                    bound=verifier in BOUNDS,
+                )
+                for k, column in zip(counts, by_position.T, strict=True)
             ]
-    return rows
+    if not rows:
+        known = "; ".join(f"{name}: {', '.join(batch_verifiers(name))}" for name in schemes)
+        raise UnsupportedScheme(
+            f"no rates for {', '.join(verifiers)} with these drafts and K. There are: {known} "
+            "(spechub at K = 2)."
+        )
+    return _with_gaps(rows)
+
+
+def _with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
+    """The rows, each with the share of the gap between rrs and the optimum that it closes."""
+    means = {(row.scheme, row.num_drafts, row.verifier): row.acceptance.mean for row in rows}
+    result = []
+    for row in rows:
+        rrs = means.get((row.scheme, row.num_drafts, "rrs"))
+        optimal = means.get((row.scheme, row.num_drafts, "optimal"))
+        if rrs is not None and optimal is not None and optimal - rrs > _LEAST_GAP:
+            row = replace(row, gap_closed=(row.acceptance.mean - rrs) / (optimal - rrs))
+        result.append(row)
+    return result

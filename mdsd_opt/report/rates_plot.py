@@ -5,14 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.files import atomic_write
 from mdsd_opt.report.rates import RateRow
 from mdsd_opt.report.tables import SCHEME_TITLES
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 _FORMATS = (".png", ".svg", ".pdf")
-_MARKERS = "osD^vP"
+_MARKERS = "osD^vPX<>"
+_STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
+
+#: Lines that are told apart in one picture.
+_MOST_LINES = 8
+
+Lines = dict[tuple[str, str], list[RateRow]]
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:
@@ -25,7 +36,10 @@ def check_plot_path(path: str | os.PathLike[str]) -> None:
 
 
 def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title: str) -> None:
-    """Draw acceptance against K, a line for each scheme and verifier, with error bars.
+    """Draw acceptance against K, with error bars: one picture, or a panel for each scheme.
+
+    Up to eight lines share one picture, a colour for each scheme and a line style for each
+    verifier. More of them get a panel for each scheme and a colour for each verifier.
 
     Raises
     ------
@@ -38,34 +52,95 @@ def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title
     except ImportError as error:
         raise MissingExtra.of("matplotlib", "plot", "the picture") from error
 
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    verifiers = list(dict.fromkeys(row.verifier for row in rows))
-    schemes = list(dict.fromkeys(row.scheme for row in rows))
-    for s, scheme in enumerate(schemes):
-        for v, verifier in enumerate(verifiers):
-            line = [row for row in rows if row.scheme == scheme and row.verifier == verifier]
-            if not line:
-                continue
-            name = SCHEME_TITLES.get(scheme, scheme)
-            shift = 0.05 * (s - (len(schemes) - 1) / 2)  # so that error bars do not hide each other
-            axes.errorbar(
-                [row.num_drafts + shift for row in line],
-                [row.acceptance.mean for row in line],
-                yerr=[row.acceptance.half_width for row in line],
-                label=name if len(verifiers) == 1 else f"{name}, {verifier}",
-                color=f"C{s}",
-                linestyle=("-", "--", ":", "-.")[v % 4],
-                marker=_MARKERS[s % len(_MARKERS)],
-                markersize=4,
-                linewidth=1.4,
-                capsize=2,
-            )
-    axes.set_xlabel("number of drafts K")
-    axes.set_ylabel("acceptance rate")
-    axes.set_xticks(sorted({row.num_drafts for row in rows}))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=9)
-    axes.set_title(title, fontsize=10, loc="left")
+    lines: dict[tuple[str, str], list[RateRow]] = {}
+    for row in rows:
+        lines.setdefault((row.scheme, row.verifier), []).append(row)
+    figure = Figure(layout="constrained")
+    if len(lines) <= _MOST_LINES:
+        _draw_together(figure, lines)
+    else:
+        _draw_panels(figure, lines)
+    ticks = sorted({row.num_drafts for row in rows})
+    for axes in figure.axes:
+        axes.set_xticks(ticks)
+        axes.grid(alpha=0.3)
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     with atomic_write(path) as file:
         figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=150)
+
+
+def _draw_together(figure: Figure, lines: Lines) -> None:
+    from matplotlib.lines import Line2D
+
+    figure.set_size_inches(7.4, 4.6)
+    axes = figure.add_subplot()
+    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
+    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
+    for (scheme, verifier), line in lines.items():
+        s, v = schemes.index(scheme), verifiers.index(verifier)
+        shift = 0.05 * (s - (len(schemes) - 1) / 2) + 0.02 * v  # keeps error bars apart
+        _draw(axes, line, shift, color=f"C{s}", linestyle=_STYLES[v], marker=_MARKERS[s])
+    axes.set(xlabel="number of drafts K", ylabel="acceptance rate")
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=f"C{s}",
+            marker=_MARKERS[s],
+            markersize=4,
+            label=SCHEME_TITLES.get(scheme, scheme),
+        )
+        for s, scheme in enumerate(schemes)
+    ]
+    if len(verifiers) > 1:
+        handles += [
+            Line2D([], [], color="0.3", linestyle=_STYLES[v], label=_title(verifier, lines))
+            for v, verifier in enumerate(verifiers)
+        ]
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=9)
+
+
+def _draw_panels(figure: Figure, lines: Lines) -> None:
+    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
+    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
+    columns = min(len(schemes), 2)
+    count = -(-len(schemes) // columns)
+    figure.set_size_inches(4.2 * columns + 1.2, 3.2 * count + 0.4)
+    panels = figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for unused in panels[len(schemes) :]:
+        unused.set_axis_off()
+    shown = {}
+    for (scheme, verifier), line in lines.items():
+        v = verifiers.index(verifier)
+        look = {"linestyle": _STYLES[v % len(_STYLES)], "marker": _MARKERS[v % len(_MARKERS)]}
+        shift = 0.03 * (v - (len(verifiers) - 1) / 2)
+        shown[verifier] = _draw(panels[schemes.index(scheme)], line, shift, color=f"C{v}", **look)
+    for axes, scheme in zip(panels, schemes, strict=False):
+        axes.set_title(SCHEME_TITLES.get(scheme, scheme), fontsize=10)
+    figure.supxlabel("number of drafts K", fontsize=10)
+    figure.supylabel("acceptance rate", fontsize=10)
+    figure.legend(
+        [shown[verifier] for verifier in verifiers],
+        [_title(verifier, lines) for verifier in verifiers],
+        loc="outside right center",
+        frameon=False,
+        fontsize=9,
+    )
+
+
+def _draw(axes: Axes, line: Sequence[RateRow], shift: float, **look: Any) -> Any:
+    return axes.errorbar(
+        [row.num_drafts + shift for row in line],
+        [row.acceptance.mean for row in line],
+        yerr=[row.acceptance.half_width for row in line],
+        markersize=4,
+        linewidth=1.4,
+        elinewidth=0.8,
+        capsize=2,
+        **look,
+    )
+
+
+def _title(verifier: str, lines: Lines) -> str:
+    is_bound = any(line[0].bound for (_, name), line in lines.items() if name == verifier)
+    return f"{verifier} (lower bound)" if is_bound else verifier

@@ -37,34 +37,69 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def rates_table(rows: Sequence[RateRow], title: str) -> Table:
-    """One line for each scheme and K, one column for each verifier."""
+def rates_table(rows: Sequence[RateRow], title: str, intervals: bool = True) -> Table:
+    """One line for each scheme and K, one column for each verifier; empty where none applies."""
     from rich.table import Table
 
     verifiers = list(dict.fromkeys(row.verifier for row in rows))
-    table = Table(title=title, title_justify="left")
+    cells = {(row.scheme, row.num_drafts, row.verifier): row for row in rows}
+    lines = sorted(
+        {(row.scheme, row.num_drafts) for row in rows},
+        key=lambda line: ([row.scheme for row in rows].index(line[0]), line[1]),
+    )
+    compared = [verifier for verifier in verifiers if _closes_some_gap(verifier, rows)]
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    table.caption = _footnotes(rows, bool(compared))
     table.add_column("drafts")
     table.add_column("K", justify="right")
     for verifier in verifiers:
-        table.add_column(f"acceptance, {verifier}", justify="right")
-    table.add_column("tokens / target call", justify="right")
-    cells = {(row.scheme, row.num_drafts, row.verifier): row for row in rows}
-    lines = list(dict.fromkeys((row.scheme, row.num_drafts) for row in rows))
+        is_bound = any(row.bound for row in rows if row.verifier == verifier)
+        table.add_column(_header(verifier) + (" †" if is_bound else ""), justify="right")
+    for verifier in compared:
+        table.add_column(f"gap closed,\n{_header(verifier)}", justify="right")
+    if "optimal" in verifiers:
+        table.add_column("tokens /\ntarget\ncall", justify="right")
     previous = None
     for scheme, k in lines:
         if previous not in (None, scheme):
             table.add_section()
         name = SCHEME_TITLES.get(scheme, scheme) if scheme != previous else ""
-        found = [cells.get((scheme, k, verifier)) for verifier in verifiers]
-        first = next(row for row in found if row is not None)
+        gaps = [cells.get((scheme, k, verifier)) for verifier in compared]
+        best = cells.get((scheme, k, "optimal"))
         table.add_row(
             name,
             str(k),
-            *("" if row is None else with_interval(row.acceptance) for row in found),
-            f"{first.tokens_per_call:.3f}",
+            *(_rate(cells.get((scheme, k, v)), intervals) for v in verifiers),
+            *("" if x is None or x.gap_closed is None else f"{x.gap_closed:.0%}" for x in gaps),
+            *([] if best is None else [f"{best.tokens_per_call:.3f}"]),
         )
         previous = scheme
     return table
+
+
+def _closes_some_gap(verifier: str, rows: Sequence[RateRow]) -> bool:
+    gaps = [row.gap_closed for row in rows if row.verifier == verifier]
+    return verifier not in ("optimal", "rrs") and any(gap is not None and gap > 0 for gap in gaps)
+
+
+def _header(verifier: str) -> str:
+    return verifier.replace("_", "\n", 1)
+
+
+def _rate(row: RateRow | None, show_interval: bool) -> str:
+    if row is None:
+        return ""
+    text = with_interval(row.acceptance) if show_interval else f"{row.acceptance.mean:.4f}"
+    return f"≥ {text}" if row.bound else text
+
+
+def _footnotes(rows: Sequence[RateRow], has_gaps: bool) -> str:
+    notes = ["tokens / target call: of the optimum"]
+    if has_gaps:
+        notes.append("gap closed: (verifier - rrs) / (optimal - rrs)")
+    if any(row.bound for row in rows):
+        notes.append("† a lower bound of the acceptance rate")
+    return "\n".join(notes)
 
 
 def with_interval(value: MeanInterval) -> str:
