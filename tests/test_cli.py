@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -84,7 +85,8 @@ def test_rates_on_the_bundled_logits(run):
     document = json.loads(done.stdout)
     assert document["vocab_size"] == 49152
     assert document["interval_over"] == "sequences"
-    rows = {(row["scheme"], row["num_drafts"]): row for row in document["rows"]}
+    optimal = [row for row in document["rows"] if row["verifier"] == "optimal"]
+    rows = {(row["scheme"], row["num_drafts"]): row for row in optimal}
     single = rows["with_replacement", 1]
     assert single["mean"] == pytest.approx(0.699, abs=5e-4)
     assert single["low"] < single["mean"] < single["high"]
@@ -98,13 +100,85 @@ def test_rates_on_own_logits_as_table_csv_and_picture(run, logits, tmp_path):
     assert "without replacement" in table.stdout
     assert (tmp_path / "rates.svg").read_bytes().startswith(b"<?xml")
     rows = list(csv.DictReader(io.StringIO(run("rates", logits, "-k", "1-3", "--csv").stdout)))
-    assert len(rows) == 4 * 3
-    assert {row["scheme"] for row in rows} == {
-        "with_replacement",
-        "without_replacement",
-        "greedy",
-        "top_k",
+    lines = {}
+    for row in rows:
+        lines.setdefault(row["verifier"], set()).add((row["scheme"], row["num_drafts"]))
+    both = {(scheme, k) for scheme in ("with_replacement", "without_replacement") for k in "123"}
+    assert lines == {
+        "optimal": both | {(scheme, k) for scheme in ("greedy", "top_k") for k in "123"},
+        "rrs": both,
+        "kseq": {(scheme, k) for scheme, k in both if scheme == "with_replacement"},
     }
+
+
+def test_rates_of_chosen_verifiers(run, logits):
+    done = run("rates", logits, "-k", "1-3", "--verifiers", "kseq,gumbel,rrs,optimal", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    cells = {(row["scheme"], row["num_drafts"], row["verifier"]): row for row in rows}
+    assert {row["verifier"] for row in rows if row["bound"]} == {"gumbel"}
+    for k in (2, 3):
+        kseq, rrs, optimal = (
+            cells["with_replacement", k, name] for name in ("kseq", "rrs", "optimal")
+        )
+        share = (kseq["mean"] - rrs["mean"]) / (optimal["mean"] - rrs["mean"])
+        assert kseq["gap_closed_percent"] == pytest.approx(100 * share)
+        assert rrs["gap_closed_percent"] == 0
+        assert optimal["gap_closed_percent"] == pytest.approx(100)
+    assert cells["with_replacement", 1, "kseq"]["gap_closed_percent"] is None
+    assert cells["greedy", 2, "optimal"]["gap_closed_percent"] is None
+
+
+def test_table_of_all_verifiers(run, logits, tmp_path):
+    pictures = [tmp_path / "few.png", tmp_path / "all.png"]
+    done = run("rates", logits, "-k", "1-3", "--verifiers", "all", "--plot", pictures[1])
+    assert done.returncode == 0, done.stderr
+    assert "† a lower bound" in done.stdout
+    lines = [line.split("│")[1:-1] for line in done.stdout.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    assert len(cells) == 4 * 3
+    verifiers = ["optimal", "naive", "single", "rrs", "kseq", "importance", "gumbel", "spechub"]
+    column = {name: i for i, name in enumerate([*verifiers, "greedy"], start=2)}
+    assert [line[0] for line in cells if line[0]] == [
+        "with replacement",
+        "without replacement",
+        "greedy",
+        "top-K",
+    ]
+    assert [bool(line[column["spechub"]]) for line in cells] == [False] * 7 + [True] + [False] * 4
+    assert [bool(line[column["kseq"]]) for line in cells] == [True] * 3 + [False] * 9
+    assert [line[column["gumbel"]].startswith("≥") for line in cells] == [True] * 3 + [False] * 9
+    few = run("rates", logits, "-k", "1-3", "--plot", pictures[0])
+    assert "†" not in few.stdout
+    assert "gap closed" in few.stdout
+    for picture in pictures:
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_narrow_terminal_gets_the_table_without_intervals(run, logits, monkeypatch):
+    wide = run("rates", logits, "-k", "2").stdout
+    assert "±" in wide
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("mdsd_opt.cli.output.sys.stdout.isatty", lambda: True)
+    narrow = run("rates", logits, "-k", "2", "--no-progress").stdout
+    assert "±" not in narrow
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", x)) for x in narrow.splitlines()) <= 80
+
+
+def test_the_seed_moves_nothing_but_estimates(run, tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "rows.npz"
+    np.savez(path, target=rng.standard_normal((2, 500)), draft=rng.standard_normal((2, 500)))
+
+    def means(seed):
+        done = run("rates", path, "-k", "2,3", "--json", "--seed", seed)
+        rows = json.loads(done.stdout)["rows"]
+        return {(r["scheme"], r["num_drafts"], r["verifier"]): r["mean"] for r in rows}
+
+    first, second = means(0), means(1)
+    assert first == means(0)
+    moved = {key for key in first if first[key] != second[key]}
+    assert moved == {("without_replacement", 3, "rrs")}
 
 
 def test_rates_of_two_npy_files_and_of_one_position(run, tmp_path):
@@ -139,6 +213,11 @@ def test_padded_vocabulary_names_the_way_out(run, tmp_path):
         (["rates", "missing.npz"], "does not exist"),
         (["rates", "."], "suffix"),
         (["rates", "--schemes", "gready"], "'greedy'"),
+        (["rates", "--verifiers", "ksek"], "'kseq'"),
+        (["rates", "--verifiers", "lp"], "unknown verifier"),
+        (["rates", "--verifiers", "kseq", "--schemes", "greedy"], "greedy: optimal"),
+        (["rates", "--verifiers", "spechub", "-k", "3"], "K = 2"),
+        (["rates", "--seed", "-1"], "seed is -1"),
         (["rates", "--num-drafts", "0"], "from 1 up"),
         (["rates", "--num-drafts", "two"], "numbers and ranges"),
         (["rates", "--temperature", "-1"], "temperature"),

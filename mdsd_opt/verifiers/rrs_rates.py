@@ -100,7 +100,7 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int) -> float:
         return min(overlap + float(rejected @ _second_overlaps(left, q)), 1.0)
     rate = overlap
     for x in np.flatnonzero(rejected > 0).tolist():
-        rate += rejected[x] * _exact_rate(left, _without(q, x), num_drafts - 1)
+        rate += float(rejected[x]) * _exact_rate(left, _without(q, x), num_drafts - 1)
     return min(rate, 1.0)
 
 
