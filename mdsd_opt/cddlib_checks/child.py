@@ -24,6 +24,9 @@ from mdsd_opt.errors import MdsdError, SolverError
 #: Address space of a child unless told otherwise, in bytes.
 DEFAULT_MEMORY = 4 * 2**30
 
+#: Not ``-m``: the package has imported the module by then, and Python would warn.
+_START = "from mdsd_opt.cddlib_checks.worker import main; main()"
+
 #: Longest wait between two calls of the progress callback, in seconds.
 _TICK = 0.5
 
@@ -65,7 +68,7 @@ def run_in_child(
         raise OutOfBudget("no time was left")
     with tempfile.TemporaryFile() as spoken:  # a pipe that nobody reads would fill up
         child = subprocess.Popen(
-            [sys.executable, "-m", "mdsd_opt.cddlib_checks.worker"],
+            [sys.executable, "-c", _START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=spoken,

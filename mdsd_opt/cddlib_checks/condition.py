@@ -61,7 +61,7 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
     containment = containment_table(law, size)
     found = [*_too_strong(law, claimed, document(drafts))]
 
-    points = {with_last_token(x) for x in double_description.vertices(_rows(claimed, size))}
+    points = vertices_of(claimed, size)
     rates = [(*best_cut(p, containment), p) for p in points]
     failing = [entry for entry in rates if entry[0] < 1]
     if failing:
@@ -93,11 +93,11 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
     )
 
 
-def _rows(claimed: Sequence[Inequality], vocab_size: int) -> list[tuple[int, ...]]:
-    """Primitive rows of the claim and of p >= 0, in V - 1 coordinates."""
+def vertices_of(claimed: Sequence[Inequality], vocab_size: int) -> set[tuple[Fraction, ...]]:
+    """Vertices of the distributions p that satisfy the claimed inequalities."""
     positive = [Inequality.on_subset(vocab_size, (i,), Fraction(0)) for i in range(vocab_size)]
     rows = {without_last_token(x.bound, x.coefficients) for x in [*claimed, *positive]}
-    return sorted(rows)
+    return {with_last_token(point) for point in double_description.vertices(sorted(rows))}
 
 
 def facets_of(claimed: Sequence[Inequality], vocab_size: int) -> tuple[Inequality, ...]:

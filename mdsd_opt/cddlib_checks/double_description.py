@@ -58,6 +58,9 @@ def vertices(rows: Iterable[Row]) -> set[Point]:
     ArithmeticError
         The polyhedron is unbounded.
     """
+    rows = list(rows)
+    if rows and len(rows[0]) == 1:  # a space of dimension 0, which cddlib cannot hold
+        return {()} if all(b >= 0 for (b,) in rows) else set()
     _, gmp = _cdd()
     generators = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
     points = [tuple(Fraction(x) for x in row) for row in generators.array]
@@ -84,6 +87,8 @@ def irredundant(rows: Iterable[Row]) -> set[Row]:
     """The rows that no others imply; for a full-dimensional polyhedron these are its facets."""
     _, gmp = _cdd()
     listed = sorted(set(rows))
+    if not listed or len(listed[0]) == 1:
+        return set()
     redundant = gmp.redundant_rows(_matrix(listed, "INEQUALITY"))
     return {row for index, row in enumerate(listed) if index not in redundant}
 

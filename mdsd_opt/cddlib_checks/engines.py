@@ -15,11 +15,12 @@ from mdsd_opt.cddlib_checks.condition import (
     facets_of,
     is_full_dimensional,
     subset_inequalities,
+    vertices_of,
 )
 from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence
-from mdsd_opt.cddlib_checks.rows import primitive, with_last_token, without_last_token
+from mdsd_opt.cddlib_checks.rows import primitive, without_last_token
 from mdsd_opt.cddlib_checks.subsets import (
     containment_table,
     describe,
@@ -107,8 +108,7 @@ def vertex_counts(drafts: DraftScheme) -> Evidence:
     law = drafts.exact_support_law()
     size = drafts.vocab_size
     claimed = subset_inequalities(containment_table(law, size), size)
-    rows = sorted({without_last_token(x.bound, x.coefficients) for x in claimed})
-    points = {with_last_token(x) for x in double_description.vertices(rows)}
+    points = vertices_of(claimed, size)
     drafted = sum(1 for x in exact_models(drafts)[0] if x)
     count = min(drafts.num_drafts, drafted)
     if drafts.num_drafts == 1:
@@ -157,8 +157,7 @@ def without_replacement_dominates(distinct: DraftScheme, independent: DraftSchem
 
     # The same by double description: every vertex of the one polytope lies in the other.
     claimed = subset_inequalities(larger, size)
-    rows = sorted({without_last_token(x.bound, x.coefficients) for x in claimed})
-    points = {with_last_token(x) for x in double_description.vertices(rows)}
+    points = vertices_of(claimed, size)
     assert all(exact_acceptance(p, law) == 1 for p in points)
     return Evidence(True, scope, sizes={"vertices": len(points)})
 

@@ -1,6 +1,6 @@
 """The child process: reads one job from standard input, writes its messages to standard output.
 
-Started by `child.run_in_child` as ``python -m mdsd_opt.cddlib_checks.worker``.
+Started by `child.run_in_child`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,3 @@ def main() -> None:
         import traceback
 
         send(stream, "error", (error, traceback.format_exc()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,464 @@
+"""Claims proved and refuted by double description, and the process they run in."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from itertools import permutations
+from math import comb, factorial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mdsd_opt as mo
+from mdsd_opt import cddlib_checks
+from mdsd_opt.cddlib_checks import cones, double_description
+from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
+from mdsd_opt.cddlib_checks.draft_laws import drafts_for
+from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
+from mdsd_opt.cddlib_checks.irrational import power_above, power_below
+from mdsd_opt.cddlib_checks.rows import primitive
+from mdsd_opt.cddlib_checks.subsets import (
+    best_cut,
+    containment_table,
+    priority_law,
+    priority_laws,
+)
+from mdsd_opt.errors import InvalidInput, MissingExtra, SolverError, UnknownName
+from mdsd_opt.solvers.exact_subset_selection import exact_optimum
+
+TRUE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "theorem"]
+FALSE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "false"]
+NEAR_MISSES = [name for name in FALSE if not name.endswith("non_identical")]
+
+TOO_STRONG = {
+    "exponent_minus_tenth",
+    "thresholds_raised",
+    "mean_draft_power",
+    "with_replacement_formula_without_replacement",
+}
+
+
+def acceptance_of(counterexample):
+    """alpha* recomputed from the printed instance by subset selection over all sets."""
+    drafts = counterexample.drafts
+    rows = drafts["q"]
+    if drafts["scheme"] == "independent":
+        scheme = mo.IndependentDrafts([[Fraction(x) for x in q] for q in rows])
+    else:
+        kind = {
+            "with_replacement": mo.WithReplacement,
+            "without_replacement": mo.WithoutReplacement,
+        }[drafts["scheme"]]
+        scheme = kind([Fraction(x) for x in rows], drafts["num_drafts"])
+    problem = mo.TransportProblem(list(counterexample.target), scheme)
+    subsets = ([bool(mask >> i & 1) for i in range(problem.vocab_size)]
+               for mask in range(1 << problem.vocab_size))  # fmt: skip
+    return min(problem.exact_cut_value(np.array(subset)) for subset in subsets)
+
+
+# --- claims that hold ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRUE)
+@pytest.mark.parametrize(("v", "k"), [(2, 2), (3, 3), (4, 2), (5, 3)])
+def test_true_claims_hold(name, v, k):
+    least_v, least_k = cddlib_checks.conjectures()[name].smallest
+    if v < least_v or k < least_k:
+        with pytest.raises(InvalidInput, match="says nothing"):
+            cddlib_checks.check(name, vocab_size=v, num_drafts=k)
+        return
+    if name == "projection" and v == 5:
+        v, k = 4, 3
+    result = cddlib_checks.check(name, vocab_size=v, num_drafts=k, timeout=120)
+    assert result.holds is True, str(result)
+    assert result.counterexample is None
+    assert f"V = {v}" in result.scope
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", [n for n in TRUE if n not in ("projection", "hull_rule")])
+def test_six_tokens_four_drafts(name):
+    result = cddlib_checks.check(name, vocab_size=6, num_drafts=4, timeout=120)
+    assert result.holds is True, str(result)
+    if name == "acceptance_one":
+        assert len(result.facets) == 2**6 - 2
+        assert result.sizes["vertices"] == factorial(6)
+    if name == "facets_without_replacement":
+        assert len(result.facets) == 6 + comb(6, 4) + comb(6, 5)
+
+
+@pytest.mark.parametrize(("v", "k"), [(1, 1), (1, 3), (2, 1), (3, 1), (2, 5)])
+def test_smallest_sizes(v, k):
+    for name in ("acceptance_one", "optimal_value", "q_convexity", "vertex_counts", "projection"):
+        assert cddlib_checks.check(name, vocab_size=v, num_drafts=k).holds is True
+
+
+def test_acceptance_one_with_given_drafts_lists_the_facets():
+    result = cddlib_checks.check(
+        "acceptance_one", vocab_size=3, num_drafts=2, draft=["1/2", "1/3", "1/6"]
+    )
+    assert result.holds is True
+    assert [str(facet) for facet in result.facets] == [
+        "p0 >= 1/4",
+        "p1 >= 1/9",
+        "p2 >= 1/36",
+        "p0 + p1 >= 25/36",
+        "p0 + p2 >= 4/9",
+        "p1 + p2 >= 1/4",
+    ]
+
+
+def test_tokens_that_are_never_drafted():
+    draft = [Fraction(1, 2), Fraction(0), Fraction(1, 2)]
+    result = cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, draft=draft)
+    assert result.holds is True
+    assert result.sizes["vertices"] == 2
+    counts = cddlib_checks.check("vertex_counts", vocab_size=3, num_drafts=2, draft=draft)
+    assert counts.holds is True
+
+
+# --- claims that do not --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+@pytest.mark.parametrize(("v", "k"), [(2, 2), (4, 3), (5, 2)])
+def test_near_misses_are_refuted(name, v, k):
+    result = cddlib_checks.check(name, vocab_size=v, num_drafts=k)
+    assert result.holds is False, str(result)
+    found = result.counterexample
+    assert found.kind == ("too strong" if name in TOO_STRONG else "too weak")
+    assert sum(found.target) == 1
+    assert min(found.target) >= 0
+    assert found.acceptance_rate == acceptance_of(found)
+    assert (found.acceptance_rate == 1) == (found.kind == "too strong")
+    assert str(found.target[0]) in str(result)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_known_values_of_near_misses():
+    def rate(name):
+        return cddlib_checks.check(name, vocab_size=4, num_drafts=3).counterexample.acceptance_rate
+
+    assert float(rate("exponent_plus_tenth")) == pytest.approx(0.98798, abs=1e-5)
+    assert float(rate("exponent_plus_1e_4")) == pytest.approx(0.999988, abs=1e-6)
+    assert float(rate("one_size_dropped")) == pytest.approx(0.856, abs=1e-12)
+    assert float(rate("prefixes_only")) == pytest.approx(0.271, abs=1e-12)
+
+
+@pytest.mark.parametrize(("v", "k"), [(4, 2), (4, 3), (5, 2), (6, 4)])
+def test_prefixes_fail_for_different_drafts(v, k):
+    result = cddlib_checks.check("prefix_optimality_non_identical", vocab_size=v, num_drafts=k)
+    found = result.counterexample
+    assert result.holds is False
+    assert found.acceptance_rate == acceptance_of(found)
+
+    models = [[Fraction(x) for x in q] for q in found.drafts["q"]]
+    mean = [sum(column) for column in zip(*models, strict=True)]
+    ratios = [p / w for p, w in zip(found.target, mean, strict=True)]
+    assert len(set(ratios)) == v  # no tie that could be broken otherwise
+    table = containment_table(mo.IndependentDrafts(models).exact_support_law(), v)
+    value, mask = Fraction(0), 0
+    for i in sorted(range(v), key=ratios.__getitem__):
+        mask |= 1 << i
+        mass = sum(found.target[j] for j in range(v) if mask >> j & 1)
+        value = min(value, mass - table[mask])
+    assert 1 + value > found.acceptance_rate
+
+
+def test_known_counterexample_to_prefixes():
+    models = [["4/5", "0", "1/5", "0"], ["0", "3/10", "0", "7/10"]]
+    result = cddlib_checks.check(
+        "prefix_optimality_non_identical", vocab_size=4, num_drafts=2, draft=models
+    )
+    assert result.holds is False
+
+
+def test_convexity_fails_for_different_drafts_and_three_tokens_stay_undecided():
+    assert cddlib_checks.check(
+        "q_convexity_non_identical", vocab_size=4, num_drafts=2
+    ).holds is False  # fmt: skip
+    few = cddlib_checks.check("prefix_optimality_non_identical", vocab_size=3, num_drafts=2)
+    assert few.holds is None
+    assert "no counterexample for" in few.reason
+
+
+# --- inequalities of one's own -------------------------------------------------------------------
+
+RIGHT = ["p0 >= 1/36", "p1 >= 1/9", "p2 >= 1/4", "p0 + p1 >= 1/4", "p0 + p2 >= 4/9",
+         "p1 + p2 >= 25/36"]  # fmt: skip
+
+
+def test_the_right_condition_is_recognised_in_every_spelling():
+    assert cddlib_checks.check_condition(3, 2, RIGHT).holds is True
+    spelled = ["36 p0 >= 1", ((1,), "1/9"), ({2: 2}, Fraction(1, 2)), "p2 <= 3/4",
+               "p1 <= 5/9", "-p0 >= -11/36"]  # fmt: skip
+    assert cddlib_checks.check_condition(3, 2, spelled).holds is True
+
+
+@pytest.mark.parametrize("missing", range(6))
+def test_a_missing_inequality_is_too_weak(missing):
+    claimed = [x for i, x in enumerate(RIGHT) if i != missing]
+    result = cddlib_checks.check_condition(3, 2, claimed)
+    assert result.holds is False
+    assert [c.kind for c in result.counterexamples] == ["too weak"]
+    assert result.counterexample.acceptance_rate == acceptance_of(result.counterexample) < 1
+
+
+def test_both_too_weak_and_too_strong():
+    result = cddlib_checks.check_condition(3, 2, ["p0 >= 1/2"])
+    assert {c.kind for c in result.counterexamples} == {"too weak", "too strong"}
+    for found in result.counterexamples:
+        assert found.acceptance_rate == acceptance_of(found)
+        assert (found.target[0] >= Fraction(1, 2)) == (found.kind == "too weak")
+
+
+def test_impossible_and_empty_conditions():
+    impossible = cddlib_checks.check_condition(2, 2, ["p0 + p1 >= 2"])
+    assert [c.kind for c in impossible.counterexamples] == ["too strong"]
+    assert cddlib_checks.check_condition(2, 2, []).counterexample.kind == "too weak"
+    assert cddlib_checks.check_condition(1, 2, []).holds is True
+
+
+def test_conditions_for_other_schemes():
+    models = [["1/2", "1/2"], ["1/4", "3/4"]]
+    right = ["p0 >= 1/8", "p1 >= 3/8"]
+    assert cddlib_checks.check_condition(2, 2, right, models, scheme="independent").holds is True
+    law = mo.DraftSetLaw(3, {(0, 1): Fraction(1, 3), (2,): Fraction(2, 3)})
+    assert cddlib_checks.check_condition(3, 2, ["p2 >= 2/3", "p2 <= 2/3"], law).holds is True
+
+
+@pytest.mark.parametrize(
+    ("inequality", "message"),
+    [
+        ("p0 + p1", "no >= or <="),
+        ("p0 p1 >= 1", "not readable"),
+        ("p0 + >= 1", "not readable"),
+        (">= 1", "not readable"),
+        ("p7 >= 1", "tokens are 0 to 2"),
+        ("x >= 1", "not readable"),
+        ((0, 1, 2), "not readable"),
+        (((0,), "half"), "not readable"),
+    ],
+)
+def test_unreadable_inequalities(inequality, message):
+    with pytest.raises(InvalidInput, match=message):
+        cddlib_checks.check_condition(3, 2, [inequality])
+
+
+# --- input ---------------------------------------------------------------------------------------
+
+
+def test_unknown_names_and_sizes():
+    with pytest.raises(UnknownName, match="Did you mean 'acceptance_one'"):
+        cddlib_checks.check("acceptance-on", vocab_size=3, num_drafts=2)
+    for bad in (0, -1, 2.5, "3", None):
+        with pytest.raises(InvalidInput, match="vocab_size"):
+            cddlib_checks.check("acceptance_one", vocab_size=bad, num_drafts=2)
+    with pytest.raises(mo.ProblemTooLarge):
+        cddlib_checks.check("acceptance_one", vocab_size=1000, num_drafts=2)
+    with pytest.raises(InvalidInput, match="timeout"):
+        cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, timeout=0)
+
+
+@pytest.mark.parametrize(
+    "draft", [["1/2"], ["1/2", "x", "1/2"], ["1/2", "1/0", "1/2"], [0.5, 0.4, 0.3], [-1, 1, 1]]
+)
+def test_bad_drafts(draft):
+    with pytest.raises(InvalidInput):
+        cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, draft=draft)
+
+
+def test_floats_are_taken_as_they_are():
+    result = cddlib_checks.check("acceptance_one", vocab_size=2, num_drafts=2, draft=[0.1, 0.9])
+    assert result.holds is True
+    bound = result.facets[0].bound
+    assert bound != Fraction(1, 100)
+    assert float(bound) == pytest.approx(0.01)
+
+
+def test_the_message_without_pycddlib_names_every_package(monkeypatch):
+    monkeypatch.setattr(double_description, "available", lambda: False)
+    with pytest.raises(MissingExtra) as error:
+        cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2)
+    for word in ("gcc", "libcdd-dev", "libgmp-dev", "mdsd-opt[cdd]"):
+        assert word in str(error.value)
+
+
+def test_importing_the_package_does_not_import_cddlib():
+    code = (
+        "import sys; from mdsd_opt import cddlib_checks; cddlib_checks.conjectures();"
+        "assert not any(name.split('.')[0] == 'cdd' for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+
+
+# --- the child process ---------------------------------------------------------------------------
+
+HARD = {"vocab_size": 9, "sizes": list(range(1, 10))}
+
+
+def test_time_runs_out_inside_cddlib():
+    start = time.perf_counter()
+    with pytest.raises(OutOfBudget, match="time ran out after 2 s"):
+        run_in_child(cones.acceptance_cone, HARD, timeout=2)
+    assert time.perf_counter() - start < 5
+
+
+def test_memory_runs_out():
+    with pytest.raises(OutOfBudget, match="memory ran out"):
+        run_in_child(_fill_memory, {}, timeout=60, memory=2**30)
+
+
+def test_undecided_results_say_why():
+    result = cddlib_checks.check("projection", vocab_size=6, num_drafts=4, timeout=1.5)
+    assert result.holds is None
+    assert "time ran out" in result.reason
+    assert result.seconds < 5
+
+
+def test_errors_of_the_child_come_back():
+    with pytest.raises(SolverError, match="the claimed polyhedron is unbounded"):
+        run_in_child(double_description.vertices, {"rows": [(0, 1)]}, timeout=30)
+    with pytest.raises(SolverError, match="ended with code -9"):
+        run_in_child(_die, {}, timeout=30)
+    with pytest.raises(UnknownName, match="kept"):
+        run_in_child(_raise_own, {}, timeout=30)
+
+
+def test_what_a_child_prints_does_no_harm():
+    assert run_in_child(_print_much, {}, timeout=30) == "fine"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
+def test_interrupt_ends_the_child_too():
+    arguments = ["check", "acceptance_one", "--vocab-size", "8", "-k", "8", "--timeout", "300"]
+    code = "from mdsd_opt.cli import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=_environment())
+    children = _wait_for_children(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+
+
+def _wait_for_children(pid):
+    for _ in range(100):
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if found:
+            time.sleep(1.0)  # into cddlib
+            return [int(x) for x in found]
+        time.sleep(0.1)
+    raise AssertionError("no child was started")
+
+
+def _environment():
+    return {**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])}
+
+
+def _fill_memory():
+    return len(bytearray(2**31))
+
+
+def _die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raise_own():
+    raise UnknownName("kept")
+
+
+def _print_much():
+    print("x" * 10**6)
+    print("y" * 10**6, file=sys.stderr)
+    return "fine"
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+def test_maximum_flow_agrees_with_subset_selection():
+    rng = random.Random(1)
+    for _ in range(60):
+        v, k = rng.randint(1, 5), rng.randint(1, 4)
+        scheme = rng.choice(["with_replacement", "without_replacement"])
+        weights = [rng.choice((0, 1, 2, 7, 50)) for _ in range(v - 1)] + [1]
+        q = [Fraction(x, sum(weights)) for x in weights]
+        weights = [rng.choice((0, 1, 3, 8)) for _ in range(v - 1)] + [2]
+        p = [Fraction(x, sum(weights)) for x in weights]
+        drafts = drafts_for(scheme, v, k, q)
+        expected, _ = exact_optimum(mo.TransportProblem(p, drafts))
+        law = drafts.exact_support_law()
+        assert exact_acceptance(p, law) == expected
+        assert best_cut(p, containment_table(law, v))[0] == expected
+
+
+def test_priority_laws_are_those_of_all_orders():
+    law = drafts_for("independent", 4, 3).exact_support_law()
+    expected = {priority_law(law, order) for order in permutations(range(4))}
+    assert priority_laws(law, 4) == expected
+    assert len(expected) == 24
+
+
+def test_powers_are_bounded_from_the_right_side():
+    for x in (Fraction(1, 10), Fraction(343, 1000), Fraction(999, 1000), Fraction(1, 10**9)):
+        for a, b in ((29, 10), (31, 10), (30001, 10000)):
+            low, high = power_below(x, Fraction(a, b)), power_above(x, Fraction(a, b))
+            assert low**b <= x**a <= high**b
+            assert (high - low) / high < Fraction(1, 10**11)
+    assert power_below(Fraction(1, 4), Fraction(1, 1)) == Fraction(1, 4)
+    assert power_above(Fraction(0), Fraction(5, 2)) == 0
+
+
+def test_rows_have_one_canonical_form():
+    assert primitive([Fraction(1, 2), Fraction(-1, 3), 0]) == (3, -2, 0)
+    assert primitive([6, -4, 2]) == (3, -2, 1)
+    assert primitive([0, 0]) == (0, 0)
+
+
+def test_a_cone_with_a_missing_or_a_wrong_row_is_noticed():
+    complete = run_in_child(
+        cones.acceptance_cone, {"vocab_size": 4, "sizes": [1, 2, 3]}, timeout=60
+    )
+    assert complete.describes_cone
+    weaker = {"vocab_size": 4, "sizes": [1, 2, 3], "smallest_subset": 3}
+    finding = run_in_child(cones.acceptance_cone, weaker, timeout=60)
+    assert len(finding.unexpected) == comb(4, 2)
+    assert not finding.describes_cone
+
+
+@pytest.mark.parametrize(
+    "name", ["optimal_value", "q_convexity", "prefix_optimality", "without_replacement_dominates"]
+)
+def test_random_search_finds_nothing_and_says_how_blind_it_is(name):
+    result = cddlib_checks.search(name, vocab_size=5, num_drafts=2, trials=100)
+    assert result.holds is None
+    assert result.sizes["trials"] == result.sizes["next_trial"] == 100
+    assert result.sizes["control_trials"] == 100
+    assert "how blind" in result.reason
+    if name != "prefix_optimality":
+        assert result.sizes["control_caught"] > 20
+
+
+def test_random_search_is_resumable_and_independent_of_workers():
+    def at(**options):
+        return cddlib_checks.search(
+            "q_convexity_non_identical", vocab_size=4, num_drafts=2, seed=3, **options
+        )
+
+    first = at(trials=300, workers=1)
+    assert first.holds is False
+    place = first.sizes["found_at"]
+    again = at(trials=1, start=place, workers=2)
+    assert again.sizes["found_at"] == place
+    assert again.counterexample == first.counterexample
+    with pytest.raises(UnknownName, match="random search"):
+        cddlib_checks.search("vertex_counts", vocab_size=4, num_drafts=2)

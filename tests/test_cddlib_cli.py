@@ -1,0 +1,110 @@
+"""mdsd-opt check: verdicts and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from mdsd_opt.cddlib_checks import conjectures
+from mdsd_opt.cli import main
+
+
+@dataclass
+class Finished:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mdsd-opt", "check", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        output = capsys.readouterr()
+        return Finished(code, output.out, output.err)
+
+    return run
+
+
+def test_without_a_name_all_claims_are_listed(run):
+    table = run()
+    assert table.returncode == 0
+    listed = json.loads(run("--json").stdout)["conjectures"]
+    assert [c["name"] for c in listed] == list(conjectures())
+    for name in conjectures():
+        assert name in table.stdout
+    assert "[Q(H+x)" in listed[3]["statement"]
+
+
+def test_a_claim_that_holds(run):
+    done = run("acceptance_one", "--vocab-size", 3, "-k", 2, "--draft", "1/2,1/4,1/4")
+    assert done.returncode == 0
+    assert "HOLDS" in done.stdout
+    assert "p0 + p1 >= 9/16" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_claim_that_is_refuted(run):
+    done = run("exponent-plus-tenth", "--vocab-size", 3, "-k", 2, "--json")
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert document["holds"] is False
+    assert document["counterexample"]["kind"] == "too weak"
+
+
+def test_a_claim_that_stays_undecided(run):
+    done = run("projection", "--vocab-size", 6, "-k", 4, "--timeout", 1, "--progress")
+    assert done.returncode == 3
+    assert "UNDECIDED" in done.stdout
+    assert "time ran out" in done.stdout
+    assert "projection, elimination" in done.stderr
+
+
+def test_inequalities_of_ones_own(run):
+    claim = ["condition", "--vocab-size", 2, "-k", 2, "--draft", "1/2,1/2", "--inequality",
+             "p0 >= 1/4"]  # fmt: skip
+    assert run(*claim).returncode == 1
+    assert run(*claim, "--inequality", "p1 >= 1/4").returncode == 0
+
+
+def test_drafts_that_differ(run):
+    done = run("mean_draft_power", "--vocab-size", 2, "-k", 2, "--draft", "1/2,1/2",
+               "--draft", "1/4,3/4")  # fmt: skip
+    assert done.returncode == 1
+    assert "q2 = (1/4, 3/4)" in done.stdout
+
+
+def test_search(run):
+    done = run("prefix_optimality", "--vocab-size", 4, "-k", 2, "--search", "--trials", 100,
+               "--seed", 5, "--json")  # fmt: skip
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["sizes"]["next_trial"] == 100
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["acceptance_two"],
+        ["acceptance_one", "--vocab-size", 0],
+        ["acceptance_one", "--draft", "1/2,1/2"],
+        ["acceptance_one", "--inequality", "p0 >= 1"],
+        ["acceptance_one", "--timeout", -1],
+        ["acceptance_one", "--memory", 0],
+        ["prefix_optimality", "--search", "--draft", "1/2,1/2"],
+        ["condition", "--scheme", "greedy"],
+    ],
+)
+def test_bad_input_is_one_line(run, arguments):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("mdsd-opt: error: ")
+    assert done.stderr.count("\n") == 1
