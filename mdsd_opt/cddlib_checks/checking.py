@@ -14,6 +14,7 @@ from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
 from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
 #: All engines go through the 2**V subsets.
@@ -37,10 +38,10 @@ def conjecture_named(name: str) -> Conjecture:
 
 def check(
     name: str,
-    *,
     vocab_size: int,
     num_drafts: int,
     draft: Any = None,
+    *,
     timeout: float = 60.0,
     memory: int | None = DEFAULT_MEMORY,
     progress: Progress | None = None,
@@ -84,6 +85,11 @@ def check(
         raise InvalidInput(
             f"{conjecture.name} says nothing for V = {v}, K = {k}: give vocab_size of at least "
             f"{least_v} and num_drafts of at least {least_k}"
+        )
+    if isinstance(draft, DraftScheme):
+        raise InvalidInput(
+            "draft is a draft scheme, but each claim says itself how drafts are drawn: give q; "
+            "check_condition takes schemes"
         )
     jobs = conjecture.plan(v, k, draft)
     require_cddlib()
