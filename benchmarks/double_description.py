@@ -3,7 +3,7 @@
 Every case runs in a child process with a deadline; seconds include the start of the process and are
 the median of the repeats. A case that runs out of time is a line of the table, not an omission.
 
-    python benchmarks/double_description.py [--quick] [--timeout 60] [--repeats 3] [--json FILE]
+    python benchmarks/double_description.py [--quick] [--timeout 60] [--only TEXT] [--json FILE]
     python benchmarks/double_description.py --floating-point      # wrong vertex counts of cdd
 """
 
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="at most 5 s a case, no repeats")
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", default="", help="cases whose title holds this text")
     parser.add_argument("--floating-point", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -128,6 +129,8 @@ def main() -> None:
           f"deadline {timeout:g} s, {repeats} repeats")  # fmt: skip
     rows = []
     for title, job, arguments in cases():
+        if options.only not in title:
+            continue
         row = {"case": title, **measure(job, arguments, timeout, repeats)}
         rows.append(row)
         took = "-" if row["seconds"] is None else f"{row['seconds']:.2f} s"

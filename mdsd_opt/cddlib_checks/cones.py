@@ -55,7 +55,9 @@ def acceptance_cone(vocab_size: int, sizes: Sequence[int], smallest_subset: int 
     smallest_subset : int
         Claim P(A) >= sum_{S in A} W_S only for sets of at least so many tokens, and p >= 0.
     """
-    drafted = draft_sets(vocab_size, sizes)
+    # cddlib adds rays in lexicographic order, so the order of the coordinates decides the time: p
+    # first, then the largest sets, is three times as fast as W first.
+    drafted = draft_sets(vocab_size, sizes)[::-1]
     free = vocab_size - 1  # p_{V-1} = sum W - the rest
     rays = []
     for column, s in enumerate(drafted):

@@ -16,7 +16,13 @@ from mdsd_opt.cddlib_checks.draft_laws import document, mean_model
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity
 from mdsd_opt.cddlib_checks.result import Counterexample, approximate
-from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, describe, members
+from mdsd_opt.cddlib_checks.subsets import (
+    best_cut,
+    containment_table,
+    describe,
+    members,
+    priority_law,
+)
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 
 Array = NDArray[np.float64]
@@ -122,6 +128,16 @@ def _different(rng: np.random.Generator, size: int, num_drafts: int) -> Instance
     return Instance(_random_law(rng, size), IndependentDrafts(models))
 
 
+def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
+    """A vertex of the acceptance-one polytope, every other time moved a little."""
+    drafts = _single(rng, size, num_drafts).drafts
+    vertex = priority_law(drafts.exact_support_law(), rng.permutation(size).tolist())
+    share = Fraction(int(rng.integers(2)), int(10 ** rng.integers(1, 6)))
+    moved = _random_law(rng, size)
+    p = tuple((1 - share) * x + share * y for x, y in zip(vertex, moved, strict=True))
+    return Instance(p, drafts)
+
+
 def _pair(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
     q = list(_random_law(rng, size))
     drafts = WithoutReplacement(q, num_drafts)
@@ -219,6 +235,22 @@ def _confirm_containment(instance: Instance) -> Counterexample | None:
     )
 
 
+def _one_gap(instance: Instance) -> float:
+    return _verdict_gap(instance, slice(None))
+
+
+def _one_of_small_subsets_gap(instance: Instance) -> float:
+    sizes = np.bitwise_count(np.arange(1 << len(instance.target)))
+    return _verdict_gap(instance, sizes <= 1)
+
+
+def _verdict_gap(instance: Instance, kept: Any) -> float:
+    """1 where the subsets kept and the maximum flow disagree about acceptance one."""
+    values = _masses(instance.target) - _containment(instance.drafts)
+    claimed = float(values[kept].min()) > -_TOLERANCE
+    return float(claimed != (_flow_value(instance) > 1 - _TOLERANCE))
+
+
 def _value_gap(instance: Instance) -> float:
     return _formula_gap(instance, slice(None))
 
@@ -230,12 +262,15 @@ def _small_subsets_gap(instance: Instance) -> float:
 
 def _formula_gap(instance: Instance, kept: Any) -> float:
     """Between the formula over the subsets kept and the maximum flow."""
+    values = _masses(instance.target) - _containment(instance.drafts)
+    return abs(1 + float(values[kept].min()) - _flow_value(instance))
+
+
+def _flow_value(instance: Instance) -> float:
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers.max_flow import solve
 
-    values = _masses(instance.target) - _containment(instance.drafts)
-    flow = solve(TransportProblem(list(instance.target), instance.drafts)).acceptance_rate
-    return abs(1 + float(values[kept].min()) - flow)
+    return solve(TransportProblem(list(instance.target), instance.drafts)).acceptance_rate
 
 
 def _confirm_value(instance: Instance) -> Counterexample | None:
@@ -268,6 +303,13 @@ def _confirm_formula(instance: Instance, keep: Callable[[int], bool]) -> Counter
 _DIFFERENT = "the same for different drafts and their mean"
 
 SEARCHES: dict[str, Search] = {
+    "acceptance_one": Search(
+        _near_boundary,
+        _one_gap,
+        _confirm_value,
+        "acceptance_one_of_small_sets",
+        "the condition for sets of one token alone",
+    ),
     "optimal_value": Search(
         _different, _value_gap, _confirm_value,
         "optimal_value_of_small_sets", "the minimum over sets of at most one token"),
@@ -286,6 +328,9 @@ SEARCHES: dict[str, Search] = {
 
 #: Claims that are here only to be caught.
 CONTROLS: dict[str, Search] = {
+    "acceptance_one_of_small_sets": Search(
+        _near_boundary, _one_of_small_subsets_gap, _confirm_small_subsets, "", ""
+    ),
     "optimal_value_of_small_sets": Search(
         _different, _small_subsets_gap, _confirm_small_subsets, "", ""),
     "dominates_one_more_draft": Search(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 
@@ -94,9 +94,3 @@ def priority_laws(law: SetLaw, vocab_size: int) -> set[tuple[Fraction, ...]]:
 def describe(mask: int) -> str:
     """{0, 2} for the mask of tokens 0 and 2."""
     return "{" + ", ".join(map(str, members(mask))) + "}"
-
-
-def iterate_orders(vocab_size: int) -> Iterator[tuple[int, ...]]:
-    from itertools import permutations
-
-    return permutations(range(vocab_size))
