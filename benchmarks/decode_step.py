@@ -1,0 +1,122 @@
+"""Seconds of one decision on given probabilities, by each verifier, against the argsort route.
+
+All are timed in one process and one thread, one after the other, again and again; a time is the
+median over the rounds, each with a position and drafts of its own. The argsort route does in NumPy
+what the optimal rule needs first: sort by p/q, gather, cumulate, and find the best prefix.
+
+    python benchmarks/decode_step.py [--rounds 30] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import mdsd_opt as mo
+from mdsd_opt.verifiers import Uniforms
+from mdsd_opt.verifiers.optimal import sorted_step
+from mdsd_opt.versions import versions
+
+VOCAB_SIZE = 131_072
+NUM_DRAFTS = (2, 4, 8)
+PUBLISHED = ("rrs", "kseq")
+
+
+def argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
+    order = np.argsort(p / q)
+    difference = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
+    return 1.0 + min(float(difference.min()), 0.0)
+
+
+def synthetic(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    target = (2.5 * rng.standard_normal(VOCAB_SIZE)).astype(np.float32)
+    return target, target + rng.standard_normal(VOCAB_SIZE).astype(np.float32)
+
+
+def bundled(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    from mdsd_opt.data import sample_logits_path
+    from mdsd_opt.logits_io import load_logits
+
+    sample = load_logits(sample_logits_path())
+    row = int(rng.integers(sample.num_positions))
+    return sample.target[row], sample.draft[row]
+
+
+def routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
+    """What to time on this problem, by name."""
+    drafts: Any = problem.drafts
+    tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
+    p, q, k = problem.target, drafts.q, problem.num_drafts
+    named: dict[str, Callable[[], Any]] = {
+        "optimal": lambda: sorted_step.decide(p, drafts, tokens, uniforms),
+        "argsort route": lambda: argsort_route(p, q, k),
+    }
+    for name in PUBLISHED:
+        verifier = mo.verifiers.get(name)
+        if verifier.supports(drafts):
+            named[name] = lambda v=verifier: v.verify(problem, tokens, uniforms)
+    return named
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write rows and circumstances to this file")
+    options = parser.parse_args()
+    rng = np.random.default_rng(options.seed)
+    times: dict[tuple[str, str, int, str], list[float]] = {}
+    for number in range(options.rounds + 1):  # the first round compiles and warms up
+        for source in (synthetic, bundled):
+            target, draft = source(rng)
+            for scheme in ("with_replacement", "without_replacement"):
+                for k in NUM_DRAFTS:
+                    problem = mo.TransportProblem.from_logits(target, draft, k, scheme)
+                    for name, route in routes(problem, rng).items():
+                        start = time.perf_counter()
+                        route()
+                        seconds = time.perf_counter() - start
+                        if number:
+                            times.setdefault((source.__name__, scheme, k, name), []).append(seconds)
+
+    rows = []
+    for (source_name, scheme, k, name), seconds_list in times.items():
+        ordinary = statistics.median(times[source_name, scheme, k, "argsort route"])
+        median = statistics.median(seconds_list)
+        rows.append(
+            {
+                "logits": source_name,
+                "scheme": scheme,
+                "num_drafts": k,
+                "verifier": name,
+                "median_ms": 1e3 * median,
+                "p90_ms": 1e3 * float(np.quantile(seconds_list, 0.9)),
+                "times_faster_than_argsort": ordinary / median,
+            }
+        )
+    circumstances = {"load_average": os.getloadavg()[0], "threads": 1, **versions()}
+    table = Table(title=f"one decision; V = {VOCAB_SIZE:,} (synthetic), 49,152 (bundled)")
+    for heading in ("logits", "drafts", "K", "verifier", "median ms", "p90 ms", "x argsort"):
+        table.add_column(heading, justify="right" if heading in ("K", "median ms") else "left")
+    for row in rows:
+        *words, median_ms, p90_ms, ratio = row.values()
+        table.add_row(*map(str, words), f"{median_ms:.2f}", f"{p90_ms:.2f}", f"{ratio:.1f}")
+    Console(width=110).print(table)
+    print(", ".join(f"{name} {circumstances[name]}" for name in ("python", "numpy", "numba")))
+    if options.json:
+        document = {"circumstances": circumstances, "rows": rows}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
