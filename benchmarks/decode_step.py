@@ -24,7 +24,7 @@ from rich.table import Table
 
 import mdsd_opt as mo
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal import sorted_step
+from mdsd_opt.verifiers.optimal import sort_free_step
 from mdsd_opt.versions import versions
 
 VOCAB_SIZE = 131_072
@@ -58,7 +58,7 @@ def routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, 
     tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
     p, q, k = problem.target, drafts.q, problem.num_drafts
     named: dict[str, Callable[[], Any]] = {
-        "optimal": lambda: sorted_step.decide(p, drafts, tokens, uniforms),
+        "optimal": lambda: sort_free_step.decide(p, drafts, tokens, uniforms),
         "argsort route": lambda: argsort_route(p, q, k),
     }
     for name in PUBLISHED:

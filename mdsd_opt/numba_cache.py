@@ -58,6 +58,7 @@ def kernel(function: Any = None, *, contract: bool = False, reassociate: bool = 
         _say_once(_NO_FOLDER)
         return numba.njit(**options)(function)
     _stamp_with_sources(dispatcher)
+    _ignore_unreadable(dispatcher)
     return dispatcher
 
 
@@ -71,6 +72,28 @@ def _stamp_with_sources(dispatcher: Any) -> None:
     if cache_file is not None and hasattr(cache_file, "_source_stamp"):
         hashes = tuple(_hash(path) for path in sorted(_sources(dispatcher.py_func)))
         cache_file._source_stamp = (cache_file._source_stamp, hashes)
+
+
+def _ignore_unreadable(dispatcher: Any) -> None:
+    """Compile anew where cached code cannot be read: cut short, or of a version before a move.
+
+    numba unpickles what it finds before it compares versions of ours, and a name that no longer
+    exists would end the program.
+    """
+    cache_file: Any = getattr(dispatcher._cache, "_cache_file", None)
+    for name, nothing in (("_load_index", dict), ("load", lambda: None)):
+        if hasattr(cache_file, name):
+            setattr(cache_file, name, _readable_or(nothing, getattr(cache_file, name)))
+
+
+def _readable_or(nothing: Callable[[], Any], load: Callable[..., Any]) -> Callable[..., Any]:
+    def forgiving(*key: Any) -> Any:
+        try:
+            return load(*key)
+        except Exception:  # unpickling may raise anything
+            return nothing()
+
+    return forgiving
 
 
 def _sources(function: Any) -> set[str]:

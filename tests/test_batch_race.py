@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.race_kernels import (
+from mdsd_opt.kernels.race_kernels import (
     MOMENTS,
     Race,
     State,

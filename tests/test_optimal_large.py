@@ -7,7 +7,7 @@ import pytest
 
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, solve, verifiers
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal import sorted_step
+from mdsd_opt.verifiers.optimal import sort_free_step
 from mdsd_opt.verifiers.optimal.block_rules import block_rule
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels, selection_law
 from mdsd_opt.verifiers.optimal.plan import plan_of
@@ -51,13 +51,13 @@ def test_quick_step_selects_and_accepts_as_the_explicit_rule(scheme):
         if p.sum() == 0 or q.sum() == 0:
             continue
         drafts = scheme(q / q.sum(), k)
-        if not sorted_step.applies_to(drafts):
+        if not sort_free_step.applies_to(drafts):
             continue
         problem = TransportProblem(p / p.sum(), drafts)
         plan = plan_of(problem)
         for _ in range(3):
             tokens, uniforms = drafts.sample(rng), Uniforms(*rng.random(4))
-            output = sorted_step.decide(problem.target, drafts, tokens, uniforms)
+            output = sort_free_step.decide(problem.target, drafts, tokens, uniforms)
             places, positions = random_drafts(problem, plan, tokens)
             chosen = select(plan, positions, uniforms)
             token = int(tokens[places[chosen]])

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.logit_kernels import (
-    LANES,
     drop_impossible,
-    lane_sum,
     likeliest_tokens,
     row_side,
     weigh_row,
 )
+from mdsd_opt.kernels.sum_kernels import LANES, lane_sum
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]

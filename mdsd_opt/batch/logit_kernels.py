@@ -19,6 +19,8 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from mdsd_opt.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.kernels.exp2_kernels import LOWEST_EXPONENT, scaled_exp2
+from mdsd_opt.kernels.sum_kernels import LANES, lane_sum
 from mdsd_opt.numba_cache import kernel
 
 Row = NDArray[Any]
@@ -28,29 +30,8 @@ Integers = NDArray[np.int64]
 #: Tokens handled at once: five float64 buffers of this length stay in the first-level cache.
 BLOCK = 1024
 
-#: Exponents are clamped here; the weight of a clamped exponent is exactly zero.
-LOWEST_EXPONENT = -1075.0
-
-#: Adding it to a small float64 leaves the nearest integer in the lowest bits.
-_TO_INTEGER = 6755399441055744.0  # 1.5 * 2**52
-
 #: Up to here an exponent's integer fits into the lowest bits of a float32.
 _LARGEST_SHIFT = 2.0**20
-
-LANES = 256  # independent maxima or sums, so that one operation need not wait for another
-
-# 2**r on [-1/2, 1/2], Chebyshev interpolation of degree 10: relative error 3e-16.
-_C0 = 1.0
-_C1 = 0.69314718055995
-_C2 = 0.24022650695910097
-_C3 = 0.05550410866444772
-_C4 = 0.009618129107606888
-_C5 = 0.0013333558230164974
-_C6 = 0.0001540353044173605
-_C7 = 1.5252657260200837e-05
-_C8 = 1.321544258792169e-06
-_C9 = 1.0208690299958306e-07
-_C10 = 7.072585949269223e-09
 
 
 class Side(NamedTuple):
@@ -97,26 +78,6 @@ def _number_of_bits(stored: Any, is_half: Any) -> Any:
     if value >= np.float32(65536.0):  # exponent 31: infinity, or NaN where the fraction is not zero
         value = np.float32(np.inf) if value == np.float32(65536.0) else np.float32(np.nan)
     return -value if bits >= np.uint32(0x8000) else value
-
-
-@kernel(contract=True)
-def scaled_exp2(y: float) -> float:
-    """2**(y + 52) for y in [-1075, 0], and zero at -1075 (and up to half a unit above it)."""
-    shifted = y + _TO_INTEGER
-    r = y - (shifted - _TO_INTEGER)
-    f = _C10
-    f = f * r + _C9
-    f = f * r + _C8
-    f = f * r + _C7
-    f = f * r + _C6
-    f = f * r + _C5
-    f = f * r + _C4
-    f = f * r + _C3
-    f = f * r + _C2
-    f = f * r + _C1
-    f = f * r + _C0
-    # The integer's bits, with the bias 1023 + 52, become the exponent of the power of two.
-    return f * np.int64((np.float64(shifted).view(np.int64) + 1075) << 52).view(np.float64)
 
 
 @kernel
@@ -184,19 +145,6 @@ def weigh_row(side: Side, exponents: Vector, weights: Vector) -> float:
         size = min(BLOCK, weights.size - start)
         weigh_block(side, start, size, exponents[start:], weights[start:])
     return lane_sum(weights)
-
-
-@kernel
-def lane_sum(values: Vector) -> float:
-    """Sum in many lanes: fast, and runs of equal numbers gather little rounding error."""
-    lanes = np.zeros(LANES)
-    whole = values.size - values.size % LANES
-    for start in range(0, whole, LANES):
-        for lane in range(LANES):
-            lanes[lane] += values[start + lane]
-    for i in range(whole, values.size):
-        lanes[i - whole] += values[i]
-    return lanes.sum()
 
 
 @kernel

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from mdsd_opt.batch.logit_kernels import (
     BLOCK,
     Side,
-    lane_sum,
     row_side,
     stored_number,
     weigh_token,
 )
-from mdsd_opt.batch.ratio_bucket_kernels import (
+from mdsd_opt.batch.single_precision_kernels import SINGLE_UNIT, weigh
+from mdsd_opt.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.kernels.ratio_bucket_kernels import (
     CELLS,
     Grid,
     bucket_keys,
@@ -38,8 +39,7 @@ from mdsd_opt.batch.ratio_bucket_kernels import (
     kink,
     tokens_in,
 )
-from mdsd_opt.batch.single_precision_kernels import SINGLE_UNIT, weigh
-from mdsd_opt.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.kernels.sum_kernels import lane_sum
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]

@@ -17,24 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.logit_kernels import (
-    BLOCK,
     drop_impossible,
-    lane_sum,
     likeliest_tokens,
     row_side,
     weigh_row,
 )
-from mdsd_opt.batch.race_kernels import (
+from mdsd_opt.kernels.race_group_kernels import (
+    P,
+    Q,
+    RaceGroups,
+    add_group,
+    collect_groups,
+    rates_left,
+)
+from mdsd_opt.kernels.race_kernels import (
     Race,
     State,
-    add_light_tokens,
     add_token,
     copy_state,
     empty_prefix,
     escape,
     new_race,
 )
-from mdsd_opt.batch.ratio_bucket_kernels import (
+from mdsd_opt.kernels.ratio_bucket_kernels import (
     CELLS,
     Grid,
     bucket_keys,
@@ -44,6 +49,7 @@ from mdsd_opt.batch.ratio_bucket_kernels import (
     kink,
     tokens_in,
 )
+from mdsd_opt.kernels.sum_kernels import lane_sum
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
@@ -58,24 +64,6 @@ _SLACK = 1e-14
 _RATIO_ERROR = 1e-12
 
 _SORTED_DIRECTLY = 64  # opened groups up to this size are sorted, not divided
-
-#: Tokens after which the running sums are put aside, see `with_replacement_kernels`.
-_RUN = 16 * BLOCK
-
-# Columns of the sums kept of every group of tokens: 8 to fill a cache line.
-_P = 0
-_Q = 1
-_MOMENT = 2  # and the following four: light tokens only
-_COLUMNS = 8
-
-
-class Groups(NamedTuple):
-    """Sums of the tokens of every group, and chains of its heavy tokens (-1 ends a chain)."""
-
-    sums: Matrix
-    first_heavy: Integers
-    next_heavy: Integers
-    heavy: Vector
 
 
 class Curve(NamedTuple):
@@ -146,14 +134,14 @@ def _least_objective(
 ) -> Vector:
     """min over prefixes of P - Q, for every number of drafts (all below the support's size)."""
     most = num_drafts.max()
-    slowest, others = _rates_left(q, likeliest[: most - 1])
+    slowest, others = rates_left(q, likeliest[: most - 1])
     race = new_race(slowest, others, most)
     per_octave = min(4.0, max(2.0, q.size / 8192.0))
     grid = Grid(-22.0, per_octave, int(34 * per_octave))
     edges = bucket_ratios(grid)
     keys = np.empty(q.size, np.uint16)
     bucket_keys(log_ratios, grid, keys)
-    buckets = _collect(p, q, keys, grid.size, race)
+    buckets = collect_groups(p, q, keys, grid.size, race)
     state = empty_prefix(race, most)
     curve = _curve(buckets, copy_state(state), 0.0, 0.0, race, num_drafts)
     best = np.zeros(num_drafts.size)
@@ -183,70 +171,13 @@ def _least_objective(
                 group, spare, state, curve.p_mass[b], curve.outside[b + 1], race, num_drafts, best
             )
         else:
-            _add_group(state, buckets, b, race)
+            add_group(state, buckets, b, race)
     return best
 
 
 @kernel
-def _rates_left(q: Vector, likeliest: Integers) -> tuple[float, float]:
-    """Sums of all q but the given ones, and of all but the first of them."""
-    kept = q[likeliest]
-    q[likeliest] = 0.0
-    slowest = lane_sum(q)
-    q[likeliest] = kept
-    return slowest, slowest + kept[1:].sum()
-
-
-@kernel
-def _collect(p: Vector, q: Vector, keys: Keys, num_groups: int, race: Race) -> Groups:
-    """Sum p, q and the moments of light tokens by group."""
-    sums = np.zeros((num_groups, _COLUMNS))
-    run = np.zeros_like(sums)
-    first_heavy = np.full(num_groups, -1, np.int64)
-    next_heavy = np.empty(q.size, np.int64)
-    heavy = np.empty(q.size)
-    num_heavy = 0
-    factor = 1.0 / race.light_rate
-    for start in range(0, q.size, _RUN):
-        for i in range(start, min(start + _RUN, q.size)):
-            key = keys[i]
-            x = q[i] * factor
-            if x > 1.0:
-                heavy[num_heavy] = q[i]
-                next_heavy[num_heavy] = first_heavy[key]
-                first_heavy[key] = num_heavy
-                num_heavy += 1
-                x = 0.0
-            x2 = x * x
-            x4 = x2 * x2
-            run[key, 0] += p[i]
-            run[key, 1] += q[i]
-            run[key, 2] += x
-            run[key, 3] += x2
-            run[key, 4] += x2 * x
-            run[key, 5] += x4
-            run[key, 6] += x4 * x
-        put_aside = sums.reshape(-1)  # flat, for the sake of vector instructions
-        running = run.reshape(-1)
-        for b in range(running.size):
-            put_aside[b] += running[b]
-            running[b] = 0.0
-    return Groups(sums, first_heavy, next_heavy, heavy)
-
-
-@kernel
-def _add_group(state: State, groups: Groups, g: int, race: Race) -> None:
-    if groups.sums[g, _MOMENT] > 0.0:
-        add_light_tokens(state, groups.sums[g, _MOMENT:], race)
-    i = groups.first_heavy[g]
-    while i >= 0:
-        add_token(state, groups.heavy[i], race)
-        i = groups.next_heavy[i]
-
-
-@kernel
 def _curve(
-    groups: Groups,
+    groups: RaceGroups,
     state: State,
     p_before: float,
     outside_after: float,
@@ -260,13 +191,13 @@ def _curve(
     escapes = np.empty((num_groups + 1, num_drafts.size))
     outside[num_groups] = outside_after
     for g in range(num_groups - 1, -1, -1):
-        outside[g] = outside[g + 1] + groups.sums[g, _Q]
+        outside[g] = outside[g + 1] + groups.sums[g, Q]
     p_mass[0] = p_before
     escape(state, outside[0], race, num_drafts, escapes[0])
     for g in range(num_groups):
-        p_mass[g + 1] = p_mass[g] + groups.sums[g, _P]
-        if groups.sums[g, _Q] > 0.0:
-            _add_group(state, groups, g, race)
+        p_mass[g + 1] = p_mass[g] + groups.sums[g, P]
+        if groups.sums[g, Q] > 0.0:
+            add_group(state, groups, g, race)
             escape(state, outside[g + 1], race, num_drafts, escapes[g + 1])
         else:
             escapes[g + 1] = escapes[g]
@@ -283,13 +214,13 @@ def _lower_at_ends(curve: Curve, best: Vector) -> None:
 
 @kernel
 def _can_improve(
-    lowest: float, highest: float, groups: Groups, curve: Curve, g: int, best: Vector
+    lowest: float, highest: float, groups: RaceGroups, curve: Curve, g: int, best: Vector
 ) -> bool:
     """Whether a prefix ending inside group g, with ratios in [lowest, highest], may be better."""
-    q_inside = groups.sums[g, _Q]
+    q_inside = groups.sums[g, Q]
     if q_inside == 0.0:
         return False
-    p_kink, q_kink = kink(lowest, highest, groups.sums[g, _P], q_inside, _RATIO_ERROR)
+    p_kink, q_kink = kink(lowest, highest, groups.sums[g, P], q_inside, _RATIO_ERROR)
     for j in range(best.size):
         drop = curve.escape[g, j] - curve.escape[g + 1, j]
         chord = curve.escape[g, j] - drop * (q_kink / q_inside)
@@ -316,7 +247,7 @@ def _search_group(
     lowest = columns[0].min()
     highest = columns[0].max()
     cells = cells_of(columns[0], lowest, highest)
-    groups = _collect(columns[1], columns[2], cells, CELLS, race)
+    groups = collect_groups(columns[1], columns[2], cells, CELLS, race)
     curve = _curve(groups, copy_state(state), p_before, outside_after, race, num_drafts)
     _lower_at_ends(curve, best)
     ends = np.empty(CELLS + 1, np.int64)
@@ -333,7 +264,7 @@ def _search_group(
                 inside, state, curve.p_mass[c], curve.outside[c + 1], race, num_drafts, best
             )
         else:
-            _add_group(state, groups, c, race)
+            add_group(state, groups, c, race)
 
 
 @kernel

@@ -79,19 +79,38 @@ def _pivotal_draft(
     left = masses_left(positions, q, above)
 
     def shares(start: int, stop: int) -> NDArray[Any]:
-        result = _zeros(q, positions.size)
         inside = np.flatnonzero(positions >= start)
-        j = int(inside[0])
-        z = q[positions[j]]
-        pivotal = above[stop] / (left[-1] + z)
-        for i in range(j, positions.size - 1):
-            pivotal = pivotal * left[i] / (left[i] + z)
-        for k in inside[1:]:
-            result[k] += pivotal * q[positions[k]] / (above[start] - above[stop])
-        result[j] += 1 - result.sum()
-        return result
+        in_block = above[start] - above[stop]
+        return pivotal_shares(q[positions], left, inside, in_block, above_block=above[stop])
 
     return shares
+
+
+def pivotal_shares(
+    q: NDArray[Any], left: list[Any], inside: NDArray[np.int64], in_block: Any, above_block: Any
+) -> NDArray[Any]:
+    """The rule of draws without replacement.
+
+    Parameters
+    ----------
+    q : ndarray, shape (K,)
+        Weights of the drafts, in draw order.
+    left : list
+        1 - q(X_1..X_i) for i = 1..K.
+    inside : ndarray of int
+        Indices of the drafts in the block, ascending.
+    in_block, above_block : float or Fraction
+        Weight of the block, and of all tokens above it.
+    """
+    result = _zeros(q, q.size)
+    j = int(inside[0])
+    pivotal = above_block / (left[-1] + q[j])
+    for i in range(j, q.size - 1):
+        pivotal = pivotal * left[i] / (left[i] + q[j])
+    for k in inside[1:]:
+        result[k] += pivotal * q[k] / in_block
+    result[j] += 1 - result.sum()
+    return result
 
 
 @block_rule.register

@@ -28,7 +28,7 @@ from mdsd_opt.verifiers.base import (
     target_of,
     verdict,
 )
-from mdsd_opt.verifiers.optimal import sorted_step
+from mdsd_opt.verifiers.optimal import sort_free_step
 from mdsd_opt.verifiers.optimal.block_rules import block_rule
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan, plan_of
@@ -83,8 +83,8 @@ class Optimal(Verifier):
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
-        if sorted_step.applies_to(problem.drafts):
-            token = sorted_step.decide(problem.target, problem.drafts, tokens, uniforms)
+        if sort_free_step.applies_to(problem.drafts):
+            token = sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms)
             return verdict(token, tokens)
         plan = plan_of(problem)
         if plan is None:

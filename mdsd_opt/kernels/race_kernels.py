@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.logit_kernels import LOWEST_EXPONENT, scaled_exp2
+from mdsd_opt.kernels.exp2_kernels import LOWEST_EXPONENT, scaled_exp2
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
