@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import logging
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,8 @@ from numba.core import event
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _log = logging.getLogger("mdsd_opt.numba")
+
+_IMPORT = re.compile(r"^from (mdsd_opt[\w.]*) import", re.MULTILINE)
 
 _COMPILING = "compiling kernels for this machine, once; this takes some seconds"
 _NO_FOLDER = (
@@ -70,7 +74,9 @@ def _stamp_with_sources(dispatcher: Any) -> None:
     """
     cache_file: Any = getattr(dispatcher._cache, "_cache_file", None)
     if cache_file is not None and hasattr(cache_file, "_source_stamp"):
-        hashes = tuple(_hash(path) for path in sorted(_sources(dispatcher.py_func)))
+        hashes = tuple(
+            _hash(path) for path in sorted(_sources(dispatcher.py_func.__code__.co_filename))
+        )
         cache_file._source_stamp = (cache_file._source_stamp, hashes)
 
 
@@ -96,18 +102,27 @@ def _readable_or(nothing: Callable[[], Any], load: Callable[..., Any]) -> Callab
     return forgiving
 
 
-def _sources(function: Any) -> set[str]:
-    """Files of a function and of the kernels its file imports, theirs included."""
+def _sources(path: str) -> set[str]:
+    """The file of a kernel and those it imports from this package, and so on through kernel files.
+
+    Imports are read off the text: a constant does not know the file it came from.
+    """
     found: set[str] = set()
-    pending = [function]
+    pending = [path]
     while pending:
-        function = pending.pop()
-        path = function.__code__.co_filename
+        path = pending.pop()
         if path not in found:
             found.add(path)
-            inner = (getattr(value, "py_func", None) for value in function.__globals__.values())
-            pending += [kernel for kernel in inner if _is_ours(kernel)]
+            if path.endswith("_kernels.py"):
+                pending += _imported_files(path)
     return found
+
+
+@functools.cache
+def _imported_files(path: str) -> list[str]:
+    names = _IMPORT.findall(Path(path).read_text(encoding="utf-8"))
+    specs = (importlib.util.find_spec(name) for name in names)
+    return [str(spec.origin) for spec in specs if spec is not None]
 
 
 def _is_ours(function: Any) -> bool:

@@ -19,18 +19,20 @@ from mdsd_opt.batch import logit_kernels, with_replacement_kernels
 HELPER = """
 from mdsd_opt.numba_cache import kernel
 
+CONSTANT = {constant}
+
 @kernel
 def helper(x):
     return x + {increment}
 """
 
 CALLER = """
-from mdsd_opt.extra_helper_kernels import helper
+from mdsd_opt.extra_helper_kernels import CONSTANT, helper
 from mdsd_opt.numba_cache import kernel
 
 @kernel
 def caller(x):
-    return helper(x) * 2
+    return helper(x) * CONSTANT
 """
 
 # Both files are made part of the package for the time of the test.
@@ -43,7 +45,7 @@ print(caller(1), sum(caller.stats.cache_hits.values()))
 
 
 def test_a_kernel_depends_on_the_files_of_its_helpers() -> None:
-    sources = numba_cache._sources(with_replacement_kernels.with_replacement_rates.py_func)
+    sources = numba_cache._sources(with_replacement_kernels.__file__)
     names = {Path(path).name for path in sources}
     assert {"with_replacement_kernels.py", "ratio_bucket_kernels.py", "exp2_kernels.py"} <= names
     assert "race_kernels.py" not in names
@@ -58,8 +60,9 @@ def test_cached_code_is_reused_until_a_helper_changes(tmp_path: Path) -> None:
     }
     command = [sys.executable, "-c", SCRIPT.format(folder=str(tmp_path))]
 
-    def run(increment: int) -> str:
-        (tmp_path / "extra_helper_kernels.py").write_text(HELPER.format(increment=increment))
+    def run(increment: int, constant: int = 2) -> str:
+        helper = HELPER.format(increment=increment, constant=constant)
+        (tmp_path / "extra_helper_kernels.py").write_text(helper)
         finished = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert finished.returncode == 0, finished.stderr
         return finished.stdout.strip()
@@ -68,6 +71,8 @@ def test_cached_code_is_reused_until_a_helper_changes(tmp_path: Path) -> None:
     assert run(1) == "4 1"
     assert run(2) == "6 0"
     assert run(2) == "6 1"
+    assert run(2, constant=3) == "9 0"
+    assert run(2) == "6 0"
     for index in (tmp_path / "cache").rglob("*.nbi"):  # a name in it that no longer exists
         version = pickle.dumps(numba.__version__, protocol=-1)
         index.write_bytes(version + b"cmdsd_opt.gone\nMissing\n.")

@@ -39,34 +39,80 @@ def test_realised_law_at_full_vocabulary(num_drafts, scheme):
     assert kept.sum() == pytest.approx(solve(problem).acceptance_rate, abs=1e-9)
 
 
+def random_problem(rng, scheme, size):
+    """Few tokens or many, with zeros, ties, p = q, or a very peaked draft; None if nothing is left.
+
+    Many tokens come close together, so that buckets hold several.
+    """
+    concentration = rng.choice([0.1, 0.5, 3.0, 100.0])
+    p, q = (rng.dirichlet(np.full(size, concentration)) * (rng.random(size) > 0.2) for _ in "pq")
+    if rng.random() < 0.3:
+        p, q = np.round(6 * p), np.round(6 * q)
+    if rng.random() < 0.1:
+        p = q
+    if p.sum() == 0 or q.sum() == 0:
+        return None
+    drafts = scheme(q / q.sum(), int(rng.integers(1, 9)))
+    return TransportProblem(p / p.sum(), drafts) if sort_free_step.applies_to(drafts) else None
+
+
+def explicit_token(plan, tokens, places, positions, uniforms):
+    """Output of the explicit rule, the residual drawn in ascending order of p/q."""
+    chosen = select(plan, positions, uniforms)
+    if uniforms.acceptance < accepted_share(plan, positions[chosen]):
+        return int(tokens[places[chosen]])
+    others = np.setdiff1d(np.arange(plan.residual.size), plan.order)
+    order = np.append(plan.order, others)
+    reached = np.cumsum(plan.residual[order])
+    point = uniforms.residual * reached[-1]
+    return int(order[np.searchsorted(reached, point, side="right")])
+
+
 @pytest.mark.parametrize("scheme", [WithReplacement, WithoutReplacement])
-def test_quick_step_selects_and_accepts_as_the_explicit_rule(scheme):
+def test_the_step_without_sorting_decides_as_the_explicit_rule(scheme):
     rng = np.random.default_rng(3)
     compared = 0
-    for _ in range(1500):
-        size, k = int(rng.integers(2, 40)), int(rng.integers(1, 6))
-        p, q = (rng.dirichlet(np.full(size, 0.5)) * (rng.random(size) > 0.2) for _ in "pq")
-        if rng.random() < 0.3:  # ties
-            p, q = np.round(6 * p), np.round(6 * q)
-        if p.sum() == 0 or q.sum() == 0:
+    sizes = [*rng.integers(1, 40, 1200), *rng.integers(500, 3000, 20)]
+    for size in sizes:
+        problem = random_problem(rng, scheme, int(size))
+        if problem is None:
             continue
-        drafts = scheme(q / q.sum(), k)
-        if not sort_free_step.applies_to(drafts):
-            continue
-        problem = TransportProblem(p / p.sum(), drafts)
         plan = plan_of(problem)
         for _ in range(3):
-            tokens, uniforms = drafts.sample(rng), Uniforms(*rng.random(4))
-            output = sort_free_step.decide(problem.target, drafts, tokens, uniforms)
+            tokens, uniforms = problem.drafts.sample(rng), Uniforms(*rng.random(4).tolist())
             places, positions = random_drafts(problem, plan, tokens)
-            chosen = select(plan, positions, uniforms)
-            token = int(tokens[places[chosen]])
-            if uniforms.acceptance < accepted_share(plan, positions[chosen]):
-                assert output == token
-            else:
-                assert plan.residual[output] > 0
+            expected = explicit_token(plan, tokens, places, positions, uniforms)
+            output = sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms)
+            assert output == expected, (problem, tokens, uniforms)
             compared += 1
     assert compared > 2000
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize("num_drafts", [2, 4, 8])
+def test_the_step_without_sorting_at_full_vocabulary(num_drafts, scheme):
+    problem, rng = full_vocabulary(num_drafts, scheme), np.random.default_rng(1)
+    plan = plan_of(problem)
+    for tokens in problem.drafts.sample(rng, size=25):
+        uniforms = Uniforms(*rng.random(4).tolist())
+        places, positions = random_drafts(problem, plan, tokens)
+        expected = explicit_token(plan, tokens, places, positions, uniforms)
+        assert sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms) == expected
+
+
+@pytest.mark.parametrize("scheme", [WithReplacement, WithoutReplacement])
+def test_few_distinct_ratios_are_no_burden(scheme):
+    """Ties by the thousand, as logits of 16 bits have them."""
+    rng = np.random.default_rng(5)
+    p, q = rng.integers(1, 4, 20_000), rng.integers(0, 4, 20_000)
+    problem = TransportProblem(p / p.sum(), scheme(q / q.sum(), 4))
+    plan = plan_of(problem)
+    for tokens in problem.drafts.sample(rng, size=20):
+        uniforms = Uniforms(*rng.random(4).tolist())
+        places, positions = random_drafts(problem, plan, tokens)
+        token = sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms)
+        expected = explicit_token(plan, tokens, places, positions, uniforms)
+        assert token == expected or p[token] * q[expected] == p[expected] * q[token]
 
 
 def test_probabilities_integrate_the_mixing_level():

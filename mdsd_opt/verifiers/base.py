@@ -133,6 +133,10 @@ class Verifier(ABC):
     schemes: ClassVar[tuple[type[DraftScheme], ...]]
     rational: ClassVar[bool] = True
 
+    def configured(self, **options: Any) -> Verifier:
+        """The algorithm with other options than its usual ones."""
+        return type(self)(**options)
+
     def supports(self, drafts: DraftScheme) -> bool:
         """Whether this algorithm is lossless for the scheme."""
         return isinstance(drafts, self.schemes)

@@ -1,4 +1,4 @@
-"""A number with the standard error it was estimated with."""
+"""Numbers with what is known of their error."""
 
 from __future__ import annotations
 
@@ -23,3 +23,26 @@ class Estimate(float):
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} ± {self.standard_error:.1g}"
+
+
+class CertifiedRate(float):
+    """The acceptance rate of a rule that is not quite optimal; arithmetic gives plain floats.
+
+    Attributes
+    ----------
+    loss : float
+        The optimum is at most this much higher.
+    """
+
+    loss: float
+
+    def __new__(cls, value: float, loss: float) -> CertifiedRate:
+        rate = super().__new__(cls, value)
+        rate.loss = loss
+        return rate
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
+        return float(self), self.loss
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} (optimum at most {self.loss:.1g} higher)"

@@ -22,7 +22,12 @@ from mdsd_opt.kernels.race_kernels import (
     new_race,
 )
 from mdsd_opt.numba_cache import kernel
-from mdsd_opt.verifiers.optimal.ratio_groups_kernels import NUM_BUCKETS, TOKEN_MASK, Groups
+from mdsd_opt.verifiers.optimal.ratio_groups_kernels import (
+    NEVER_DRAFTED,
+    NUM_BUCKETS,
+    TOKEN_MASK,
+    Groups,
+)
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -96,6 +101,39 @@ def race_sums(p: Vector, q: Vector, buckets: Buckets, num_drafts: int) -> tuple[
         slowest = 1.0
     race = new_race(slowest, others, num_drafts)
     return race, collect_groups(p, q, buckets, NUM_BUCKETS, race)
+
+
+@kernel
+def merge_small(race_groups: RaceGroups, most_mass: float, most_buckets: int) -> Integers:
+    """Merge runs of neighbouring small buckets, each run into its lowest bucket.
+
+    Returns
+    -------
+    ndarray, shape (NUM_BUCKETS,)
+        For the bucket that holds a run, the end of the run.
+    """
+    sums = race_groups.sums
+    ends = np.arange(1, NUM_BUCKETS + 1)
+    into = 0
+    for bucket in range(1, NEVER_DRAFTED):
+        if sums[bucket, 1] == 0.0:
+            continue
+        p_mass = sums[into, 0] + sums[bucket, 0]
+        q_mass = sums[into, 1] + sums[bucket, 1]
+        if max(p_mass, q_mass) > most_mass or bucket - into >= most_buckets:
+            into = bucket
+            continue
+        sums[into] += sums[bucket]
+        sums[bucket] = 0.0
+        ends[into] = bucket + 1
+        heavy = race_groups.first_heavy[bucket]
+        while heavy >= 0:
+            following = race_groups.next_heavy[heavy]
+            race_groups.next_heavy[heavy] = race_groups.first_heavy[into]
+            race_groups.first_heavy[into] = heavy
+            heavy = following
+        race_groups.first_heavy[bucket] = -1
+    return ends
 
 
 @kernel

@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 from mdsd_opt.kernels.ratio_bucket_kernels import kink
 from mdsd_opt.numba_cache import kernel
 from mdsd_opt.verifiers.optimal.containment_kernels import power
-from mdsd_opt.verifiers.optimal.ratio_groups_kernels import (
-    Groups,
-    highest_ratio,
-    lowest_ratio,
-)
+from mdsd_opt.verifiers.optimal.ratio_groups_kernels import EDGES, Groups
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -40,7 +36,7 @@ def _kink(groups: Groups, g: int) -> tuple[float, float]:
     bucket = groups.buckets[g]
     p_inside = groups.sums_p[g + 1] - groups.sums_p[g]
     q_inside = groups.sums_q[g + 1] - groups.sums_q[g]
-    return kink(lowest_ratio(bucket), highest_ratio(bucket), p_inside, q_inside, _RATIO_ERROR)
+    return kink(EDGES[bucket], EDGES[bucket + 1], p_inside, q_inside, _RATIO_ERROR)
 
 
 @kernel
@@ -94,7 +90,7 @@ def doubt_levels(
     for g in range(groups.keys.size):
         bucket = groups.buckets[g]
         level = raise_level if g < split else cap_level
-        if bucket >= 0 and lowest_ratio(bucket) < level < highest_ratio(bucket):
+        if bucket >= 0 and EDGES[bucket] < level < EDGES[bucket + 1]:
             is_open[bucket] = True
             found = True
     return found

@@ -27,9 +27,14 @@ TOKEN_MASK = MAX_TOKENS - 1
 
 _SHIFT = 46  # of a float64: leaves sign, exponent and 6 bits of the fraction
 _LOWEST = (1023 - 22) << 6  # these bits of 2**-22
-_OCTAVES = 28  # up to 2**6
+_OCTAVES = 36  # up to 2**14
 NEVER_DRAFTED = _OCTAVES << 6
 NUM_BUCKETS = NEVER_DRAFTED + 1
+
+#: Least ratio that each bucket could hold, and the end of the last.
+EDGES = ((np.arange(NUM_BUCKETS) + _LOWEST) << _SHIFT).view(np.float64)
+EDGES[0] = 0.0
+EDGES[NEVER_DRAFTED] = np.inf
 
 _BLOCK = 1024  # tokens whose ratios stay in the first-level cache
 
@@ -56,7 +61,7 @@ class Groups(NamedTuple):
 
 @kernel
 def token_buckets(p: Vector, q: Vector) -> Buckets:
-    """Bucket of every token; everything below 2**-22 or from 2**6 on is in the outermost."""
+    """Bucket of every token; everything below 2**-22 or from 2**14 on is in the outermost."""
     buckets = np.empty(p.size, np.uint16)
     ratio = np.empty(_BLOCK)
     bits = ratio.view(np.int64)
@@ -123,20 +128,6 @@ def least_key(bucket: int) -> int:
 
 
 @kernel
-def lowest_ratio(bucket: int) -> float:
-    """No ratio in the bucket is below."""
-    return np.int64(least_key(bucket)).view(np.float64)
-
-
-@kernel
-def highest_ratio(bucket: int) -> float:
-    """No ratio in the bucket is above."""
-    if bucket + 1 == NEVER_DRAFTED:
-        return np.inf
-    return np.int64(least_key(bucket + 1)).view(np.float64)
-
-
-@kernel
 def mean_ratios(groups: Groups) -> Vector:
     """p/q of every group, never out of order, however little of a group shows in the sums."""
     ratios = groups.keys.view(np.float64).copy()
@@ -145,7 +136,7 @@ def mean_ratios(groups: Groups) -> Vector:
         p_inside = groups.sums_p[g + 1] - groups.sums_p[g]
         q_inside = groups.sums_q[g + 1] - groups.sums_q[g]
         if bucket >= 0 and p_inside > ratios[g] * q_inside:
-            highest = highest_ratio(bucket)
+            highest = EDGES[bucket + 1]
             ratios[g] = p_inside / q_inside if p_inside < highest * q_inside else highest
     return ratios
 
@@ -197,3 +188,35 @@ def opened(groups: Groups, is_open: Flags, keys: Keys, p: Vector, q: Vector) -> 
             result.contained[n + 1] = groups.contained[g + 1]
             n += 1
     return result
+
+
+@kernel
+def excess_token(p: Vector, q: Vector, buckets: Buckets, ratio: Vector, uniform: float) -> int:
+    """Draw from the positive part of p - ratio q, `ratio` given by bucket; -1 if it has no mass."""
+    sums = np.zeros((p.size + _BLOCK - 1) // _BLOCK)
+    for i in range(p.size):
+        excess = p[i] - ratio[buckets[i]] * q[i]
+        sums[i // _BLOCK] += excess if excess > 0.0 else 0.0
+    total = sums.sum()
+    if total <= 0.0:
+        return -1
+    point = uniform * total
+    block = 0
+    while block + 1 < sums.size and point >= sums[block]:
+        point -= sums[block]
+        block += 1
+    last = -1
+    for i in range(block * _BLOCK, p.size):
+        excess = p[i] - ratio[buckets[i]] * q[i]
+        if excess > 0.0:
+            last = i
+            if point < excess:
+                return last
+            point -= excess
+        if last >= 0 and i + 1 == (block + 1) * _BLOCK:
+            return last  # rounding has led past the last token of the block
+    if last < 0:  # and here past the last of all
+        for i in range(p.size):
+            if p[i] > ratio[buckets[i]] * q[i]:
+                last = i
+    return last

@@ -19,7 +19,7 @@ from mdsd_opt.verifiers.base import Uniforms, impossible_drafts, possible_token
 from mdsd_opt.verifiers.optimal import block_kernels, doubt_kernels
 from mdsd_opt.verifiers.optimal import ratio_groups_kernels as kernels
 from mdsd_opt.verifiers.optimal.block_rules import pivotal_shares
-from mdsd_opt.verifiers.optimal.containment import Containment, Power, Raced
+from mdsd_opt.verifiers.optimal.containment import containment_of
 from mdsd_opt.verifiers.optimal.ratio_groups_kernels import Groups
 
 Vector = NDArray[np.float64]
@@ -61,11 +61,7 @@ class Row:
     def __init__(self, p: Vector, drafts: WithReplacement | WithoutReplacement) -> None:
         self.p, self.q = p, drafts.q
         self._buckets = kernels.token_buckets(p, self.q)
-        self._contained: Containment
-        if isinstance(drafts, WithReplacement):
-            self._contained = Power(p, drafts, self._buckets)
-        else:
-            self._contained = Raced(p, drafts, self._buckets)
+        self._contained = containment_of(p, drafts, self._buckets)
         self._is_open = np.zeros(kernels.NUM_BUCKETS, np.bool_)
         self.plan = self._make_plan(self._contained.closed())
 

@@ -53,6 +53,14 @@ class Optimal(Verifier):
         MixtureDrafts,
     )
 
+    def configured(self, *, collapsed: bool = False) -> Verifier:
+        """With ``collapsed=True`` the one-pass form: exact law, certified loss of acceptance."""
+        if not collapsed:
+            return self
+        from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
+
+        return CollapsedOptimal()
+
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """The optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)]."""
         self.check(problem)
