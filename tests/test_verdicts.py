@@ -27,7 +27,13 @@ from mdsd_opt import (
     verifiers,
 )
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.errors import (
+    InvalidDistribution,
+    InvalidInput,
+    ProblemTooLarge,
+    UnknownName,
+    UnsupportedScheme,
+)
 from mdsd_opt.verifiers import Decision, Uniforms, Verifier
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
 from mdsd_opt.verifiers.lp import LinearProgramme
@@ -119,6 +125,41 @@ def test_batches_decide_as_single_verdicts(
         assert batch.tokens[n] == single.token
         assert batch.accepted[n] == single.accepted
         assert batch.draft_index[n] == (-1 if single.draft_index is None else single.draft_index)
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+def test_threads_do_not_change_a_batch(scheme: str) -> None:
+    rng = np.random.default_rng(0)
+    target, draft = rng.dirichlet(np.ones(50), 64), rng.dirichlet(np.ones(50), 64)
+    drafts = np.stack([SINGLE_MODEL[scheme](q, 3).sample(rng) for q in draft])
+    uniforms = rng.random((64, 4))
+    for name in ("optimal", "rrs", "importance_sampling"):
+        verifier = verifiers.get(name)
+        if not verifier.supports(SINGLE_MODEL[scheme](draft[0], 3)):
+            continue
+        alone, shared = (
+            verifier.verify_batch(target, draft, drafts, uniforms, scheme, num_threads=n)
+            for n in (1, 4)
+        )
+        for one, other in zip(alone, shared, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_batch_names_its_first_bad_row() -> None:
+    target, draft = np.full((5, 4), 0.25), np.full((5, 4), 0.25)
+    target[3, 0], draft[4, 1] = np.nan, -1.0
+    for num_threads in (1, 3):
+        with pytest.raises(InvalidDistribution, match="row 3: "):
+            verifiers.get("optimal").verify_batch(
+                target, draft, [[0, 1]] * 5, np.random.default_rng(0), num_threads=num_threads
+            )
+
+
+def test_an_empty_batch_has_no_verdicts() -> None:
+    none = verifiers.get("optimal").verify_batch(
+        np.empty((0, 4)), np.empty((0, 4)), np.empty((0, 2), np.int64), np.random.default_rng(0)
+    )
+    assert [column.shape for column in none] == [(0,)] * 3
 
 
 # --- strictness ---

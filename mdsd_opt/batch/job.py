@@ -8,7 +8,6 @@ not know of each other.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,13 +25,6 @@ _TOKENS_PER_TASK = 1 << 20
 
 #: Batches of fewer tokens are not worth a thread.
 _TOKENS_PER_THREAD = 1 << 16
-
-
-def available_threads() -> int:
-    """Processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from mdsd_opt.arrays import library_of, like
-from mdsd_opt.batch.job import Job, available_threads
+from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.threads import available_threads
 
 
 def acceptance_rates(

@@ -18,12 +18,22 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.errors import (
+    InvalidInput,
+    MdsdError,
+    ProblemTooLarge,
+    UnknownName,
+    UnsupportedScheme,
+)
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.threads import available_threads, map_rows
 from mdsd_opt.verifiers.possible_drafts import possible
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
+
+#: Size of a batch, in probabilities of one side, from which threads are started.
+_TOKENS_WORTH_THREADS = 100_000
 
 Law = NDArray[Any]
 
@@ -241,6 +251,7 @@ class Verifier(ABC):
         drafts: Any,
         rng: np.random.Generator | NDArray[np.float64],
         scheme: str = "with_replacement",
+        num_threads: int | None = None,
     ) -> BatchVerdict:
         """Verify many positions; the same decisions as `verify` for the same uniforms.
 
@@ -255,6 +266,8 @@ class Verifier(ABC):
         scheme : str
             How the drafts were sampled: "with_replacement", "without_replacement", "greedy" or
             "top_k".
+        num_threads : int, optional
+            All processors, unless the batch is small; it does not change the result.
         """
         p, q, tokens = checked_batch(target, draft, drafts, scheme)
         uniforms = rng if isinstance(rng, np.ndarray) else rng.random((len(tokens), 4))
@@ -263,25 +276,18 @@ class Verifier(ABC):
                 f"the uniforms have shape {uniforms.shape}: give four for each of the "
                 f"{len(tokens)} rows"
             )
-        return self._verify_batch(p, q, tokens, uniforms, scheme)
-
-    def _verify_batch(
-        self,
-        p: NDArray[Any],
-        q: NDArray[Any],
-        tokens: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        scheme: str,
-    ) -> BatchVerdict:
+        if num_threads is None:
+            num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
         make = SINGLE_MODEL_SCHEMES[scheme]
-        verdicts = [
-            self.verify(
-                TransportProblem(p[n], make(q[n], tokens.shape[1])),
-                tokens[n],
-                Uniforms(*uniforms[n].tolist()),
-            )
-            for n in range(len(tokens))
-        ]
+
+        def verify_row(n: int) -> Verdict:
+            try:
+                problem = TransportProblem(p[n], make(q[n], tokens.shape[1]))
+                return self.verify(problem, tokens[n], Uniforms(*uniforms[n].tolist()))
+            except MdsdError as error:
+                raise type(error)(f"row {n}: {error}") from None
+
+        verdicts = map_rows(verify_row, len(tokens), num_threads, f"verify_{self.name}")
         return BatchVerdict(
             np.array([v.token for v in verdicts], dtype=np.int64),
             np.array([v.accepted for v in verdicts], dtype=np.bool_),

@@ -53,13 +53,9 @@ class Optimal(Verifier):
         MixtureDrafts,
     )
 
-    def configured(self, *, collapsed: bool = False) -> Verifier:
+    def configured(self, **options: Any) -> Verifier:
         """With ``collapsed=True`` the one-pass form: exact law, certified loss of acceptance."""
-        if not collapsed:
-            return self
-        from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
-
-        return CollapsedOptimal()
+        return _form(self, **options)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """The optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)]."""
@@ -102,6 +98,14 @@ class Optimal(Verifier):
         if uniforms.acceptance < accepted_share(plan, positions[chosen]):
             return verdict(int(tokens[places[chosen]]), tokens)
         return verdict(draw(plan.residual, uniforms.residual), tokens)
+
+
+def _form(usual: Verifier, *, collapsed: bool = False) -> Verifier:
+    if not collapsed:
+        return usual
+    from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
+
+    return CollapsedOptimal()
 
 
 def random_drafts(
