@@ -38,8 +38,9 @@ class Optimal(Verifier):
     """Water levels, hull rule, residual: accepts as often as any lossless rule can.
 
     Lossless and optimal for drafts with replacement, without replacement, greedy, top-K, any of
-    these beside a fixed set, and mixtures over one draft model. Cost: O(V log V) for a decision,
-    and as much again for `conditional_law`, which integrates over the mixing level.
+    these beside a fixed set, and mixtures over one draft model. Cost of a decision: O(V) with and
+    without replacement, else O(V log V); `conditional_law`, which integrates over the mixing level,
+    O(V log V).
     Source: this package, on the subset selection of [Hu25].
     """
 
