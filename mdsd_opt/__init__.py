@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mdsd_opt.certificate import Certificate as Certificate
     from mdsd_opt.certificate import certify as certify
     from mdsd_opt.distributions import softmax as softmax
+    from mdsd_opt.draft_choice import best_draft_temperature as best_draft_temperature
+    from mdsd_opt.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
     from mdsd_opt.drafts import FixedPlusDrafts as FixedPlusDrafts
     from mdsd_opt.drafts import GreedyDrafts as GreedyDrafts
@@ -67,7 +69,9 @@ _HOME = {
     "audit": "auditing",
     "audit_drafts": "auditing",
     "audit_trace": "auditing",
+    "best_draft_temperature": "draft_choice",
     "certify": "certificate",
+    "compare_draft_schemes": "draft_choice",
     "load_problem": "problem_io",
     "load_trace": "auditing",
     "methods": "solvers",

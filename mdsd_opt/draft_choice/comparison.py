@@ -1,0 +1,265 @@
+"""Draft schemes ranked by the acceptance that is possible with them, at equal K."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.batch import acceptance_rates
+from mdsd_opt.distributions import softmax
+from mdsd_opt.draft_choice.temperature import best_draft_temperature
+from mdsd_opt.drafts import (
+    DraftScheme,
+    FixedPlusDrafts,
+    MixtureDrafts,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.report.intervals import MeanInterval, mean_interval
+from mdsd_opt.threads import available_threads, map_rows
+
+Rates = NDArray[np.float64]
+
+#: Draft temperatures that are compared, relative to the draft's own.
+TEMPERATURE_FACTORS = (0.7, 1.4)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeRate:
+    """One way of drafting.
+
+    Attributes
+    ----------
+    scheme : str
+    acceptance : MeanInterval
+        Optimal acceptance rate.
+    behind : MeanInterval
+        How much less than the best scheme, position by position.
+    """
+
+    scheme: str
+    acceptance: MeanInterval
+    behind: MeanInterval
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeComparison:
+    """Draft schemes, the best first.
+
+    Attributes
+    ----------
+    num_drafts : int
+    num_positions : int
+    rates : tuple of SchemeRate
+    left_out : tuple of str
+        Schemes that do not exist at some position, such as a mixture where there are no more
+        tokens than drafts.
+    """
+
+    num_drafts: int
+    num_positions: int
+    rates: tuple[SchemeRate, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sample:
+    target: NDArray[Any]
+    draft: NDArray[Any]
+    num_drafts: int
+    temperature: float
+    draft_temperature: float
+    num_threads: int
+
+    def batched(self, scheme: str, factor: float = 1.0) -> Rates:
+        rates = acceptance_rates(
+            self.target,
+            self.draft,
+            num_drafts=self.num_drafts,
+            drafts=scheme,
+            temperature=self.temperature,
+            draft_temperature=self.draft_temperature * factor,
+            num_threads=self.num_threads,
+        )
+        return np.asarray(rates)
+
+    def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
+        """By the solver, position by position: for schemes that have no batched rates."""
+        from mdsd_opt.solvers import subset_selection
+
+        def rate(row: int) -> float:
+            drafts = make(softmax(self.draft[row], self.draft_temperature))
+            problem = TransportProblem(softmax(self.target[row], self.temperature), drafts)
+            return subset_selection.solve(problem).acceptance_rate
+
+        return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
+
+    def best_tempered(self) -> Rates:
+        def rate(row: int) -> float:
+            return best_draft_temperature(
+                self.target[row],
+                self.draft[row],
+                self.num_drafts,
+                temperature=self.temperature,
+            ).acceptance_rate
+
+        return np.array(map_rows(rate, len(self.target), self.num_threads, "best_temperature"))
+
+
+def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Rates]]:
+    """Every way of drafting that is compared, and how its rates are found."""
+    sampled = ("with_replacement", "without_replacement")
+    ways: dict[str, Callable[[_Sample], Rates]] = {
+        scheme: partial(_Sample.batched, scheme=scheme) for scheme in (*sampled, "greedy", "top_k")
+    }
+    for scheme in sampled:
+        for factor in TEMPERATURE_FACTORS:
+            tempered = partial(_Sample.batched, scheme=scheme, factor=factor)
+            ways[f"{scheme}, draft temperature x {factor:g}"] = tempered
+    if num_drafts > 1:
+        halves = partial(_half_and_half, num_drafts=num_drafts)
+        ways["half with, half without replacement"] = partial(_Sample.solved, make=halves)
+    for fixed in range(1, num_drafts - 1):
+        make = partial(_top_and, fixed=fixed, num_drafts=num_drafts)
+        name = f"top {fixed} and {num_drafts - fixed} without replacement"
+        ways[name] = partial(_Sample.solved, make=make)
+    return ways
+
+
+def _half_and_half(q: NDArray[np.float64], num_drafts: int) -> DraftScheme:
+    return MixtureDrafts(
+        [(0.5, WithReplacement(q, num_drafts)), (0.5, WithoutReplacement(q, num_drafts))]
+    )
+
+
+def _top_and(q: NDArray[np.float64], fixed: int, num_drafts: int) -> DraftScheme:
+    """The likeliest tokens always, the other drafts without replacement from the rest."""
+    likeliest = np.argsort(-q, kind="stable")[:fixed].tolist()
+    rest = q.copy()
+    rest[likeliest] = 0.0
+    if not rest.any():
+        raise UnsupportedScheme("no token is left to draw beside the likeliest ones")
+    return FixedPlusDrafts(likeliest, WithoutReplacement(rest / rest.sum(), num_drafts - fixed))
+
+
+def scheme_names(num_drafts: int = 3) -> list[str]:
+    """What `compare_draft_schemes` compares."""
+    return list(_ways(num_drafts))
+
+
+def compare_draft_schemes(
+    target_logits: Any,
+    draft_logits: Any,
+    num_drafts: int = 3,
+    *,
+    schemes: Sequence[str] | None = None,
+    temperature: float = 1.0,
+    draft_temperature: float | None = None,
+    best_temperature: bool = False,
+    sequence: Any = None,
+    confidence: float = 0.95,
+    num_threads: int | None = None,
+    progress: bool = False,
+) -> SchemeComparison:
+    """Rank draft schemes by their optimal acceptance rate at equal K.
+
+    With and without replacement at several draft temperatures, greedy, top-K, a mixture, and the
+    likeliest tokens beside draws without replacement. The optimum is what the `optimal` verifier
+    reaches; what a scheme costs to draw is not part of the comparison.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (..., V)
+    num_drafts : int
+    schemes : sequence of str, optional
+        Some of `scheme_names()`; all by default.
+    temperature, draft_temperature : float
+        The draft's is the target's unless given.
+    best_temperature : bool
+        Also compare the best draft temperature of every position, see `best_draft_temperature`.
+        To know it takes the target: it is a limit, not a scheme.
+    sequence : array_like of int, optional
+        Sequence of each position, for the intervals.
+    confidence : float
+        Of the intervals.
+    num_threads : int, optional
+    progress : bool
+        Show a progress bar on stderr.
+
+    Returns
+    -------
+    SchemeComparison
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> compared = mo.compare_draft_schemes([[2.0, 1.0, 0.0]], [[0.0, 1.0, 2.0]], num_drafts=2)
+    >>> compared.rates[0].scheme
+    'without_replacement, draft temperature x 1.4'
+    """
+    target, draft = to_numpy(target_logits, "target_logits"), to_numpy(draft_logits, "draft_logits")
+    if target.ndim == 0 or target.shape != draft.shape or target.size == 0:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
+            "(..., V), with at least one position"
+        )
+    sample = _Sample(
+        target.reshape(-1, target.shape[-1]),
+        draft.reshape(-1, draft.shape[-1]),
+        num_drafts,
+        temperature,
+        temperature if draft_temperature is None else draft_temperature,
+        available_threads() if num_threads is None else num_threads,
+    )
+    ways = _ways(num_drafts)
+    for name in schemes if schemes is not None else ():
+        if name not in ways:
+            raise UnknownName.among("draft scheme", name, ways)
+    chosen = {name: ways[name] for name in (ways if schemes is None else schemes)}
+    if best_temperature:
+        chosen["with_replacement, best draft temperature of each position"] = _Sample.best_tempered
+    if not chosen:
+        raise InvalidInput(f"no schemes given: choose from {', '.join(ways)}")
+    found: dict[str, Rates] = {}
+    left_out = []
+    for name, way in _shown(chosen, progress):
+        try:
+            found[name] = way(sample)
+        except UnsupportedScheme:
+            left_out.append(name)
+    if not found:
+        raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
+    groups = None if sequence is None else np.asarray(sequence).ravel()
+    best = max(found.values(), key=lambda rates: float(rates.mean()))
+    ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
+    rates = tuple(
+        SchemeRate(
+            name,
+            mean_interval(column, groups, confidence),
+            mean_interval(best - column, groups, confidence),
+        )
+        for name, column in ranked
+    )
+    return SchemeComparison(num_drafts, len(sample.target), rates, tuple(left_out))
+
+
+def _shown(
+    chosen: dict[str, Callable[[_Sample], Rates]], progress: bool
+) -> Iterator[tuple[str, Callable[[_Sample], Rates]]]:
+    if not progress:
+        yield from chosen.items()
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(
+        chosen.items(), description="draft schemes", console=Console(stderr=True), transient=True
+    )
