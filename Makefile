@@ -2,13 +2,16 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-torch lint bench clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the whole test suite
 	$(BIN)/python -m pytest
+
+test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
+	$(BIN)/python -m pytest tests_torch
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .
@@ -27,6 +30,13 @@ $(BIN)/python:
 $(VENV)/.cdd: $(BIN)/python pyproject.toml scripts/install-cddlib
 	./scripts/install-cddlib $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cdd]'
+	touch $@
+
+# Which PyTorch; a build for the CPU is enough.
+TORCH ?= torch
+
+$(VENV)/.torch: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	touch $@
 
 $(VENV)/.%: $(BIN)/python pyproject.toml

@@ -88,12 +88,3 @@ def test_a_lazy_array_is_computed_and_then_checked() -> None:
 
     with pytest.raises(InvalidInput, match="weights has dtype"):
         to_numpy(Lazy(), "weights")
-
-
-def test_torch_bfloat16_shares_its_bits() -> None:
-    torch = pytest.importorskip("torch", reason="torch is an extra")
-    tensor = torch.tensor([1.0, -2.5, 3.0], dtype=torch.bfloat16)
-    array = to_numpy(tensor)
-    assert array.dtype == ml_dtypes.bfloat16
-    np.testing.assert_array_equal(array.astype(float), [1.0, -2.5, 3.0])
-    assert library_of(like(tensor, np.ones(2))) == "torch"

@@ -26,8 +26,8 @@ Flags = NDArray[np.bool_]
 _SLACK = 1e-15
 _RACE_SLACK = 2e-13
 
-#: Ratios and the ends of buckets are exact but for one rounding.
-_RATIO_ERROR = 1e-15
+#: Ratios are rounded before they are put into buckets.
+_RATIO_ERROR = 6e-11
 
 
 @kernel

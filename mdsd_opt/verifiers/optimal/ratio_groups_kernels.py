@@ -25,6 +25,10 @@ Flags = NDArray[np.bool_]
 MAX_TOKENS = 1 << 18
 TOKEN_MASK = MAX_TOKENS - 1
 
+#: Ratios are rounded to the nearest that the upper bits can hold, a relative 3e-11: ratios that are
+#: equal but for their rounding errors are tied.
+_HALF = MAX_TOKENS >> 1
+
 _SHIFT = 46  # of a float64: leaves sign, exponent and 6 bits of the fraction
 _LOWEST = (1023 - 22) << 6  # these bits of 2**-22
 _OCTAVES = 36  # up to 2**14
@@ -70,7 +74,7 @@ def token_buckets(p: Vector, q: Vector) -> Buckets:
         for i in range(size):
             ratio[i] = p[start + i] / q[start + i]
         for i in range(size):
-            bucket = (bits[i] >> _SHIFT) - _LOWEST
+            bucket = ((bits[i] + _HALF) >> _SHIFT) - _LOWEST
             bucket = bucket if bucket > 0 else 0
             bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
             buckets[start + i] = bucket if q[start + i] > 0.0 else NEVER_DRAFTED
@@ -143,12 +147,12 @@ def mean_ratios(groups: Groups) -> Vector:
 
 @kernel
 def keys_of(p: Vector, q: Vector, tokens: Any) -> Keys:
-    """Packed keys of some tokens: they sort by p/q (to a relative 6e-11), then by token."""
+    """Packed keys of some tokens: they sort by p/q, then by token."""
     keys = np.empty(tokens.size, np.int64)
     ratio = keys.view(np.float64)
     for i in range(tokens.size):
         ratio[i] = p[tokens[i]] / q[tokens[i]]
-        keys[i] = (keys[i] & ~TOKEN_MASK) | np.int64(tokens[i])
+        keys[i] = ((keys[i] + _HALF) & ~TOKEN_MASK) | np.int64(tokens[i])
     return keys
 
 

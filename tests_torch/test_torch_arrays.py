@@ -1,0 +1,33 @@
+"""PyTorch tensors as input."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import torch
+
+import mdsd_opt as mo
+from mdsd_opt.arrays import library_of, like, to_numpy
+
+
+def test_bfloat16_shares_its_bits():
+    tensor = torch.tensor([1.0, -2.5, 3.0], dtype=torch.bfloat16)
+    array = to_numpy(tensor)
+    assert array.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(array.astype(float), [1.0, -2.5, 3.0])
+    assert library_of(like(tensor, np.ones(2))) == "torch"
+
+
+def test_rates_of_tensors_are_tensors():
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randn(2, 3, 50, generator=generator).to(torch.bfloat16)
+    draft = torch.randn(2, 3, 50, generator=generator)
+    rates = mo.acceptance_rates(target, draft, num_drafts=2)
+    assert isinstance(rates, torch.Tensor)
+    expected = mo.acceptance_rates(target.float().numpy(), draft.numpy(), num_drafts=2)
+    np.testing.assert_allclose(rates.numpy(), expected, atol=1e-6)
+
+
+def test_a_tensor_that_needs_gradients_is_read():
+    logits = torch.zeros(4, requires_grad=True)
+    np.testing.assert_allclose(mo.softmax(logits), np.full(4, 0.25))
