@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -37,7 +39,7 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     earlier = set(multiprocessing.active_children())
     # spawn: a fork of a process with threads may hang
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_ctrl_c_to_parent)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
     finished = 0
     try:
         futures = [
@@ -59,5 +61,14 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
         raise
 
 
-def _leave_ctrl_c_to_parent() -> None:
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
