@@ -2,13 +2,16 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-cluster lint bench clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the whole test suite
 	$(BIN)/python -m pytest
+
+test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
+	$(BIN)/python -m pytest tests_cluster
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .

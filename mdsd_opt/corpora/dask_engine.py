@@ -10,6 +10,8 @@ from mdsd_opt.batch.job import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, WorkerDied
 
+_CONNECT_SECONDS = 10
+
 
 def require() -> None:
     """Import what the engine needs."""
@@ -43,7 +45,7 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
         else:
             address = placement.address
         try:
-            client = stack.enter_context(Client(address, timeout=30))
+            client = stack.enter_context(Client(address, timeout=_CONNECT_SECONDS))
         except (OSError, ValueError) as error:
             raise InvalidInput(
                 f"no Dask scheduler answers at {placement.address}: {error}"

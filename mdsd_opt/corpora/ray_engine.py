@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -11,6 +14,7 @@ from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, MdsdError, WorkerDied
 
 _MAX_RETRIES = 3
+_CONNECT_SECONDS = 10
 
 
 def require() -> None:
@@ -28,7 +32,12 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     InvalidInput
         There is no cluster at the address.
     """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    with contextlib.redirect_stdout(sys.stderr):  # where Ray's remarks belong
+        _run(tasks, placement, done)
+
+
+def _run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
     import ray
     from ray.exceptions import RayTaskError, WorkerCrashedError
 
@@ -43,8 +52,9 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
         )
     else:
         try:
+            _require_listener(placement.address)
             ray.init(address=placement.address, logging_level="error")
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise InvalidInput(f"no Ray cluster answers at {placement.address}: {error}") from error
     try:
         score = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(Task.run)
@@ -65,3 +75,10 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
         ) from error
     finally:
         ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Raise OSError unless something listens there; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():  # otherwise a word such as "auto"
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()

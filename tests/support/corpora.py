@@ -100,11 +100,16 @@ def descendants(pid):
 
 
 def kill_one(pid, marker):
-    """SIGKILL the first descendant whose command line holds `marker`; return its id."""
-    workers = [child for child, line in descendants(pid).items() if marker in line]
-    assert workers, f"no process like {marker!r} below {pid}: {descendants(pid)}"
-    os.kill(workers[0], signal.SIGKILL)
-    return workers[0]
+    """SIGKILL a descendant whose command line holds `marker`, once there is one; return its id."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        workers = [child for child, line in descendants(pid).items() if marker in line]
+        if workers:
+            os.kill(workers[0], signal.SIGKILL)
+            return workers[0]
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError(f"no process like {marker!r} below {pid}: {descendants(pid)}")
 
 
 def is_alive(pid):
