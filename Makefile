@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-torch lint bench clean
+.PHONY: demo test test-torch test-cluster lint bench clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -12,6 +12,9 @@ test: $(VENV)/.test $(VENV)/.cdd  ## the whole test suite
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
 	$(BIN)/python -m pytest tests_torch
+
+test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
+	$(BIN)/python -m pytest tests_cluster
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ Arrays of .npy and .safetensors files are read-only memory maps.
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import frozen
 from mdsd_opt.errors import MdsdError, UnreadableFile
-from mdsd_opt.files import file_size, parse_json, unreadable
+from mdsd_opt.files import atomic_write, file_size, parse_json, unreadable
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -176,6 +177,37 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, st
     body = np.asarray(content)[start:]
     arrays = {name: _tensor(body, name, entry, str(path)) for name, entry in header.items()}
     return arrays, metadata
+
+
+def write_safetensors(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write arrays as a .safetensors file, atomically and without a copy in memory.
+
+    Raises
+    ------
+    InvalidInput
+        The file cannot be written: no such folder, no permission, no room.
+    """
+    codes = {name: code for code, name in _SAFETENSORS_DTYPES.items()}
+    header: dict[str, Any] = {"__metadata__": dict(metadata or {})}
+    offset = 0
+    for name, array in arrays.items():
+        end = offset + array.nbytes
+        header[name] = {
+            "dtype": codes[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the arrays are aligned
+    with atomic_write(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _safetensors_header(file: BinaryIO, size: int, source: str) -> tuple[dict[str, Any], int]:

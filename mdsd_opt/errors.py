@@ -59,3 +59,7 @@ class MissingExtra(MdsdError, ImportError):
         return cls(
             f"{purpose} needs {package}, which is not installed: pip install 'mdsd-opt[{extra}]'"
         )
+
+
+class WorkerDied(MdsdError, RuntimeError):
+    """A worker process of an engine ended before its work was done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from mdsd_opt.errors import InvalidInput, UnreadableFile
+
+#: A disk that is full, a quota or a limit on file sizes that is reached.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Largest text file that `read_json` takes, in bytes.
 MAX_JSON_BYTES = 1 << 30
@@ -26,7 +30,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Raises
     ------
     InvalidInput
-        The folder is missing or not writable, or `path` is a folder.
+        The folder is missing or not writable, `path` is a folder, or the disk is full.
     """
     target = Path(path).resolve()  # write through a link, do not replace it
     if target.is_dir():
@@ -45,8 +49,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise InvalidInput(
+                f"cannot write {path}: {error.strerror}. Make room and run it again; nothing was "
+                "overwritten."
+            ) from error
         raise
 
 

@@ -211,7 +211,8 @@ def test_padded_vocabulary_names_the_way_out(run, tmp_path):
     ("arguments", "said"),
     [
         (["rates", "missing.npz"], "does not exist"),
-        (["rates", "."], "suffix"),
+        (["rates", "."], "holds no shard"),
+        (["rates", "notes.txt"], "suffix"),
         (["rates", "--schemes", "gready"], "'greedy'"),
         (["rates", "--verifiers", "ksek"], "'kseq'"),
         (["rates", "--verifiers", "lp"], "unknown verifier"),

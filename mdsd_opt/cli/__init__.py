@@ -22,6 +22,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("mdsd-opt: interrupted", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # typer's own handling of Ctrl-C, which says nothing
+            print("mdsd-opt: interrupted", file=sys.stderr)
+        raise
     except BrokenPipeError:  # the reader (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

@@ -8,6 +8,7 @@ import typer
 
 from mdsd_opt._version import __version__
 from mdsd_opt.cli.audit import audit
+from mdsd_opt.cli.capture import capture
 from mdsd_opt.cli.check import check
 from mdsd_opt.cli.rates import rates
 from mdsd_opt.cli.solve import solve
@@ -43,3 +44,4 @@ app.command()(rates)
 app.command()(solve)
 app.command()(audit)
 app.command()(check)
+app.command()(capture)

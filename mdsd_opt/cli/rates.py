@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +16,8 @@ def rates(
     logits: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], or two "
-            ".npy files; the bundled real logits if left out.",
+            help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], two .npy "
+            "files, or a folder of shards; the bundled real logits if left out.",
             show_default=False,
         ),
     ] = None,
@@ -53,6 +53,28 @@ def rates(
     seed: Annotated[
         int, typer.Option(help="Of rrs without replacement, which is estimated at K >= 3.")
     ] = 0,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a folder: local (by default), torchrun, dask or ray.", show_default=False
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Of a folder: processes to start on this machine.", show_default=False),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a folder: a Dask or Ray cluster that runs.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a folder: where the rates of each shard are kept, from which a run that was "
+            "killed goes on; inside the folder if left out.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.
 
@@ -63,52 +85,48 @@ def rates(
         raise InvalidInput("--json and --csv both given: choose one")
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
+    from mdsd_opt.cli.measured_rates import rates_of_files, rates_of_folder, require_files_only
     from mdsd_opt.cli.output import remark, show_table
-    from mdsd_opt.logits_io import load_logits
     from mdsd_opt.report import tables
-    from mdsd_opt.report.rates import rate_rows
     from mdsd_opt.report.rates_plot import check_plot_path, save_rates_plot
 
     if plot is not None:
         check_plot_path(plot)
-    wanted = _schemes(schemes)
-    compared = _verifiers(verifiers)
-    counts = parse_counts(num_drafts)
-    if not logits:
-        from mdsd_opt.data import sample_logits_path
-
-        sample = load_logits(sample_logits_path())
+    combined = (_schemes(schemes), _verifiers(verifiers), parse_counts(num_drafts))
+    options: dict[str, Any] = {
+        "confidence": confidence,
+        "temperature": temperature,
+        "draft_temperature": draft_temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "pad": pad,
+        "num_threads": threads,
+        "progress": sys.stderr.isatty() if progress is None else progress,
+        "seed": seed,
+    }
+    if logits and len(logits) == 1 and logits[0].is_dir():
+        measured = rates_of_folder(
+            logits[0], *combined, engine=engine or "local", out=out, workers=workers,
+            address=address, **options,
+        )  # fmt: skip
+        if measured.silent:
+            return
     else:
-        sample = load_logits(logits[0] if len(logits) == 1 else logits)
-    rows = rate_rows(
-        sample,
-        wanted,
-        counts,
-        compared,
-        confidence=confidence,
-        temperature=temperature,
-        draft_temperature=draft_temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        pad=pad,
-        num_threads=threads,
-        progress=sys.stderr.isatty() if progress is None else progress,
-        seed=seed,
-    )
-    groups = rows[0].acceptance.num_groups
-    unit = "positions" if sample.sequence is None else "sequences"
-    source = Path(sample.source).name if not logits else sample.source
+        require_files_only(engine=engine, workers=workers, address=address, out=out)
+        measured = rates_of_files(logits or [], *combined, **options)
+    rows, unit = measured.rows, measured.interval_over
     title = (
-        f"{source}: {sample.num_positions} positions, V = {sample.vocab_size:,}\n"
-        f"temperature {temperature:g}; {confidence:.0%} intervals over {groups} {unit}"
+        f"{measured.name}: {measured.num_positions} positions, V = {measured.vocab_size:,}\n"
+        f"temperature {temperature:g}; {confidence:.0%} intervals over "
+        f"{rows[0].acceptance.num_groups} {unit}"
     )
     if as_json:
         document = {
-            "source": sample.source,
-            "metadata": dict(sample.metadata),
-            "num_positions": sample.num_positions,
-            "vocab_size": sample.vocab_size,
+            "source": measured.source,
+            "metadata": dict(measured.metadata),
+            "num_positions": measured.num_positions,
+            "vocab_size": measured.vocab_size,
             "temperature": temperature,
             "confidence": confidence,
             "interval_over": unit,

@@ -49,8 +49,6 @@ def mean_interval(
         Sequence of each position; without it every position is its own group.
     confidence : float
     """
-    from scipy.stats import t
-
     n = values.size
     if n == 0:
         return MeanInterval(np.nan, np.nan, np.nan, 0)
@@ -59,9 +57,18 @@ def mean_interval(
     if groups is not None:
         _, index = np.unique(groups, return_inverse=True)
         deviations = weighted_count(index.ravel(), deviations, int(index.max()) + 1)
+    return interval_of_groups(mean, deviations, n, confidence)
+
+
+def interval_of_groups(
+    mean: float, deviations: NDArray[np.float64], num_values: int, confidence: float = 0.95
+) -> MeanInterval:
+    """Interval of a mean from the deviation total of each group, sum of x_i - mean, shape (G,)."""
+    from scipy.stats import t
+
     g = deviations.size
     if g < 2:
-        return MeanInterval(mean, np.nan, np.nan, g)
-    error = float(np.sqrt(g / (g - 1) * np.sum(deviations**2))) / n
+        return MeanInterval(mean if num_values else np.nan, np.nan, np.nan, g)
+    error = float(np.sqrt(g / (g - 1) * np.sum(deviations**2))) / num_values
     half = float(t.ppf(0.5 + confidence / 2, g - 1)) * error
     return MeanInterval(mean, mean - half, mean + half, g)

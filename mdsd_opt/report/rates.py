@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ class RateRow:
         Whether it is a lower bound of the acceptance rate.
     gap_closed : float or None
         (this - rrs) / (optimal - rrs); None without these two or without a gap between them.
+    quantiles : mapping of str to float, optional
+        Of the rates of single positions, such as ``{"q05": 0.31, "q50": 0.97}``.
     """
 
     scheme: str
@@ -40,6 +42,7 @@ class RateRow:
     acceptance: MeanInterval
     bound: bool = False
     gap_closed: float | None = None
+    quantiles: Mapping[str, float] | None = None
 
     @property
     def tokens_per_call(self) -> float:
@@ -60,6 +63,7 @@ class RateRow:
             "tokens_per_call": self.tokens_per_call,
             "bound": self.bound,
             "gap_closed_percent": None if self.gap_closed is None else 100.0 * self.gap_closed,
+            **(self.quantiles or {}),
         }
 
 
@@ -92,40 +96,55 @@ def rate_rows(
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
     groups = None if sample.sequence is None else sample.sequence.ravel()
     rows = []
+    for scheme, verifier, counts in combinations(schemes, verifiers, num_drafts):
+        rates = acceptance_rates(
+            sample.target,
+            sample.draft,
+            num_drafts=counts,
+            drafts=scheme,
+            verifier=verifier,
+            **options,
+        )
+        by_position = np.asarray(rates).reshape(-1, len(counts))
+        rows += [
+            RateRow(
+                scheme,
+                k,
+                verifier,
+                mean_interval(column, groups, confidence),
+                bound=verifier in BOUNDS,
+            )
+            for k, column in zip(counts, by_position.T, strict=True)
+        ]
+    return with_gaps(rows)
+
+
+def combinations(
+    schemes: Sequence[str], verifiers: Sequence[str], num_drafts: Sequence[int]
+) -> list[tuple[str, str, list[int]]]:
+    """Scheme, verifier and the numbers of drafts that go with them.
+
+    Raises
+    ------
+    UnsupportedScheme
+        None of them go together.
+    """
+    found = []
     for scheme in schemes:
         for verifier in verifiers:
             counts = [k for k in num_drafts if is_supported(scheme, verifier, k)]
-            if not counts:
-                continue
-            rates = acceptance_rates(
-                sample.target,
-                sample.draft,
-                num_drafts=counts,
-                drafts=scheme,
-                verifier=verifier,
-                **options,
-            )
-            by_position = np.asarray(rates).reshape(-1, len(counts))
-            rows += [
-                RateRow(
-                    scheme,
-                    k,
-                    verifier,
-                    mean_interval(column, groups, confidence),
-                    bound=verifier in BOUNDS,
-                )
-                for k, column in zip(counts, by_position.T, strict=True)
-            ]
-    if not rows:
+            if counts:
+                found.append((scheme, verifier, counts))
+    if not found:
         known = "; ".join(f"{name}: {', '.join(batch_verifiers(name))}" for name in schemes)
         raise UnsupportedScheme(
             f"no rates for {', '.join(verifiers)} with these drafts and K. There are: {known} "
             "(spechub at K = 2)."
         )
-    return _with_gaps(rows)
+    return found
 
 
-def _with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
+def with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
     """The rows, each with the share of the gap between rrs and the optimum that it closes."""
     means = {(row.scheme, row.num_drafts, row.verifier): row.acceptance.mean for row in rows}
     result = []

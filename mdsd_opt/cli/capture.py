@@ -1,0 +1,198 @@
+"""mdsd-opt capture: logits of a target and a draft model, as a corpus."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.models.loading import LoadedModel
+
+
+def capture(
+    target: Annotated[
+        str,
+        typer.Option(
+            help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.",
+            show_default=False,
+        ),
+    ],
+    draft: Annotated[
+        str,
+        typer.Option(
+            help="The same, or skip:14,18 for the target without these decoder layers.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the shards and their manifest.", show_default=False)
+    ],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
+        ),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A text, cut into prompts of --window tokens.", show_default=False),
+    ] = None,
+    window: Annotated[int, typer.Option(help="Tokens of each piece of --text.")] = 64,
+    tokens: Annotated[
+        int,
+        typer.Option(help="Tokens the target adds to each prompt; 0: the logits of the prompts."),
+    ] = 64,
+    positions: Annotated[
+        int | None,
+        typer.Option(
+            help="Evenly spaced positions to keep of each prompt; all if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="Of the sampling; 0 is greedy.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Of the stored logits: bfloat16, float32.")] = (
+        "bfloat16"
+    ),
+    precision: Annotated[
+        str, typer.Option(help="The models run in: bfloat16, float16, float32.")
+    ] = "bfloat16",
+    device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
+    revision: Annotated[
+        str | None, typer.Option(help="Of the target on the hub.", show_default=False)
+    ] = None,
+    draft_revision: Annotated[
+        str | None, typer.Option(help="Of the draft on the hub.", show_default=False)
+    ] = None,
+    pad: Annotated[
+        bool, typer.Option("--pad", help="Pad the narrower logits with impossible tokens.")
+    ] = False,
+    shard_mb: Annotated[float, typer.Option(help="Size of a shard in MB, about.")] = 256.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite another capture in the folder.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
+    ] = None,
+) -> None:
+    """The target continues prompts, and the logits of both models at every new token are kept.
+
+    Run the same command again to go on with a capture that was interrupted.
+    """
+    from mdsd_opt import capture as capturing
+    from mdsd_opt.cli.output import remark
+
+    if (prompts is None) == (text is None):
+        raise InvalidInput("give either --prompts or --text")
+    if precision not in ("bfloat16", "float16", "float32"):
+        raise InvalidInput(f"--precision is {precision!r}: bfloat16, float16 or float32")
+    if not shard_mb > 0:
+        raise InvalidInput(f"--shard-mb is {shard_mb:g}: give a positive size")
+    skip = _skipped(draft)
+    settings = capturing.CaptureSettings(
+        tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
+    )
+    # read before the models, which take longer to load
+    lines = capturing.read_prompts(prompts) if prompts is not None else []
+    whole = capturing.read_text(text) if text is not None else ""
+    big, small = _models(target, draft, skip, revision, draft_revision, precision, device)
+    ids = [big.encode(line) for line in lines] or capturing.windows(big.encode(whole), window)
+    _require_room(ids, tokens, big, small)
+    try:
+        with _progress_bar(
+            len(ids), sys.stderr.isatty() if progress is None else progress
+        ) as advance:
+            manifest = capturing.capture(
+                ids, big, small, out, settings, _description(big, small), force, advance
+            )
+    except KeyboardInterrupt:
+        remark(f"shards that are complete stay in {out}: the same command goes on with them")
+        raise
+    if as_json:
+        from mdsd_opt.corpora.manifest import MANIFEST_NAME
+
+        print((out / MANIFEST_NAME).read_text(), end="")
+    else:
+        count = sum(shard.num_positions for shard in manifest.shards)
+        print(
+            f"{out}: {count:,} positions of {len(ids)} prompts in {len(manifest.shards)} shards, "
+            f"V = {manifest.settings['vocab_size']:,}"
+        )
+
+
+def _skipped(draft: str) -> list[int]:
+    if not draft.startswith("skip:"):
+        return []
+    try:
+        return sorted({int(layer) for layer in draft.removeprefix("skip:").split(",")})
+    except ValueError:
+        raise InvalidInput(
+            f"--draft is {draft!r}: give numbers of layers, as in skip:14,18"
+        ) from None
+
+
+def _models(
+    target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
+    precision: str, device: str,
+) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
+    from mdsd_opt.models.loading import load_model, require_same_vocabulary, without_layers
+
+    big = load_model(target, revision=revision, dtype=precision, device=device)
+    if skip:
+        return big, without_layers(big, skip)
+    small = load_model(draft, revision=draft_revision, dtype=precision, device=device)
+    require_same_vocabulary(big, small)
+    return big, small
+
+
+def _require_room(
+    ids: list[list[int]], tokens: int, target: LoadedModel, draft: LoadedModel
+) -> None:
+    longest = max(map(len, ids)) + tokens
+    for model in (target, draft):
+        if model.context_length is not None and longest > model.context_length:
+            raise InvalidInput(
+                f"the longest prompt and {tokens} more tokens make {longest}, and "
+                f"{model.identity['model']} reads {model.context_length}: shorten the prompts, "
+                "--window or --tokens"
+            )
+
+
+def _description(target: LoadedModel, draft: LoadedModel) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    from mdsd_opt._version import __version__
+    from mdsd_opt.models.loading import tokenizer_identity
+
+    return {
+        "target": target.identity,
+        "draft": draft.identity,
+        "tokenizer": tokenizer_identity(target),
+        "versions": {
+            "mdsd-opt": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }
+
+
+@contextmanager
+def _progress_bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    if not wanted:
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("prompts", total=total)
+        yield lambda done: bar.advance(task, done)

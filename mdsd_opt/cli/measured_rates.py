@@ -1,0 +1,116 @@
+"""What mdsd-opt rates shows: measured on files held in memory, or on a folder of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mdsd_opt.cli.output import remark
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.report.rates import RateRow
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRates:
+    """Rows and what they are of; `silent` where another process shows them."""
+
+    source: str
+    name: str
+    metadata: Mapping[str, Any]
+    num_positions: int
+    vocab_size: int
+    interval_over: str
+    rows: Sequence[RateRow]
+    silent: bool = False
+
+
+def rates_of_files(
+    paths: Sequence[Path],
+    schemes: Sequence[str],
+    verifiers: Sequence[str],
+    num_drafts: Sequence[int],
+    **options: Any,
+) -> MeasuredRates:
+    """Rates of one sample of logits; of the bundled one without paths."""
+    from mdsd_opt.data import sample_logits_path
+    from mdsd_opt.logits_io import load_logits
+    from mdsd_opt.report.rates import rate_rows
+
+    if not paths:
+        sample = load_logits(sample_logits_path())
+    else:
+        sample = load_logits(paths[0] if len(paths) == 1 else paths)
+    return MeasuredRates(
+        sample.source,
+        sample.source if paths else Path(sample.source).name,
+        sample.metadata,
+        sample.num_positions,
+        sample.vocab_size,
+        "positions" if sample.sequence is None else "sequences",
+        rate_rows(sample, schemes, num_drafts, verifiers, **options),
+    )
+
+
+def rates_of_folder(
+    folder: Path,
+    schemes: Sequence[str],
+    verifiers: Sequence[str],
+    num_drafts: Sequence[int],
+    *,
+    engine: str,
+    out: Path | None,
+    workers: int | None,
+    address: str | None,
+    confidence: float,
+    num_threads: int | None,
+    progress: bool,
+    **options: Any,
+) -> MeasuredRates:
+    """Rates of a corpus; see `mdsd_opt.corpora.corpus_rates`."""
+    from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
+
+    silent = False
+    if engine == "torchrun":
+        from mdsd_opt.corpora.torchrun_engine import rank
+
+        silent = rank() != 0
+    manifest = open_corpus(folder).manifest
+    if manifest is not None and not manifest.is_complete and not silent:
+        remark(
+            f"the capture of {folder} is not complete: {len(manifest.shards)} of "
+            f"{manifest.num_shards} shards are there"
+        )
+    summary = corpus_rates(
+        folder,
+        RatesConfig.of(schemes, verifiers, num_drafts, **options),
+        engine,
+        out=out,
+        workers=workers,
+        address=address,
+        num_threads=num_threads,
+        confidence=confidence,
+        progress=progress and not silent,
+    )
+    if summary.num_reused and not silent:
+        remark(f"{summary.num_reused} of {summary.num_shards} shards had been scored before")
+    if summary.interval_over == "positions" and not silent:
+        remark("the shards name no prompts (array 'sequence'): intervals are over positions")
+    return MeasuredRates(
+        str(folder),
+        str(folder),
+        {} if manifest is None else manifest.settings,
+        summary.num_positions,
+        summary.vocab_size,
+        summary.interval_over,
+        summary.rows,
+        silent,
+    )
+
+
+def require_files_only(**given: object) -> None:
+    """Refuse options that only a folder has."""
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(f"--{name} is for a folder of shards: mdsd-opt rates DIR --{name}")

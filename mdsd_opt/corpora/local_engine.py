@@ -1,0 +1,74 @@
+"""Shards on this machine, in this process or in several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+
+from mdsd_opt.batch.job import available_threads
+from mdsd_opt.corpora.engines import Placement, Task
+from mdsd_opt.errors import InvalidInput, WorkerDied
+
+
+def require() -> None:
+    """Nothing is needed."""
+
+
+def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+    """One process uses threads; with several, each takes its share of the processors.
+
+    Raises
+    ------
+    WorkerDied
+        A worker process was killed. What is finished stays; a second run does the rest.
+    """
+    if placement.address is not None:
+        raise InvalidInput("--address is given, but engine 'local' runs on this machine")
+    workers = placement.workers or 1
+    if workers == 1:
+        for task in tasks:
+            done(task.run())
+        return
+    share = max(1, available_threads() // workers)
+    earlier = set(multiprocessing.active_children())
+    # spawn: a fork of a process with threads may hang
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    finished = 0
+    try:
+        futures = [
+            pool.submit(replace(task, num_threads=task.num_threads or share).run) for task in tasks
+        ]
+        for future in as_completed(futures):
+            done(future.result())
+            finished += 1
+        pool.shutdown()
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - earlier:
+            process.terminate()  # a shard half done leaves nothing behind
+        if isinstance(error, BrokenProcessPool):
+            raise WorkerDied(
+                f"a worker process died (was it killed, or out of memory?) after {finished} of "
+                f"{len(tasks)} shards. They are kept: run the same command again for the rest."
+            ) from error
+        raise
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,153 @@
+"""One shard: rates of every position, written once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.array_files import read_safetensors, write_safetensors
+from mdsd_opt.batch import acceptance_rates
+from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnreadableFile
+from mdsd_opt.files import file_size
+from mdsd_opt.logits_io import LogitsSample, load_logits
+from mdsd_opt.report.rates import combinations
+
+#: Logits of both models that are looked at in one go, in bytes.
+CHUNK_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardRates:
+    """Rates of the positions of one shard.
+
+    Attributes
+    ----------
+    rates : ndarray of float64, shape (N, C)
+        Memory-mapped; the columns are those of the config.
+    sequence : ndarray of int64, shape (N,), optional
+        Prompt of each position.
+    vocab_size : int
+    """
+
+    rates: NDArray[np.float64]
+    sequence: NDArray[np.int64] | None
+    vocab_size: int
+
+
+def score_shard(
+    path_in: str | os.PathLike[str],
+    path_out: str | os.PathLike[str],
+    config: RatesConfig,
+    num_threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> bool:
+    """Write the rates of every position of a shard, unless they are there already.
+
+    The result appears all at once or not at all, and depends on nothing but the shard and the
+    config: to run this twice, in two places at a time, or again after a kill changes nothing.
+
+    Parameters
+    ----------
+    path_in : path
+        A .safetensors or .npz file of logits; of the former a chunk at a time is looked at.
+    path_out : path
+        A .safetensors file.
+    config : RatesConfig
+    num_threads : int, optional
+        As in `mdsd_opt.acceptance_rates`.
+    progress : callable, optional
+        Called with the number of positions done since the last call.
+
+    Returns
+    -------
+    bool
+        False if the result of this config for this shard was there.
+
+    Raises
+    ------
+    UnreadableFile, InvalidInput
+        The shard is broken, or holds rows that are no logits; the message says where.
+    """
+    if load_rates(path_in, path_out, config) is not None:
+        return False
+    shard = _identity(path_in)
+    sample = load_logits(path_in)
+    count = sample.num_positions
+    sequence = None if sample.sequence is None else sample.sequence.ravel()
+    rates = np.empty((count, len(config.columns)))
+    row_bytes = (
+        sample.target.shape[-1] * sample.target.itemsize
+        + sample.draft.shape[-1] * sample.draft.itemsize
+    )
+    size = max(1, CHUNK_BYTES // row_bytes)
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        rates[start:stop] = _chunk_rates(sample, start, stop, config, num_threads)
+        if Path(path_in).suffix.lower() == ".safetensors":
+            sample = load_logits(path_in)  # a new map: the pages of the old one are given back
+        if progress is not None:
+            progress(stop - start)
+    arrays: dict[str, NDArray[Any]] = {"rates": rates}
+    if sequence is not None:
+        arrays["sequence"] = sequence
+    metadata = {"config": config.digest, "shard": shard, "vocab_size": str(sample.vocab_size)}
+    write_safetensors(path_out, arrays, metadata)
+    return True
+
+
+def load_rates(
+    path_in: str | os.PathLike[str], path_out: str | os.PathLike[str], config: RatesConfig
+) -> ShardRates | None:
+    """The result of `score_shard`; None if it is missing, broken, or of another shard or config."""
+    if not Path(path_out).exists():
+        return None
+    try:
+        arrays, metadata = read_safetensors(path_out)
+    except UnreadableFile:
+        return None
+    if metadata.get("config") != config.digest or metadata.get("shard") != _identity(path_in):
+        return None
+    return ShardRates(arrays["rates"], arrays.get("sequence"), int(metadata["vocab_size"]))
+
+
+def _identity(path: str | os.PathLike[str]) -> str:
+    """What changes when a shard is replaced: name, size and time of the last change."""
+    size = file_size(path)
+    return json.dumps([Path(path).name, size, Path(path).stat().st_mtime_ns])
+
+
+def _chunk_rates(
+    sample: LogitsSample, start: int, stop: int, config: RatesConfig, num_threads: int | None
+) -> NDArray[np.float64]:
+    target = sample.target.reshape(-1, sample.target.shape[-1])[start:stop]
+    draft = sample.draft.reshape(-1, sample.draft.shape[-1])[start:stop]
+    columns = []
+    for scheme, verifier, counts in combinations(
+        config.schemes, config.verifiers, config.num_drafts
+    ):
+        try:
+            rates = acceptance_rates(
+                target,
+                draft,
+                num_drafts=counts,
+                drafts=scheme,
+                verifier=verifier,
+                num_threads=num_threads,
+                **config.options,
+            )
+        except InvalidDistribution as error:
+            raise InvalidDistribution(
+                f"{sample.source}, in the part that begins with position {start}: {error}"
+            ) from error
+        except InvalidInput as error:
+            raise type(error)(f"{sample.source}: {error}") from error
+        columns.append(np.asarray(rates))
+    return np.concatenate(columns, axis=1)

