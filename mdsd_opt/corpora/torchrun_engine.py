@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mdsd_opt.batch.job import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.corpora.scoring import load_rates
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.threads import available_threads
 
 _POLL_SECONDS = 0.2
 
