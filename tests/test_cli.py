@@ -111,6 +111,38 @@ def test_rates_on_own_logits_as_table_csv_and_picture(run, logits, tmp_path):
     }
 
 
+def test_rates_of_all_schemes_are_ranked(run, logits):
+    done = run("rates", logits, "-k", "2,3", "--schemes", "all", "--best-temperature", "--json")
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    compared = document["comparison"]
+    assert compared["num_drafts"] == 3
+    means = [row["mean"] for row in compared["rates"]]
+    assert means == sorted(means, reverse=True)
+    by_scheme = {row["scheme"]: row["mean"] for row in compared["rates"]}
+    of_rows = {(row["scheme"], row["num_drafts"]): row["mean"] for row in document["rows"]}
+    assert by_scheme["without_replacement"] == pytest.approx(of_rows["without_replacement", 3])
+    table = run("rates", logits, "-k", "3", "--schemes", "all").stdout
+    assert "behind the best" in table
+    assert "draft temperature x 0.7" in table
+    assert "behind" not in run("rates", logits, "-k", "3").stdout
+
+
+def test_rates_rank_padded_vocabularies(run, tmp_path):
+    path = tmp_path / "wide.npz"
+    np.savez(path, target=np.zeros((3, 6)), draft=np.zeros((3, 4)))
+    done = run("rates", path, "-k", "2", "--schemes", "all", "--pad")
+    assert done.returncode == 0
+    assert "top-K" in done.stdout
+
+
+def test_best_temperature_needs_all_schemes_and_no_filter(run, logits):
+    done = run("rates", logits, "--best-temperature")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    done = run("rates", logits, "--schemes", "all", "--best-temperature", "--top-k", "5")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
 def test_rates_of_chosen_verifiers(run, logits):
     done = run("rates", logits, "-k", "1-3", "--verifiers", "kseq,gumbel,rrs,optimal", "--json")
     assert done.returncode == 0, done.stderr

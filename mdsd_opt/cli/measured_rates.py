@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import remark
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.report.rates import RateRow
 
+if TYPE_CHECKING:
+    from mdsd_opt.draft_choice import SchemeComparison
+    from mdsd_opt.logits_io import LogitsSample
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRates:
-    """Rows and what they are of; `silent` where another process shows them."""
+    """Rows, what they are of, and perhaps a ranking; `silent` where another process shows them."""
 
     source: str
     name: str
@@ -24,6 +28,7 @@ class MeasuredRates:
     interval_over: str
     rows: Sequence[RateRow]
     silent: bool = False
+    comparison: SchemeComparison | None = None
 
 
 def rates_of_files(
@@ -31,9 +36,15 @@ def rates_of_files(
     schemes: Sequence[str],
     verifiers: Sequence[str],
     num_drafts: Sequence[int],
+    *,
+    rank: bool = False,
+    best_temperature: bool = False,
     **options: Any,
 ) -> MeasuredRates:
-    """Rates of one sample of logits; of the bundled one without paths."""
+    """Rates of one sample of logits; of the bundled one without paths.
+
+    With ``rank=True`` draft schemes are also ranked, at the largest number of drafts.
+    """
     from mdsd_opt.data import sample_logits_path
     from mdsd_opt.logits_io import load_logits
     from mdsd_opt.report.rates import rate_rows
@@ -50,6 +61,45 @@ def rates_of_files(
         sample.vocab_size,
         "positions" if sample.sequence is None else "sequences",
         rate_rows(sample, schemes, num_drafts, verifiers, **options),
+        comparison=ranked(sample, num_drafts[-1], best_temperature, **options) if rank else None,
+    )
+
+
+def ranked(
+    sample: LogitsSample,
+    num_drafts: int,
+    best_temperature: bool,
+    *,
+    pad: bool,
+    seed: int,  # nothing is sampled here
+    **options: Any,
+) -> SchemeComparison:
+    """Draft schemes of one sample, the best first."""
+    import numpy as np
+
+    from mdsd_opt.draft_choice import compare_draft_schemes
+
+    logits = [sample.target, sample.draft]
+    if pad:
+        width = max(side.shape[-1] for side in logits)
+        logits = [
+            np.pad(
+                side.astype(np.float64),
+                [(0, 0)] * (side.ndim - 1) + [(0, width - side.shape[-1])],
+                constant_values=-np.inf,
+            )
+            if side.shape[-1] < width
+            else side
+            for side in logits
+        ]
+    target, draft = logits
+    return compare_draft_schemes(
+        target,
+        draft,
+        num_drafts,
+        best_temperature=best_temperature,
+        sequence=sample.sequence,
+        **options,
     )
 
 

@@ -22,8 +22,19 @@ def rates(
         ),
     ] = None,
     schemes: Annotated[
-        str, typer.Option(help="Draft schemes, separated by commas, or 'all'.")
-    ] = "all",
+        str,
+        typer.Option(
+            help="Draft schemes, separated by commas; 'all' also ranks others at the largest K: "
+            "draft temperatures, mixtures, likeliest tokens beside drawn ones."
+        ),
+    ] = "with_replacement,without_replacement,greedy,top_k",
+    best_temperature: Annotated[
+        bool,
+        typer.Option(
+            "--best-temperature",
+            help="With --schemes all: also the best draft temperature of every position.",
+        ),
+    ] = False,
     verifiers: Annotated[
         str, typer.Option(help="Verification algorithms, separated by commas, or 'all'.")
     ] = "optimal,rrs,kseq",
@@ -105,7 +116,12 @@ def rates(
         "progress": sys.stderr.isatty() if progress is None else progress,
         "seed": seed,
     }
+    rank = schemes == "all"
+    if best_temperature and not rank:
+        raise InvalidInput("--best-temperature is for --schemes all")
     if logits and len(logits) == 1 and logits[0].is_dir():
+        if best_temperature:
+            raise InvalidInput("--best-temperature is for files, not for a folder of shards")
         measured = rates_of_folder(
             logits[0], *combined, engine=engine or "local", out=out, workers=workers,
             address=address, **options,
@@ -114,7 +130,9 @@ def rates(
             return
     else:
         require_files_only(engine=engine, workers=workers, address=address, out=out)
-        measured = rates_of_files(logits or [], *combined, **options)
+        measured = rates_of_files(
+            logits or [], *combined, rank=rank, best_temperature=best_temperature, **options
+        )
     rows, unit = measured.rows, measured.interval_over
     title = (
         f"{measured.name}: {measured.num_positions} positions, V = {measured.vocab_size:,}\n"
@@ -132,11 +150,15 @@ def rates(
             "interval_over": unit,
             "rows": [row.to_dict() for row in rows],
         }
+        if measured.comparison is not None:
+            document["comparison"] = measured.comparison.to_dict()
         print(tables.as_json(document))
     elif as_csv:
         print(tables.as_csv([row.to_dict() for row in rows]), end="")
     else:
         show_table(*(tables.rates_table(rows, title, intervals) for intervals in (True, False)))
+        if measured.comparison is not None:
+            show_table(tables.comparison_table(measured.comparison))
     if plot is not None:
         try:
             save_rates_plot(rows, plot, title)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -69,6 +69,22 @@ class SchemeComparison:
     rates: tuple[SchemeRate, ...]
     left_out: tuple[str, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {
+            "num_drafts": self.num_drafts,
+            "num_positions": self.num_positions,
+            "rates": [
+                {
+                    "scheme": row.scheme,
+                    **row.acceptance.to_dict(),
+                    "behind": row.behind.to_dict(),
+                }
+                for row in self.rates
+            ],
+            "left_out": list(self.left_out),
+        }
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
@@ -77,6 +93,7 @@ class _Sample:
     num_drafts: int
     temperature: float
     draft_temperature: float
+    filters: Mapping[str, Any]
     num_threads: int
 
     def batched(self, scheme: str, factor: float = 1.0) -> Rates:
@@ -88,6 +105,7 @@ class _Sample:
             temperature=self.temperature,
             draft_temperature=self.draft_temperature * factor,
             num_threads=self.num_threads,
+            **self.filters,
         )
         return np.asarray(rates)
 
@@ -96,8 +114,9 @@ class _Sample:
         from mdsd_opt.solvers import subset_selection
 
         def rate(row: int) -> float:
-            drafts = make(softmax(self.draft[row], self.draft_temperature))
-            problem = TransportProblem(softmax(self.target[row], self.temperature), drafts)
+            target = softmax(self.target[row], self.temperature, **self.filters)
+            drafts = make(softmax(self.draft[row], self.draft_temperature, **self.filters))
+            problem = TransportProblem(target, drafts)
             return subset_selection.solve(problem).acceptance_rate
 
         return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
@@ -168,6 +187,7 @@ def compare_draft_schemes(
     confidence: float = 0.95,
     num_threads: int | None = None,
     progress: bool = False,
+    **filters: Any,
 ) -> SchemeComparison:
     """Rank draft schemes by their optimal acceptance rate at equal K.
 
@@ -193,6 +213,8 @@ def compare_draft_schemes(
     num_threads : int, optional
     progress : bool
         Show a progress bar on stderr.
+    **filters
+        `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
 
     Returns
     -------
@@ -217,6 +239,7 @@ def compare_draft_schemes(
         num_drafts,
         temperature,
         temperature if draft_temperature is None else draft_temperature,
+        filters,
         available_threads() if num_threads is None else num_threads,
     )
     ways = _ways(num_drafts)
@@ -224,6 +247,11 @@ def compare_draft_schemes(
         if name not in ways:
             raise UnknownName.among("draft scheme", name, ways)
     chosen = {name: ways[name] for name in (ways if schemes is None else schemes)}
+    unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
+    if unknown:
+        raise InvalidInput(f"unknown options {', '.join(unknown)}")
+    if best_temperature and any(value is not None for value in filters.values()):
+        raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
     if best_temperature:
         chosen["with_replacement, best draft temperature of each position"] = _Sample.best_tempered
     if not chosen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ class MeanInterval:
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """JSON-ready fields; missing interval ends are None."""
+        return {name: None if value != value else value for name, value in asdict(self).items()}
 
 
 def mean_interval(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,15 +51,11 @@ class RateRow:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; missing interval ends are None."""
-        interval = {
-            name: None if isinstance(value, float) and np.isnan(value) else value
-            for name, value in asdict(self.acceptance).items()
-        }
         return {
             "scheme": self.scheme,
             "num_drafts": self.num_drafts,
             "verifier": self.verifier,
-            **interval,
+            **self.acceptance.to_dict(),
             "tokens_per_call": self.tokens_per_call,
             "bound": self.bound,
             "gap_closed_percent": None if self.gap_closed is None else 100.0 * self.gap_closed,

@@ -14,6 +14,8 @@ from mdsd_opt.report.rates import RateRow
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mdsd_opt.draft_choice import SchemeComparison
+
 #: Scheme names as they are written for readers.
 SCHEME_TITLES = {
     "with_replacement": "with replacement",
@@ -74,6 +76,27 @@ def rates_table(rows: Sequence[RateRow], title: str, intervals: bool = True) -> 
             *([] if best is None else [f"{best.tokens_per_call:.3f}"]),
         )
         previous = scheme
+    return table
+
+
+def comparison_table(compared: SchemeComparison) -> Table:
+    """Draft schemes, the best first."""
+    from rich.table import Table
+
+    table = Table(
+        title=f"draft schemes at K = {compared.num_drafts}, by optimal acceptance",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("drafts")
+    table.add_column("acceptance", justify="right")
+    table.add_column("behind the best", justify="right")
+    for row in compared.rates:
+        name = row.scheme.replace("_", " ").replace("top k", "top-K")
+        behind = "" if row is compared.rates[0] else with_interval(row.behind)
+        table.add_row(name, with_interval(row.acceptance), behind)
+    if compared.left_out:
+        table.caption = f"not possible at every position: {'; '.join(compared.left_out)}"
     return table
 
 
