@@ -118,3 +118,12 @@ class FixedPlusDrafts(PrefixDraftScheme):
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         fixed = tuple(self._fixed.tolist())
         return {(*fixed, *key): mass for key, mass in self.drafts.exact_tuple_law().items()}
+
+
+def peeled(drafts: DraftScheme) -> tuple[NDArray[np.int64], DraftScheme]:
+    """The fixed tokens of a scheme, if it is one of this kind, and the scheme beside them."""
+    fixed = np.empty(0, dtype=np.int64)
+    while isinstance(drafts, FixedPlusDrafts):
+        fixed = np.union1d(fixed, drafts.always_drafted)
+        drafts = drafts.drafts
+    return fixed, drafts
