@@ -18,6 +18,7 @@ _NAMES = (
     "spechub",
     "greedy",
     "importance_sampling",
+    "ratio_hull",
     "gumbel",
     "lp",
 )

@@ -1,4 +1,4 @@
-"""A number with the standard error it was estimated with."""
+"""Numbers that know how far they may be from what is asked."""
 
 from __future__ import annotations
 
@@ -23,3 +23,22 @@ class Estimate(float):
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} ± {self.standard_error:.1g}"
+
+
+class CertifiedRate(float):
+    """A reached acceptance rate that remembers how far the optimum may lie above it.
+
+    Attributes
+    ----------
+    gap : float
+    """
+
+    gap: float
+
+    def __new__(cls, value: float, gap: float) -> CertifiedRate:
+        rate = super().__new__(cls, value)
+        rate.gap = gap
+        return rate
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
+        return float(self), self.gap

@@ -14,17 +14,18 @@ from mdsd_opt import (
     WithoutReplacement,
     WithReplacement,
 )
-from support.strategies import PREFIX_SCHEMES, SCHEMES
+from support.strategies import SCHEMES
 
 #: `spechub` is left out: it takes greedy drafts, but only two of them.
 TABLE = {
-    "optimal": PREFIX_SCHEMES,
+    "optimal": SCHEMES,
     "naive_target": SCHEMES,
     "single_draft": ("with_replacement",),
     "rrs": ("with_replacement", "without_replacement", "independent"),
     "kseq": ("with_replacement",),
     "greedy": ("greedy", "top_k"),
     "importance_sampling": ("with_replacement", "independent"),
+    "ratio_hull": ("independent",),
     "gumbel": ("with_replacement",),
     "lp": SCHEMES,
 }
