@@ -43,6 +43,8 @@ EXAMPLES = {
     "set_law": DraftSetLaw(5, {(0, 4): 0.5, (1, 2, 3): 0.5}),
     "mixture": MixtureDrafts([(0.4, WithReplacement(Q, 3)), (0.6, WithoutReplacement(Q, 2))]),
     "fixed_plus": FixedPlusDrafts([1], WithReplacement(Q, 2)),
+    "mixed_models": MixtureDrafts([(0.4, IndependentDrafts([Q, P])), (0.6, WithReplacement(Q, 1))]),
+    "fixed_beside_any": FixedPlusDrafts([1], DraftSetLaw(5, {(0, 4): 0.5, (1, 2): 0.5})),
 }
 SINGLE_MODEL = {
     "with_replacement": WithReplacement,

@@ -15,6 +15,7 @@ the violations is the gap to alpha*, and the descent stops when it is small enou
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -29,6 +30,7 @@ from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.optimal.choice_laws import League, leagues_of
 from mdsd_opt.verifiers.optimal.noisy_choice import win_probabilities
+from mdsd_opt.verifiers.optimal.projected_descent import descend
 
 Vector = NDArray[np.float64]
 
@@ -140,28 +142,10 @@ def _fit_side(
     p: Vector, league: League, sign: float, tolerance: float
 ) -> tuple[Vector, Vector, int]:
     """Potentials of one side, the law they give, and the number of evaluations."""
-    from scipy.optimize import Bounds, minimize
-
-    start = np.zeros(p.size)
-    _, drafted = league.evaluate(start)
+    _, drafted = league.evaluate(np.zeros(p.size))
     descent = _Descent(p, league, sign, tolerance, 1.0 / np.sqrt(np.maximum(drafted, 1e-14)))
-    try:
-        while True:
-            before = descent.violation
-            end = minimize(
-                descent.evaluate,
-                start,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=Bounds(np.zeros(p.size), np.full(p.size, np.inf)),
-                options={"maxcor": 20, "ftol": 0.0, "gtol": 0.0, "maxiter": 10**6,
-                         "maxfun": 10**6},
-            )  # fmt: skip
-            if descent.violation > 0.9 * before:
-                break
-            start = end.x
-    except _GoodEnough:
-        pass
+    with suppress(_GoodEnough):
+        descend(descent.evaluate, p.size)
     return descent.theta, descent.law, descent.evaluations
 
 
