@@ -102,7 +102,7 @@ def main() -> None:
                     target, draft = source(rng, k)
                     problem = mo.TransportProblem.from_logits(target, draft, k, scheme)
                     place = source.__name__, scheme, k
-                    loss = CollapsedOptimal().acceptance_rate(problem).loss
+                    loss = CollapsedOptimal().acceptance_rate(problem).gap
                     losses[place] = max(losses.get(place, 0.0), loss)
                     for name, route in routes(problem, rng).items():
                         start = time.perf_counter()

@@ -5,7 +5,9 @@ trusted: the plan is clipped to the marginals before it counts, the subset is ev
 every claim that does not hold is listed. Without a plan, the lower bound comes from a selection
 marginal x, the claimed one or else the water-filled one of the subset, after a check of
 :math:`x(G) \ge Q(G)` on every prefix G in the order of x/w: if it fails by at most d, a selection
-law within total variation d of x exists, so :math:`\sum_i \min(p_i, x_i) - d` is reached.
+law within total variation d of x exists, so :math:`\sum_i \min(p_i, x_i) - d` is reached. Where Q
+has no such order, a `proof` bounds P(H) - Q(H) for every H at once: tiles that cover the points
+(q_1(H), .., q_K(H)) (`box_bounds`), or a mixture of priority orders (`order_bounds`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from fractions import Fraction
 import numpy as np
 
 from mdsd_opt import exact_plan
+from mdsd_opt.box_bounds import BoxCover, cover_bound
 from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.order_bounds import OrderMixture, mixture_shortfall
 from mdsd_opt.plan_check import feasible_mass, plan_violations
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution, Status
@@ -96,12 +102,19 @@ def certify(
                 if exact
                 else float(feasible_mass(problem, solution.plan).sum())
             )
-    elif _has_marginal(problem, solution):
-        lower = (
+    elif solution.proof is not None:
+        proven = _proven(problem, solution.proof, exact)
+        if proven is None:
+            violations.append("the proof of the lower bound does not fit the problem")
+        else:
+            lower = max(proven, lower)
+    if solution.plan is None and _has_marginal(problem, solution):
+        reached = (
             _exact_marginal_bound(problem, solution)
             if exact
             else _marginal_bound(problem, solution)
         )
+        lower = max(reached, lower)
     violations += _claim_violations(problem, solution, lower, upper, tolerance)
     return Certificate(lower, upper, tuple(violations), exact)
 
@@ -174,6 +187,11 @@ def _claim_violations(
             f"the plan proves {float(lower):.12g}, not the claimed lower bound "
             f"{solution.lower_bound:.12g}"
         )
+    elif solution.proof is not None and solution.lower_bound > lower + tolerance:
+        found.append(
+            f"the proof gives {float(lower):.12g}, not the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
     elif (
         solution.selection is not None
         and _has_marginal(problem, solution)
@@ -184,6 +202,25 @@ def _claim_violations(
             f"{solution.lower_bound:.12g}"
         )
     return found
+
+
+def _proven(
+    problem: TransportProblem, proof: BoxCover | OrderMixture, exact: bool
+) -> float | Fraction | None:
+    """1 + the bound of a proof on P(H) - Q(H); None if it is no proof about this problem."""
+    fixed, drafts = peeled(problem.drafts)
+    target = np.array(problem.exact_target, dtype=object) if exact else problem.target
+    p = target.copy()
+    p[fixed] = target[0] * 0  # drafted anyway
+    if isinstance(proof, BoxCover):
+        form = product_form(drafts, exact)
+        bound = None if form is None else cover_bound(p, form, proof)
+    else:
+        bound = mixture_shortfall(p, drafts, proof)
+    if bound is None:
+        return None
+    proven: float | Fraction = 1 + target[fixed].sum() + bound
+    return proven if exact else float(proven)
 
 
 def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:

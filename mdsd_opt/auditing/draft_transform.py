@@ -20,11 +20,11 @@ from mdsd_opt.drafts import (
     FixedPlusDrafts,
     GreedyDrafts,
     IndependentDrafts,
-    MixtureDrafts,
     TopKDrafts,
     WithoutReplacement,
     WithReplacement,
 )
+from mdsd_opt.drafts.mixture import SortedMixtureDrafts
 from mdsd_opt.errors import UnsupportedScheme
 
 Vector = NDArray[np.float64]
@@ -32,6 +32,9 @@ Tokens = NDArray[np.int64]
 
 #: Up to this many tokens, sums over the tokens before each one are quicker than a sort.
 _FEW = 16
+
+#: Draft tuples of a scheme without a formula of its own that are listed.
+_MAX_LISTED = 200_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +55,29 @@ class DraftPoints:
 
 @singledispatch
 def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
-    """Transform draft tuples (N, K), padded with -1, under the law of a scheme."""
-    raise UnsupportedScheme(f"the audit does not know the tuple law of {drafts.scheme!r} drafts")
+    """Transform draft tuples (N, K), padded with -1, under the law of a scheme.
+
+    By default one choice, of the tuple, out of the listed law.
+
+    Raises
+    ------
+    UnsupportedScheme
+        There are too many tuples to list them.
+    """
+    count = drafts.count_tuples()
+    if count > _MAX_LISTED:
+        raise UnsupportedScheme(
+            f"the audit would have to list {count:,} draft tuples of {drafts.scheme!r} drafts, "
+            f"more than {_MAX_LISTED:,}"
+        )
+    listed: dict[tuple[int, ...], float] = {}
+    for row, mass in zip(*(x.tolist() for x in drafts.tuple_law()), strict=True):
+        listed[tuple(row)] = listed.get(tuple(row), 0.0) + mass
+    place = {row: n for n, row in enumerate(listed)}
+    chosen = [place.get(tuple(row), -1) for row in tuples.tolist()]
+    law = np.array(list(listed.values()))
+    below, mass_at = _law_at(law, np.array(chosen, dtype=np.int64)[:, None])
+    return DraftPoints(below + rng.random(mass_at.shape) * mass_at, _all(mass_at > 0))
 
 
 @transform.register
@@ -121,7 +145,7 @@ def _set_law(drafts: DraftSetLaw, tuples: Tokens, rng: np.random.Generator) -> D
 
 
 @transform.register
-def _mixture(drafts: MixtureDrafts, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
+def _mixture(drafts: SortedMixtureDrafts, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
     """Components weighted by how likely they made the drafts so far; padding comes last."""
     size = len(tuples)
     below = np.zeros(tuples.shape)

@@ -49,6 +49,24 @@ class DraftScheme(ABC):
     def exact_containment(self, subset: Any) -> Fraction:
         """`containment` in exact arithmetic."""
 
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
+        subset = np.zeros(self.vocab_size, dtype=np.bool_)
+        contained = [self._containment(subset)]
+        for i in order.tolist():
+            subset[i] = True
+            contained.append(self._containment(subset))
+        return np.array(contained)
+
+    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
+        """`prefix_containment` in exact arithmetic."""
+        subset = np.zeros(self.vocab_size, dtype=np.bool_)
+        contained = [self.exact_containment(subset)]
+        for i in order:
+            subset[i] = True
+            contained.append(self.exact_containment(subset))
+        return contained
+
     def sample(self, rng: np.random.Generator, size: int | None = None) -> NDArray[np.int64]:
         """Draw draft tuples.
 

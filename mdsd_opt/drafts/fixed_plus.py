@@ -1,4 +1,4 @@
-"""A fixed set of tokens that is always drafted, beside any scheme with a prefix order."""
+"""A fixed set of tokens that is always drafted, beside any other scheme."""
 
 from __future__ import annotations
 
@@ -11,31 +11,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
+from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.support_law import SupportLaw
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput
 
 
-class FixedPlusDrafts(PrefixDraftScheme):
+class FixedPlusDrafts(DraftScheme):
     r"""Tokens D drafted for certain, then the drafts of another scheme (which may hit D again).
 
     :math:`Q(H) = [D \subseteq H]\,Q_S(H)`, and :math:`\alpha^* = p(D) + \alpha^*_S(p \text{ with }
-    p_D := 0)`.
+    p_D := 0)`. If S has a prefix order, so has this scheme: the object made is then a
+    `PrefixDraftScheme`. Fixed tokens of S (of greedy drafts, or of another fixed set) join D.
 
     Parameters
     ----------
     tokens : sequence of int
         D, distinct token ids; they come first in the draw order.
-    drafts : PrefixDraftScheme
-        S, with weights on every token it drafts.
+    drafts : DraftScheme
+        S.
     """
 
     scheme: ClassVar[str] = "fixed_plus"
 
+    def __new__(cls, tokens: Any = (), drafts: Any = None) -> FixedPlusDrafts:
+        inner = _joined((), drafts)[1]
+        sorts = isinstance(inner, PrefixDraftScheme) and not inner.always_drafted.size
+        kind = SortedFixedPlusDrafts if cls is FixedPlusDrafts and sorts else cls
+        return object.__new__(kind)
+
     def __init__(self, tokens: Sequence[int], drafts: DraftScheme) -> None:
-        if not isinstance(drafts, PrefixDraftScheme) or drafts.always_drafted.size:
-            raise UnsupportedScheme(
-                "a fixed set combines with drafts that have a prefix order and no always-drafted "
-                f"tokens of their own, not with {drafts!r}"
+        if not isinstance(drafts, DraftScheme):
+            raise InvalidInput(
+                f"drafts is a {type(drafts).__name__}: give a draft scheme such as "
+                "WithReplacement(q, num_drafts)"
             )
         fixed = np.array(tokens, dtype=np.int64)
         self.vocab_size = drafts.vocab_size
@@ -43,26 +52,14 @@ class FixedPlusDrafts(PrefixDraftScheme):
             raise InvalidInput(f"the fixed tokens {tokens} are not distinct")
         if fixed.size and not (fixed.min() >= 0 and fixed.max() < self.vocab_size):
             raise InvalidInput(f"the fixed tokens {tokens} are not all in 0..{self.vocab_size - 1}")
-        self._fixed = fixed
-        self.drafts = drafts
-        self.num_drafts = fixed.size + drafts.num_drafts
+        listed, self.drafts = _joined(fixed.tolist(), drafts)
+        self._fixed = np.array(listed, dtype=np.int64)
+        self.num_drafts = self._fixed.size + self.drafts.num_drafts
 
     @property
     def always_drafted(self) -> NDArray[np.int64]:
+        """D, and what joined it."""
         return self._fixed
-
-    @cached_property
-    def weights(self) -> NDArray[np.float64]:
-        result = self.drafts.weights.copy()
-        result[self._fixed] = 0.0
-        return result
-
-    @cached_property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        fixed = set(self._fixed.tolist())
-        return tuple(
-            Fraction(0) if i in fixed else x for i, x in enumerate(self.drafts.exact_weights)
-        )
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         return self.drafts.containment(subset) if subset[self._fixed].all() else 0.0
@@ -118,3 +115,49 @@ class FixedPlusDrafts(PrefixDraftScheme):
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         fixed = tuple(self._fixed.tolist())
         return {(*fixed, *key): mass for key, mass in self.drafts.exact_tuple_law().items()}
+
+    def __repr__(self) -> str:
+        return f"FixedPlusDrafts(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
+
+
+class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
+    """A fixed set beside drafts that have a prefix order; D comes first in it."""
+
+    drafts: PrefixDraftScheme
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        result = self.drafts.weights.copy()
+        result[self._fixed] = 0.0
+        return result
+
+    @cached_property
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        fixed = set(self._fixed.tolist())
+        return tuple(
+            Fraction(0) if i in fixed else x for i, x in enumerate(self.drafts.exact_weights)
+        )
+
+
+def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
+    """The fixed tokens with those of the drafts, and what the drafts add to them."""
+    listed = list(tokens)
+    while True:
+        inner: Any
+        if isinstance(drafts, FixedPlusDrafts):
+            inner = drafts.drafts
+        elif isinstance(drafts, GreedyDrafts) and drafts.draws_one:
+            inner = drafts.last_draft
+        elif isinstance(drafts, (GreedyDrafts, TopKDrafts)):
+            inner = DraftSetLaw(drafts.vocab_size, {(): 1})  # nothing is drawn beside them
+        else:
+            return listed, drafts
+        listed += [i for i in drafts.always_drafted.tolist() if i not in listed]
+        drafts = inner
+
+
+def peeled(drafts: DraftScheme) -> tuple[NDArray[np.int64], DraftScheme]:
+    """The fixed tokens of a scheme, if it has any, and the scheme of the drafts beside them."""
+    if isinstance(drafts, FixedPlusDrafts):
+        return drafts.always_drafted, drafts.drafts
+    return np.empty(0, dtype=np.int64), drafts

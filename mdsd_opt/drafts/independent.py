@@ -72,6 +72,12 @@ class IndependentDrafts(DraftScheme):
             (sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1)
         )
 
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        inside = np.zeros((self.num_drafts, order.size + 1))
+        np.cumsum(self.q[:, order], axis=1, out=inside[:, 1:])
+        contained: NDArray[np.float64] = np.minimum(inside, 1.0).prod(axis=0)
+        return contained
+
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return np.stack([inverse_cdf(q, rng, (size,)) for q in self.q], axis=1)
 

@@ -1,4 +1,4 @@
-"""A random choice among schemes that share one draft model: random K, or with/without."""
+"""A random choice among schemes: a random number of drafts, or with or without replacement."""
 
 from __future__ import annotations
 
@@ -11,51 +11,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.distributions import Distribution
-from mdsd_opt.drafts.base import ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.drafts.product_form import ProductForm, joined, product_form
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-
-Component = WithReplacement | WithoutReplacement
+from mdsd_opt.errors import InvalidInput
 
 
-class MixtureDrafts(PrefixDraftScheme):
+class MixtureDrafts(DraftScheme):
     r"""With probability m_c, draft by component c: :math:`Q(H) = \sum_c m_c Q_c(H)`.
 
-    A random number of drafts is the mixture of one scheme at several K. All components draw, with
-    or without replacement, from the same q, so q-convexity and the prefix order carry over.
+    A random number of drafts is the mixture of one scheme at several K. If all components draw,
+    with or without replacement, from the same q, then q-convexity and the prefix order carry over:
+    the object made is then a `PrefixDraftScheme`. Mixtures of independent draws, from whatever
+    models, can be solved at any vocabulary; all others at sizes where draft sets can be listed.
 
     Parameters
     ----------
     components : sequence of (probability, scheme)
-        Schemes `WithReplacement` or `WithoutReplacement` of one q.
+        Any schemes over one vocabulary.
     """
 
     scheme: ClassVar[str] = "mixture"
 
-    def __init__(self, components: Sequence[tuple[Any, Component]]) -> None:
+    def __new__(cls, components: Any = ()) -> MixtureDrafts:
+        sorts = cls is MixtureDrafts and _share_an_order(components)
+        return object.__new__(SortedMixtureDrafts if sorts else cls)
+
+    def __init__(self, components: Sequence[tuple[Any, DraftScheme]]) -> None:
         if not components:
             raise InvalidInput("no component given: give [(probability, scheme), ...]")
         self._law = Distribution.of([mass for mass, _ in components], "the mixture weights")
         self.components = tuple(scheme for _, scheme in components)
-        first = self.components[0]
         for component in self.components:
-            if not isinstance(component, (WithReplacement, WithoutReplacement)):
-                raise UnsupportedScheme(f"a mixture cannot hold {component!r}")
-            if not np.array_equal(component.q, first.q):
-                raise InvalidInput("the components of a mixture must draw from the same q")
-            if isinstance(component, WithoutReplacement) and component.drafts_whole_support:
-                raise UnsupportedScheme(
-                    f"{component!r} drafts its whole support for certain, which has no prefix "
-                    "order in common with the other components"
+            if not isinstance(component, DraftScheme):
+                raise InvalidInput(
+                    f"a component is a {type(component).__name__}: give draft schemes such as "
+                    "WithReplacement(q, num_drafts)"
                 )
-        self.vocab_size = first.vocab_size
+        sizes = sorted({component.vocab_size for component in self.components})
+        if len(sizes) > 1:
+            raise InvalidInput(f"the components have {sizes} tokens: they must share a vocabulary")
+        self.vocab_size = sizes[0]
         self.num_drafts = max(component.num_drafts for component in self.components)
-
-    @property
-    def q(self) -> NDArray[np.float64]:
-        return self.components[0].q
 
     @property
     def mixture_weights(self) -> NDArray[np.float64]:
@@ -65,14 +64,6 @@ class MixtureDrafts(PrefixDraftScheme):
     @cached_property
     def exact_mixture_weights(self) -> tuple[Fraction, ...]:
         return self._law.exact()
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return self.q
-
-    @property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        return self.components[0].exact_q
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         values = [component.containment(subset) for component in self.components]
@@ -84,11 +75,6 @@ class MixtureDrafts(PrefixDraftScheme):
 
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         curves = [component.prefix_containment(order) for component in self.components]
-        result: NDArray[np.float64] = self.mixture_weights @ np.array(curves)
-        return result
-
-    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
-        curves = [component.prefix_slopes(order) for component in self.components]
         result: NDArray[np.float64] = self.mixture_weights @ np.array(curves)
         return result
 
@@ -147,3 +133,55 @@ class MixtureDrafts(PrefixDraftScheme):
             for key, mass in component.exact_tuple_law().items():
                 merged[key + padding] = merged.get(key + padding, Fraction(0)) + m * mass
         return {key: mass for key, mass in merged.items() if mass > 0}
+
+    def __repr__(self) -> str:
+        return f"MixtureDrafts(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
+
+
+class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
+    """A mixture over one draft model, in which the order by p/q holds an optimal prefix."""
+
+    components: tuple[WithReplacement | WithoutReplacement, ...]
+
+    @property
+    def q(self) -> NDArray[np.float64]:
+        return self.components[0].q
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.q
+
+    @property
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        return self.components[0].exact_q
+
+    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        curves = [component.prefix_slopes(order) for component in self.components]
+        result: NDArray[np.float64] = self.mixture_weights @ np.array(curves)
+        return result
+
+
+def _share_an_order(components: Any) -> bool:
+    """Whether all draw from one q, and none drafts its whole support for certain."""
+    try:
+        schemes = [scheme for _, scheme in components]
+    except (TypeError, ValueError):
+        return False  # which the constructor says
+    return bool(schemes) and all(
+        isinstance(scheme, (WithReplacement, WithoutReplacement))
+        and np.array_equal(scheme.q, schemes[0].q)
+        and not (isinstance(scheme, WithoutReplacement) and scheme.drafts_whole_support)
+        for scheme in schemes
+    )
+
+
+@product_form.register
+def _mixed(drafts: MixtureDrafts, exact: bool = False) -> ProductForm | None:
+    forms = [product_form(component, exact) for component in drafts.components]
+    known = [form for form in forms if form is not None]
+    if len(known) < len(forms):
+        return None
+    weights = (
+        np.array(drafts.exact_mixture_weights, dtype=object) if exact else drafts.mixture_weights
+    )
+    return joined(known, weights)

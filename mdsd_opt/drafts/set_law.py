@@ -66,6 +66,25 @@ class DraftSetLaw(DraftScheme):
         held = self._held(self._as_subset(subset))
         return sum((self.exact_masses[s] for s in held), Fraction(0))
 
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        """A set is held from the place of its last token on; not at all if one is missing."""
+        place = np.full(self.vocab_size, order.size + 1, dtype=np.int64)
+        place[order] = np.arange(1, order.size + 1)
+        tokens, starts, empty = self._flat_sets
+        last = np.zeros(len(self._sets), dtype=np.int64)
+        if tokens.size:
+            last[~empty] = np.maximum.reduceat(place[tokens], starts[~empty])
+        arrived = np.bincount(last, weights=self._law.values, minlength=order.size + 2)
+        contained: NDArray[np.float64] = np.minimum(np.cumsum(arrived[: order.size + 1]), 1.0)
+        return contained
+
+    @cached_property
+    def _flat_sets(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """The tokens of all sets, where each set starts, and which sets are empty."""
+        sizes = np.array([len(s) for s in self._sets])
+        tokens = np.array([i for s in self._sets for i in s], dtype=np.int64)
+        return tokens, np.cumsum(sizes) - sizes, sizes == 0
+
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         padded = np.full((len(self._sets), self.num_drafts), -1, dtype=np.int64)
         for row, members in zip(padded, self._sets, strict=True):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution
@@ -51,6 +53,12 @@ _METHODS = {
         purpose="the same network as an integer maximum flow; returns plan and subset",
         cost="about K V^K / K! arcs, larger V than the LPs",
         needs="any scheme",
+        exact=True,
+    ),
+    "submodular": Method(
+        purpose="exact optimum without a prefix order, with a proof of the lower bound",
+        cost="some ten passes over V for different draft models; else about V^3 oracle steps",
+        needs="any scheme; only its containment probabilities are used",
         exact=True,
     ),
     "truncated_lp": Method(
@@ -129,12 +137,18 @@ def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> 
     if isinstance(problem.drafts, PrefixDraftScheme):
         reason = f"{scheme} drafts have a prefix order, so sorting is exact at any size"
         return _told(_run(problem, "subset_selection", {}), reason)
-    try:
-        reason = f"{scheme} drafts have no prefix order, and the transport LP fits the budget"
-        return _told(_run(problem, "full_lp", options), reason)
-    except ProblemTooLarge:
-        reason = f"{scheme} drafts have no prefix order, and the transport LP is over the budget"
-        return _told(_run(problem, "max_flow", options), reason)
+    if product_form(peeled(problem.drafts)[1]) is not None:
+        limits = {name: options[name] for name in options if name == "time_limit"}
+        reason = f"{scheme} drafts have no prefix order; for independent draws any size is fine"
+        return _told(_run(problem, "submodular", limits), reason)
+    refused = "the transport LP fits the budget"
+    for method in ("full_lp", "max_flow", "submodular"):
+        try:
+            reason = f"{scheme} drafts have no prefix order, and {refused}"
+            return _told(_run(problem, method, options), reason)
+        except ProblemTooLarge as error:
+            refused, last = f"{method} is over the budget", error
+    raise last
 
 
 def _told(solution: Solution, reason: str) -> Solution:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
@@ -39,6 +41,8 @@ def require(
         return
     if alternative is None and isinstance(problem.drafts, PrefixDraftScheme):
         alternative = "subset_selection"
+    if alternative is None and product_form(peeled(problem.drafts)[1]) is not None:
+        alternative = "submodular"
     advice = (
         f"method={alternative!r} solves this size"
         if alternative

@@ -38,7 +38,7 @@ def solve(problem: TransportProblem) -> Solution:
     if not isinstance(drafts, PrefixDraftScheme):
         raise UnsupportedScheme(
             f"subset_selection needs a draft scheme with a prefix order, which {drafts.scheme!r} "
-            "has not: use method='full_lp' or 'max_flow'"
+            "has not: use method='submodular', 'full_lp' or 'max_flow'"
         )
     order = drafts.prefix_order(problem.target)
     contained = drafts.prefix_containment(order)

@@ -19,6 +19,7 @@ _NAMES = (
     "spechub",
     "greedy",
     "importance_sampling",
+    "ratio_hull",
     "gumbel",
     "lp",
 )

@@ -1,4 +1,4 @@
-"""Numbers with what is known of their error."""
+"""Numbers that know how far they may be from what is asked."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class CertifiedRate(float):
 
     Attributes
     ----------
-    loss : float
+    gap : float
         The optimum is at most this much higher.
     """
 
-    loss: float
+    gap: float
 
-    def __new__(cls, value: float, loss: float) -> CertifiedRate:
+    def __new__(cls, value: float, gap: float) -> CertifiedRate:
         rate = super().__new__(cls, value)
-        rate.loss = loss
+        rate.gap = gap
         return rate
 
     def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
-        return float(self), self.loss
+        return float(self), self.gap
 
     def __repr__(self) -> str:
-        return f"{float(self):.6g} (optimum at most {self.loss:.1g} higher)"
+        return f"{float(self):.6g} (optimum at most {self.gap:.1g} higher)"

@@ -15,13 +15,10 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import PairRule, check_names, pair_rule
 from mdsd_opt.verifiers.base import Decision, Verifier
-from mdsd_opt.verifiers.estimate import Estimate
 from mdsd_opt.verifiers.rejection import residual_law
+from mdsd_opt.verifiers.residual_hits import with_residual_hits
 
 Vector = NDArray[np.float64]
-
-#: Draft tuples up to which the acceptance rate is enumerated at K > 2.
-_MAX_TUPLES = 3000
 
 DEFAULT_SAMPLES = 2000
 
@@ -101,15 +98,7 @@ class ImportanceSampling(Verifier):
         if problem.num_drafts == 2:
             hits = (1.0 - tournament.share) @ tournament.rounds[0].wins(tournament.residual)
             return min(bound + float(hits), 1.0)
-        if problem.drafts.count_tuples() <= _MAX_TUPLES:
-            return min(float(self.enumerated_acceptance_rate(problem)), 1.0)
-        sample = problem.drafts.sample(np.random.default_rng(seed), num_samples)
-        hit = np.empty(num_samples)
-        for n, drafts in enumerate(sample):
-            rejected = max(1.0 - float(self.decide(problem, drafts).accept.sum()), 0.0)
-            hit[n] = rejected * tournament.residual[np.unique(drafts)].sum()
-        error = float(hit.std(ddof=1) / np.sqrt(num_samples))
-        return Estimate(min(bound + float(hit.mean()), 1.0), error)
+        return with_residual_hits(self, problem, bound, num_samples, seed)
 
     def _tournament(self, problem: TransportProblem) -> _Tournament:
         if problem not in self._known:

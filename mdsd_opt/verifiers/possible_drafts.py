@@ -68,12 +68,11 @@ def _fixed_plus(drafts: FixedPlusDrafts, tokens: Tokens) -> bool:
 
 @possible.register
 def _mixture(drafts: MixtureDrafts, tokens: Tokens) -> bool:
-    drawn = _before_padding(tokens)
-    if drawn is None:
-        return False
     pairs = zip(drafts.mixture_weights.tolist(), drafts.components, strict=True)
     return any(
-        mass > 0 and component.num_drafts == drawn.size and possible(component, drawn)
+        mass > 0
+        and bool((tokens[component.num_drafts :] == -1).all())
+        and possible(component, tokens[: component.num_drafts])
         for mass, component in pairs
     )
 

@@ -59,6 +59,7 @@ TABLE: dict[str, Entry] = {
     "dual_lp": Entry("dual_lp"),
     "dual_lp, cvxpy": Entry("dual_lp", options={"backend": "cvxpy"}, slow=True),
     "max_flow": Entry("max_flow"),
+    "submodular": Entry("submodular"),
     "truncated_lp": Entry("truncated_lp", two_independent_drafts),
 }
 

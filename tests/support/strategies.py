@@ -113,6 +113,33 @@ def _fixed_plus(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
     return FixedPlusDrafts(fixed, inner), {(*fixed, *drafts): m for drafts, m in law.items()}
 
 
+#: Kinds of schemes that a mixture or a fixed set is given in tests; their law lists them as drawn.
+_MIXABLE = (
+    _single_model(WithReplacement, oracles.with_replacement),
+    _single_model(WithoutReplacement, oracles.without_replacement),
+    _independent,
+    _set_law,
+)
+
+
+def _mixed_models(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
+    """Components of different models and kinds."""
+    drawn = [
+        draw(st.sampled_from(_MIXABLE))(draw, size, max_drafts)
+        for _ in range(draw(st.integers(2, 3)))
+    ]
+    masses = draw(distributions(len(drawn)))
+    drafts = MixtureDrafts(list(zip(masses, [scheme for scheme, _ in drawn], strict=True)))
+    return drafts, oracles.mixture(masses, [law for _, law in drawn])
+
+
+def _fixed_beside_any(draw: st.DrawFn, size: int, max_drafts: int) -> Drawn:
+    fixed = draw(st.lists(st.integers(0, size - 1), max_size=2, unique=True))
+    builder = draw(st.sampled_from((*_MIXABLE, _mixed_models)))
+    inner, law = builder(draw, size, max(1, max_drafts - len(fixed)))
+    return FixedPlusDrafts(fixed, inner), {(*fixed, *drafts): m for drafts, m in law.items()}
+
+
 _BUILDERS: dict[str, Callable[[st.DrawFn, int, int], Drawn]] = {
     "with_replacement": _single_model(WithReplacement, oracles.with_replacement),
     "without_replacement": _single_model(WithoutReplacement, oracles.without_replacement),
@@ -122,10 +149,14 @@ _BUILDERS: dict[str, Callable[[st.DrawFn, int, int], Drawn]] = {
     "set_law": _set_law,
     "mixture": _mixture,
     "fixed_plus": _fixed_plus,
+    "mixed_models": _mixed_models,
+    "fixed_beside_any": _fixed_beside_any,
 }
 
 SCHEMES = tuple(_BUILDERS)
-PREFIX_SCHEMES = tuple(name for name in SCHEMES if name not in ("independent", "set_law"))
+#: These have no prefix order, or not always.
+UNSORTED_SCHEMES = ("independent", "set_law", "mixed_models", "fixed_beside_any")
+PREFIX_SCHEMES = tuple(name for name in SCHEMES if name not in UNSORTED_SCHEMES)
 
 
 @st.composite

@@ -14,17 +14,18 @@ from mdsd_opt import (
     WithoutReplacement,
     WithReplacement,
 )
-from support.strategies import PREFIX_SCHEMES, SCHEMES
+from support.strategies import SCHEMES
 
 #: `spechub` is left out: it takes greedy drafts, but only two of them.
 TABLE = {
-    "optimal": PREFIX_SCHEMES,
+    "optimal": SCHEMES,
     "naive_target": SCHEMES,
     "single_draft": ("with_replacement",),
     "rrs": ("with_replacement", "without_replacement", "independent"),
     "kseq": ("with_replacement",),
     "greedy": ("greedy", "top_k"),
     "importance_sampling": ("with_replacement", "independent"),
+    "ratio_hull": ("independent",),
     "gumbel": ("with_replacement",),
     "lp": SCHEMES,
 }
@@ -42,6 +43,8 @@ EXAMPLES = {
     "set_law": DraftSetLaw(5, {(0, 4): 0.5, (1, 2, 3): 0.5}),
     "mixture": MixtureDrafts([(0.4, WithReplacement(Q, 3)), (0.6, WithoutReplacement(Q, 2))]),
     "fixed_plus": FixedPlusDrafts([1], WithReplacement(Q, 2)),
+    "mixed_models": MixtureDrafts([(0.4, IndependentDrafts([Q, P])), (0.6, WithReplacement(Q, 1))]),
+    "fixed_beside_any": FixedPlusDrafts([1], DraftSetLaw(5, {(0, 4): 0.5, (1, 2): 0.5})),
 }
 SINGLE_MODEL = {
     "with_replacement": WithReplacement,

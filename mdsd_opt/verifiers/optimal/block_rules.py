@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import MixtureDrafts, PrefixDraftScheme, WithoutReplacement, WithReplacement
+from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
+from mdsd_opt.drafts.mixture import SortedMixtureDrafts
 from mdsd_opt.errors import UnsupportedScheme
 
 #: (start, stop) -> probability that each draft is returned, shape (K,), summing to one.
@@ -115,7 +116,7 @@ def pivotal_shares(
 
 @block_rule.register
 def _mixed(
-    drafts: MixtureDrafts, positions: NDArray[np.int64], q: NDArray[Any], above: NDArray[Any]
+    drafts: SortedMixtureDrafts, positions: NDArray[np.int64], q: NDArray[Any], above: NDArray[Any]
 ) -> BlockRule:
     """Each component's rule, weighted by how likely the component is given the drafts."""
     exact = q.dtype == object

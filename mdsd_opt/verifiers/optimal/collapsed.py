@@ -5,7 +5,7 @@ levels and hull then live on the buckets alone, and the output still follows the
 whatever :math:`\rho` is, as long as its prefix sums stay above those of Q. Inside the optimal
 subset :math:`\rho_b` is raised to the bucket's largest ratio, outside it is lowered to the least
 one, as far as the room that acceptance leaves allows: then nothing is lost at all, for a token is
-accepted with min(1, p/p_I). The rest is what `acceptance_rate` reports as its `loss`.
+accepted with min(1, p/p_I). The rest is what `acceptance_rate` reports as its `gap`.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ class CollapsedOptimal(Verifier):
         return applies_to(drafts)
 
     def acceptance_rate(self, problem: TransportProblem) -> CertifiedRate:
-        """Probability of accepting a draft; the optimum is at most its `loss` higher.
+        """Probability of accepting a draft; the optimum is at most its `gap` higher.
 
-        The rare residual draws that hit a draft come on top, at most `loss` of them.
+        The rare residual draws that hit a draft come on top, at most `gap` of them.
         """
         self.check(problem)
         plan = self._plan(problem)

@@ -134,23 +134,16 @@ def death_levels(x: Vector, w: Vector, f: Vector) -> Vector:
 
 
 @kernel
-def selection_law(w: Vector, f: Vector, levels: Vector) -> Vector:
-    """w_i times the chord of F over the block of i, integrated over the level; O(n).
+def spans_of_blocks(levels: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64], Vector]:
+    """The block that is born where boundary j dies: its ends, and how long it lives; (n + 1,).
 
-    Every boundary that dies creates one block, which lives until one of its own ends dies.
+    It spans to the nearest boundaries that die later (ties: to the left first, so that equal levels
+    make one chain of blocks, all but the last living for no time) and lives until one of them dies.
     """
-    n = w.size
-    total_weight = np.empty(n + 1)
-    total_gain = np.empty(n + 1)
-    total_weight[0] = 0.0
-    total_gain[0] = 0.0
-    for i in range(n):
-        total_weight[i + 1] = total_weight[i] + w[i]
-        total_gain[i + 1] = total_gain[i] + w[i] * f[i]
-    # The block born at boundary j spans to the nearest boundaries that die later (ties: to the left
-    # first, so that equal levels make one chain of blocks, all but the last living for no time).
+    n = levels.size - 1
     left = np.empty(n + 1, np.int64)
     right = np.empty(n + 1, np.int64)
+    life = np.zeros(n + 1)
     stack = np.empty(n + 1, np.int64)
     height = 0
     for j in range(n + 1):
@@ -166,20 +159,36 @@ def selection_law(w: Vector, f: Vector, levels: Vector) -> Vector:
         right[j] = stack[height - 1] if height > 0 else n
         stack[height] = j
         height += 1
+    for j in range(1, n):
+        until = 1.0
+        if left[j] > 0:
+            until = min(until, levels[left[j]])
+        if right[j] < n:
+            until = min(until, levels[right[j]])
+        life[j] = until - levels[j]
+    return left, right, life
+
+
+@kernel
+def selection_law(w: Vector, f: Vector, levels: Vector) -> Vector:
+    """w_i times the chord of F over the block of i, integrated over the level; O(n)."""
+    n = w.size
+    total_weight = np.empty(n + 1)
+    total_gain = np.empty(n + 1)
+    total_weight[0] = 0.0
+    total_gain[0] = 0.0
+    for i in range(n):
+        total_weight[i + 1] = total_weight[i] + w[i]
+        total_gain[i + 1] = total_gain[i] + w[i] * f[i]
+    left, right, life = spans_of_blocks(levels)
     change = np.zeros(n + 1)
     for j in range(1, n):
-        a = left[j]
-        b = right[j]
-        until = 1.0
-        if a > 0:
-            until = min(until, levels[a])
-        if b < n:
-            until = min(until, levels[b])
-        life = until - levels[j]
-        if life > 0.0:
+        if life[j] > 0.0:
+            a = left[j]
+            b = right[j]
             chord = (total_gain[b] - total_gain[a]) / (total_weight[b] - total_weight[a])
-            change[a] += life * chord
-            change[b] -= life * chord
+            change[a] += life[j] * chord
+            change[b] -= life[j] * chord
     law = np.empty(n)
     from_blocks = 0.0
     for i in range(n):

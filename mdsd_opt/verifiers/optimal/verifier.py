@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +11,9 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import (
     DraftScheme,
     FixedPlusDrafts,
-    GreedyDrafts,
-    MixtureDrafts,
     PrefixDraftScheme,
-    TopKDrafts,
-    WithoutReplacement,
-    WithReplacement,
 )
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import (
     Decision,
@@ -28,39 +25,63 @@ from mdsd_opt.verifiers.base import (
     target_of,
     verdict,
 )
+from mdsd_opt.verifiers.estimate import CertifiedRate
 from mdsd_opt.verifiers.optimal import sort_free_step
 from mdsd_opt.verifiers.optimal.block_rules import block_rule
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan, plan_of
+from mdsd_opt.verifiers.optimal.potential_rule import PotentialRule
+
+#: Draft tuples up to which the acceptance rate of potentials is enumerated.
+_MAX_TUPLES = 3000
 
 
 class Optimal(Verifier):
-    """Water levels, hull rule, residual: accepts as often as any lossless rule can.
+    """Accepts as often as any lossless rule can.
 
-    Lossless and optimal for drafts with replacement, without replacement, greedy, top-K, any of
-    these beside a fixed set, and mixtures over one draft model. Cost of a decision: O(V) with and
-    without replacement, else O(V log V); `conditional_law`, which integrates over the mixing level,
-    O(V log V).
+    Where the drafts have a prefix order (with and without replacement, greedy, top-K, any of these
+    beside a fixed set, mixtures over one draft model) by water levels, hull rule and residual, in
+    closed form: O(V) for a decision with and without replacement, else O(V log V), and as much for
+    `conditional_law`, which integrates over the mixing level. For all other draft laws by
+    `potentials`, which are fitted once for each problem and remembered: lossless at any potentials,
+    and at most `gap` below the optimum. That takes some tens of passes of O(K V log V) for
+    different draft models at any V, or over the listed draft sets of other laws; a decision then
+    costs O(K^3 + V).
     Source: this package, on the subset selection of [Hu25].
+
+    Parameters
+    ----------
+    gap : float
+        How far below the optimum the potentials may stay.
     """
 
     name: ClassVar[str] = "optimal"
-    schemes: ClassVar[tuple[type[DraftScheme], ...]] = (
-        WithReplacement,
-        WithoutReplacement,
-        GreedyDrafts,
-        TopKDrafts,
-        FixedPlusDrafts,
-        MixtureDrafts,
-    )
+    schemes: ClassVar[tuple[type[DraftScheme], ...]] = (DraftScheme,)
+
+    def __init__(self, gap: float = 1e-6) -> None:
+        if not gap > 0:
+            raise InvalidInput(f"gap is {gap!r}: give a positive number, such as 1e-6")
+        self._gap = gap
+        self._fitted: WeakKeyDictionary[TransportProblem, PotentialRule] = WeakKeyDictionary()
 
     def configured(self, **options: Any) -> Verifier:
-        """With ``collapsed=True`` the one-pass form: exact law, certified loss of acceptance."""
+        """With another `gap`, or with ``collapsed=True`` in one pass: exact law, certified gap."""
         return _form(self, **options)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
-        """The optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)]."""
+        """The optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)].
+
+        Without a prefix order a `CertifiedRate`: the rate of the fitted potentials, which its
+        ``gap`` tells from the optimum. Where there are too many draft tuples to enumerate, it
+        leaves out the accepted part of the residual, which lies within the same gap.
+        """
         self.check(problem)
+        if not isinstance(problem.drafts, PrefixDraftScheme):
+            potentials = self._rule(problem).potentials
+            rate, optimum = potentials.bound, potentials.bound + potentials.gap
+            if problem.drafts.count_tuples() <= _MAX_TUPLES:
+                rate = min(float(self.enumerated_acceptance_rate(problem)), 1.0)
+            return CertifiedRate(rate, max(optimum - rate, 0.0))
         from mdsd_opt.solvers import subset_selection
 
         return subset_selection.solve(problem).acceptance_rate
@@ -68,6 +89,8 @@ class Optimal(Verifier):
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
+        if not isinstance(problem.drafts, PrefixDraftScheme):
+            return self._rule(problem).decide(problem, drafts, exact)
         plan = plan_of(problem, exact)
         if plan is None:  # the drafts are certain: the target itself is the best that can be done
             target = target_of(problem, exact)
@@ -85,9 +108,16 @@ class Optimal(Verifier):
                 accept[place] = share * accepted_share(plan, position)
         return Decision(accept, plan.residual)
 
+    def _rule(self, problem: TransportProblem) -> PotentialRule:
+        if problem not in self._fitted:
+            self._fitted[problem] = PotentialRule(problem, self._gap)
+        return self._fitted[problem]
+
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
+        if not isinstance(problem.drafts, PrefixDraftScheme):
+            return super()._verify(problem, tokens, uniforms)
         if sort_free_step.applies_to(problem.drafts):
             token = sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms)
             return verdict(token, tokens)
@@ -101,9 +131,11 @@ class Optimal(Verifier):
         return verdict(draw(plan.residual, uniforms.residual), tokens)
 
 
-def _form(usual: Verifier, *, collapsed: bool = False) -> Verifier:
+def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None) -> Verifier:
     if not collapsed:
-        return usual
+        return usual if gap is None else Optimal(gap)
+    if gap is not None:
+        raise InvalidInput("collapsed=True has no gap to choose: it certifies the one it has")
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
 
     return CollapsedOptimal()

@@ -1,0 +1,80 @@
+r"""Lower bounds on min_H [P(H) - Q(H)] for any supermodular Q, proved by orders of the tokens.
+
+The greedy rule "return the draft that comes last in a fixed order" selects token j of the order
+with mass :math:`y_{o(j)} = Q(H_j) - Q(H_{j-1})`, H_j the first j tokens. A mixture of orders
+is a lossless selection rule too, so with y its marginal
+
+.. math:: \alpha^* \ge \sum_i \min(p_i, y_i),
+
+with equality at the minimum-norm point of the base polytope of P - Q (Fujishige). Only the
+containment oracle is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import DraftScheme
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderMixture:
+    """Proof of a lower bound: priority orders with their weights.
+
+    Attributes
+    ----------
+    orders : ndarray of int64, shape (m, V)
+        Permutations of the tokens.
+    weights : ndarray, shape (m,)
+        Non-negative; they are divided by their sum.
+    """
+
+    orders: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+def order_marginal(drafts: DraftScheme, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Law of the draft that comes last in the order, shape (V,)."""
+    marginal = np.empty(order.size)
+    marginal[order] = np.diff(drafts.prefix_containment(order))
+    return marginal
+
+
+def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture) -> Any:
+    """Sum of min(p - y, 0): at most P(H) - Q(H) for every H; None if the proof is malformed.
+
+    Exact where p holds Fractions. The empty draft set, if the scheme has it, belongs to y(V) < 1.
+    """
+    orders, weights = proof.orders, proof.weights
+    fits = orders.ndim == 2 and orders.shape == (weights.size, p.size) and weights.size > 0
+    if not fits or orders.dtype.kind != "i" or not (weights >= 0).all() or weights.sum() <= 0:
+        return None
+    if (np.sort(orders, axis=1) != np.arange(p.size)).any():
+        return None
+    if p.dtype != object:
+        shares = weights / weights.sum()
+        marginals = [order_marginal(drafts, order) for order in orders]
+        mixed = shares @ np.array(marginals)
+        empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
+        return float(np.minimum(p - mixed, 0.0).sum()) - empty
+    return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
+
+
+def _exact_shortfall(
+    p: NDArray[Any], drafts: DraftScheme, orders: NDArray[np.int64], exact: list[Fraction]
+) -> Fraction:
+    total = sum(exact)
+    y = [Fraction(0)] * p.size
+    empty = drafts.exact_containment(np.zeros(p.size, dtype=np.bool_))
+    for weight, order in zip(exact, orders.tolist(), strict=True):
+        if not weight:
+            continue
+        prefixes = drafts.exact_prefix_containment(order)
+        for j, i in enumerate(order):
+            y[i] += weight / total * (prefixes[j + 1] - prefixes[j])
+    return sum((min(a - b, Fraction(0)) for a, b in zip(p, y, strict=True)), Fraction(0)) - empty

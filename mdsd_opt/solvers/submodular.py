@@ -1,0 +1,149 @@
+"""Submodular minimisation: the optimum where no order of the tokens holds an optimal subset."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import frozen
+from mdsd_opt.box_bounds import BoxCover
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.product_form import ProductForm, product_form
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.order_bounds import OrderMixture
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solution import Solution, Status
+from mdsd_opt.solvers import budget
+
+Vector = NDArray[np.float64]
+
+#: Subset, lower bound on min P(H) - Q(H), its proof, facts of the run.
+Outcome = tuple[NDArray[np.bool_], float, BoxCover | OrderMixture, dict[str, Any]]
+
+#: Evaluations of the containment oracle that the general routine may be estimated to need.
+DEFAULT_MAX_VARIABLES = 1_000_000
+
+#: Orders along which the general routine is estimated to evaluate Q; seldom more than twenty.
+_ORDERS = 100
+
+
+def solve(
+    problem: TransportProblem,
+    *,
+    tolerance: float = 1e-9,
+    max_tiles: int = 20_000,
+    time_limit: float | None = None,
+    max_variables: int = DEFAULT_MAX_VARIABLES,
+    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+) -> Solution:
+    r"""Optimum :math:`1 + \min_H [P(H) - Q(H)]` for any Q; -Q is submodular for every draft law.
+
+    Drafts from different models, and mixtures of such, also beside a fixed set: branch and bound
+    over the point :math:`(q_1(H), .., q_K(H))` with chain bounds, any V. Usually some ten passes
+    over the vocabulary. Every other scheme: Wolfe's minimum-norm point, from the containment oracle
+    alone, at moderate V; the LPs and `max_flow` take longer steps but need the law of the draft
+    sets listed.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    tolerance : float
+        Largest gap between the bounds.
+    max_tiles : int
+        Tiles after which the branch and bound stops with the bounds it has.
+    time_limit : float, optional
+        In seconds; the bounds found so far are returned.
+    max_variables, max_bytes : int
+        Budget of the general routine: evaluations of Q, estimated as those along 100 orders.
+
+    Returns
+    -------
+    Solution
+        With the subset and a proof of the lower bound that `certify` recomputes; no plan.
+
+    Raises
+    ------
+    ProblemTooLarge
+        The general routine does not fit the budget.
+    """
+    if not tolerance > 0:
+        raise InvalidInput(f"tolerance is {tolerance!r}: give a positive number, such as 1e-9")
+    start = time.perf_counter()
+    fixed, drafts = peeled(problem.drafts)
+    p = problem.target.copy()
+    p[fixed] = 0.0  # drafted anyway
+    subset = np.zeros(p.size, dtype=np.bool_)
+    proof: BoxCover | OrderMixture
+    form = product_form(drafts)
+    if form is None:
+        subset, lower, proof, stats = _by_orders(
+            problem, p, drafts, tolerance, time_limit, max_variables, max_bytes
+        )
+        message = "minimum-norm point of the base polytope (Fujishige, Wolfe)"
+    else:
+        subset, lower, proof, stats = _by_boxes(p, form, tolerance, max_tiles, time_limit)
+        message = "branch and bound over (q_1(H), .., q_K(H)) with chain bounds"
+    subset[fixed] = True
+    upper = min(max(problem.cut_value(subset), 0.0), 1.0)
+    lower = min(max(1.0 + float(problem.target[fixed].sum()) + lower, 0.0), upper)
+    done = upper - lower <= tolerance * (1 + 1e-6) + 1e-14
+    return Solution(
+        acceptance_rate=upper,
+        lower_bound=lower,
+        upper_bound=upper,
+        status=Status.OPTIMAL if done else Status.LIMIT,
+        method="submodular",
+        solve_seconds=time.perf_counter() - start,
+        subset=frozen(subset),
+        proof=proof,
+        message=message,
+        stats=stats,
+    )
+
+
+def _by_boxes(
+    p: Vector, form: ProductForm, tolerance: float, max_tiles: int, time_limit: float | None
+) -> Outcome:
+    from mdsd_opt.solvers.draft_boxes import search
+
+    found = search(p, form, tolerance, max_tiles, time_limit)
+    stats = {"tiles": found.tiles, "proof_tiles": len(found.cover.low)}
+    return found.subset, found.lower, found.cover, stats
+
+
+def _by_orders(
+    problem: TransportProblem,
+    p: Vector,
+    drafts: DraftScheme,
+    tolerance: float,
+    time_limit: float | None,
+    max_variables: int,
+    max_bytes: int,
+) -> Outcome:
+    from mdsd_opt.solvers.min_norm_point import min_norm_point
+
+    budget.require(
+        "submodular (minimum-norm point)",
+        problem,
+        variables=_ORDERS * p.size,
+        max_variables=max_variables,
+        num_bytes=24 * _ORDERS * p.size,
+        max_bytes=max_bytes,
+    )
+    empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
+
+    def along(order: NDArray[np.int64]) -> Vector:
+        inside = np.concatenate([[0.0], np.cumsum(p[order])])
+        values: Vector = inside - (drafts.prefix_containment(order) - empty)
+        return values
+
+    limit = max(100, 50 * p.size)
+    found = min_norm_point(along, p.size, tolerance, limit, time_limit)
+    subset = np.zeros(p.size, dtype=np.bool_)
+    subset[found.prefix] = True
+    stats = {"evaluations": found.evaluations, "proof_orders": len(found.orders)}
+    return subset, found.lower - empty, OrderMixture(found.orders, found.weights), stats

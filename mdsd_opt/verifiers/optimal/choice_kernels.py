@@ -1,0 +1,152 @@
+"""Laws of a noisy choice, in float64; `noisy_choice` explains what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
+
+Vector = NDArray[np.float64]
+
+
+@kernel
+def independent_law(
+    theta: Vector,
+    order: NDArray[np.int64],
+    q: NDArray[np.float64],
+    base: Vector,
+    nodes: Vector,
+    weights: Vector,
+    law: Vector,
+) -> float:
+    """Law of the choice among one draft from each row, added to `law`; returns E max.
+
+    theta (n,) with its ascending order; q (n, K) the masses of the tokens that compete; base (K,)
+    the mass of those that always lose. nodes and weights integrate polynomials of degree K on
+    [0, 1]. The CDFs C_k of theta[X_k] + noise are piecewise linear, with kinks at theta and
+    theta + 1, and token i wins with sum_k q_ik times the integral of prod_{l != k} C_l over
+    [theta_i, theta_i + 1].
+    """
+    n, num_rows = q.shape
+    below = base.copy()  # C_k
+    slope = np.zeros(num_rows)
+    others = np.zeros(num_rows)  # integrals of prod_{l != k} C_l so far
+    here = np.empty(num_rows)
+    before = np.empty(num_rows + 1)
+    integral = 0.0
+    started, ended = 0, 0
+    last = theta[order[0]]
+    while ended < n:
+        starts = started < n and theta[order[started]] <= theta[order[ended]] + 1.0
+        token = order[started] if starts else order[ended]
+        point = theta[token] if starts else theta[token] + 1.0
+        width = point - last
+        if width > 0.0:
+            for g in range(nodes.size):
+                for k in range(num_rows):
+                    here[k] = below[k] + slope[k] * width * nodes[g]
+                before[0] = 1.0
+                for k in range(num_rows):
+                    before[k + 1] = before[k] * here[k]
+                share = width * weights[g]
+                integral += share * before[num_rows]
+                after = 1.0
+                for k in range(num_rows - 1, -1, -1):
+                    others[k] += share * before[k] * after
+                    after *= here[k]
+            for k in range(num_rows):
+                below[k] += slope[k] * width
+            last = point
+        if starts:
+            started += 1
+            for k in range(num_rows):
+                slope[k] += q[token, k]
+                law[token] -= q[token, k] * others[k]
+        else:
+            ended += 1
+            for k in range(num_rows):
+                slope[k] -= q[token, k]
+                law[token] += q[token, k] * others[k]
+            if started == ended:
+                for k in range(num_rows):
+                    slope[k] = 0.0  # what rounding has left
+    all_lose = 1.0
+    total = 1.0
+    for k in range(num_rows):
+        all_lose *= base[k]
+        rest = base[k]
+        for i in range(n):
+            rest += q[i, k]
+        total *= rest
+    return last * total - theta[order[0]] * all_lose - integral
+
+
+@kernel
+def listed_law(
+    theta: Vector,
+    tokens: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    mass: Vector,
+    largest: int,
+    nodes: Vector,
+    weights: Vector,
+    law: Vector,
+) -> float:
+    """Law of the choice among the tokens of each listed set, added to `law`; returns E max.
+
+    Set s is tokens[offsets[s]:offsets[s + 1]], drawn with mass[s], of at most `largest` tokens.
+    nodes and weights integrate polynomials of degree `largest` on [0, 1].
+    """
+    kinks = np.empty(2 * largest)
+    here = np.empty(largest)
+    before = np.empty(largest + 1)
+    value = 0.0
+    for s in range(mass.size):
+        start = offsets[s]
+        size = offsets[s + 1] - start
+        if size == 0:
+            continue
+        if size == 1:
+            law[tokens[start]] += mass[s]
+            value += mass[s] * (theta[tokens[start]] + 0.5)
+            continue
+        top = theta[tokens[start]]
+        for j in range(1, size):
+            top = max(top, theta[tokens[start + j]])
+        count = 0  # kinks in [top, top + 1]: below it no product is positive
+        for j in range(size):
+            low = theta[tokens[start + j]]
+            if low + 1.0 > top:
+                kinks[count] = low + 1.0
+                count += 1
+        kinks[count] = top
+        count += 1
+        for a in range(1, count):
+            x = kinks[a]
+            b = a - 1
+            while b >= 0 and kinks[b] > x:
+                kinks[b + 1] = kinks[b]
+                b -= 1
+            kinks[b + 1] = x
+        integral = 0.0
+        for a in range(count - 1):
+            width = kinks[a + 1] - kinks[a]
+            if width <= 0.0:
+                continue
+            middle = kinks[a] + 0.5 * width
+            for g in range(nodes.size):
+                x = kinks[a] + width * nodes[g]
+                before[0] = 1.0
+                for j in range(size):
+                    here[j] = min(x - theta[tokens[start + j]], 1.0)
+                    before[j + 1] = before[j] * here[j]
+                share = width * weights[g]
+                integral += share * before[size]
+                after = 1.0
+                for j in range(size - 1, -1, -1):
+                    if middle < theta[tokens[start + j]] + 1.0:
+                        law[tokens[start + j]] += mass[s] * share * before[j] * after
+                    after *= here[j]
+        value += mass[s] * (top + 1.0 - integral)
+    return value

@@ -1,0 +1,243 @@
+"""Verification by potentials and by ratio hull: exact laws, certified gaps, any draft law."""
+
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.strategies import UNSORTED_SCHEMES, Case, cases
+
+import mdsd_opt as mo
+from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, SupportLaw
+from mdsd_opt.verifiers.estimate import CertifiedRate
+from mdsd_opt.verifiers.optimal import Optimal
+from mdsd_opt.verifiers.optimal.choice_laws import leagues_of
+from mdsd_opt.verifiers.optimal.noisy_choice import win_probabilities
+from mdsd_opt.verifiers.optimal.potentials import fit
+from mdsd_opt.verifiers.ratio_hull import RatioHull
+
+
+class TestNoisyChoice:
+    @given(st.lists(st.fractions(-2, 2, max_denominator=6), min_size=1, max_size=5))
+    def test_exact_probabilities(self, theta: list[Fraction]) -> None:
+        wins = win_probabilities(theta)
+        assert sum(wins) == 1
+        floats = win_probabilities([float(x) for x in theta])
+        assert floats == pytest.approx([float(x) for x in wins], abs=1e-14)
+        for x, win in zip(theta, wins, strict=True):
+            assert (win == 0) == (x + 1 <= max(theta) and x != max(theta))
+
+    def test_against_the_noise_itself(self) -> None:
+        theta = np.array([0.0, 0.3, -0.4, 0.3, -1.5])
+        noisy = theta + np.random.default_rng(0).random((200_000, 5))
+        shares = np.bincount(noisy.argmax(axis=1), minlength=5) / len(noisy)
+        assert win_probabilities(theta.tolist()) == pytest.approx(shares, abs=0.006)
+
+
+class TestLeagues:
+    @settings(max_examples=60)
+    @given(case=cases(("independent", "set_law"), max_vocab=5), data=st.data())
+    def test_laws_by_enumeration(self, case: Case, data: st.DataObject) -> None:
+        """Both leagues against the rule itself, summed over the draft law."""
+        size = case.problem.vocab_size
+        numbers = st.lists(
+            st.sampled_from([-1.5, -0.5, 0.0, 0.25, 1.0]), min_size=size, max_size=size
+        )
+        theta = np.array(data.draw(numbers))
+        bits = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+        subset = np.array(bits)
+        expected = np.zeros(size)
+        for drafts, mass in case.law.items():
+            listed = drafts if case.drafts.scheme == "independent" else tuple(set(drafts))
+            rivals = [i for i in listed if not subset[i]] or list(listed)
+            if rivals:
+                for i, win in zip(rivals, win_probabilities(theta[rivals].tolist()), strict=True):
+                    expected[i] += float(mass) * win
+        law = np.zeros(size)
+        for league in leagues_of(case.drafts, subset):
+            if league.members.size:
+                law[league.members] = league.evaluate(theta[league.members])[1]
+        np.testing.assert_allclose(law, expected, rtol=0, atol=1e-13)
+
+    @pytest.mark.parametrize("num_drafts", [1, 2, 5, 8])
+    def test_the_law_is_the_gradient_of_the_value(self, num_drafts: int) -> None:
+        rng = np.random.default_rng(num_drafts)
+        models = list(rng.dirichlet(np.ones(12), size=num_drafts))
+        for league in leagues_of(mo.IndependentDrafts(models), rng.random(12) < 0.5):
+            theta = rng.standard_normal(league.members.size)
+            _, law = league.evaluate(theta)
+            for i in range(theta.size):
+                step = 1e-5 * (np.arange(theta.size) == i)
+                rise = league.evaluate(theta + step)[0] - league.evaluate(theta - step)[0]
+                assert rise / 2e-5 == pytest.approx(law[i], abs=1e-8)
+
+
+class TestOptimal:
+    @settings(max_examples=150)
+    @given(case=cases(UNSORTED_SCHEMES, max_vocab=6, max_drafts=4))
+    def test_reaches_the_optimum(self, case: Case) -> None:
+        potentials = fit(case.problem, 1e-6)
+        optimum = mo.solve(case.problem, "submodular").acceptance_rate
+        assert potentials.gap <= 1.1e-6
+        assert potentials.bound == pytest.approx(optimum, abs=1.1e-6)
+        fixed = potentials.fixed.size
+        nothing = sum(mass for drafts, mass in case.law.items() if len(drafts) == fixed)
+        total = potentials.selection.sum() + float(nothing)
+        assert total == pytest.approx(1.0, abs=1e-12)
+
+    @settings(max_examples=40)
+    @given(case=cases(UNSORTED_SCHEMES, max_vocab=5))
+    def test_lossless_at_any_potentials(self, case: Case) -> None:
+        """A descent that stops where it starts gives a worse rule, and the same output."""
+        lazy = Optimal(gap=2.0)
+        target = [float(x) for x in case.problem.exact_target]
+        np.testing.assert_allclose(lazy.output_law(case.problem), target, rtol=0, atol=1e-12)
+        rate = lazy.acceptance_rate(case.problem)
+        if isinstance(case.drafts, PrefixDraftScheme):
+            return
+        assert isinstance(rate, CertifiedRate)
+        optimum = mo.solve(case.problem, "submodular").upper_bound
+        assert rate <= optimum + 1e-12
+        assert rate + rate.gap == pytest.approx(optimum, abs=1e-12)
+
+    @pytest.mark.parametrize("num_drafts", [2, 3, 8])
+    def test_full_vocabulary(self, num_drafts: int) -> None:
+        rng = np.random.default_rng(num_drafts)
+        logits = 2.5 * rng.standard_normal(131_072)
+        models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
+        problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
+        verifier = Optimal()
+        rate = verifier.acceptance_rate(problem)
+        assert isinstance(rate, CertifiedRate)
+        assert rate.gap <= 1.1e-6
+        selection = verifier._rule(problem).potentials.selection
+        assert selection.sum() == pytest.approx(1.0, abs=1e-12)
+        accepted = [
+            verifier.verify(problem, drafts, rng).accepted
+            for drafts in problem.drafts.sample(rng, 60)
+        ]
+        assert np.mean(accepted) == pytest.approx(float(rate), abs=0.22)
+
+    def test_identical_drafts_accept_as_with_replacement(self) -> None:
+        rng = np.random.default_rng(5)
+        p, q = rng.dirichlet(np.full(40, 0.4), size=2)
+        same = mo.TransportProblem(p, mo.IndependentDrafts([q, q]))
+        other = mo.TransportProblem(p, mo.WithReplacement(q, 2))
+        verifier = mo.verifiers.get("optimal")
+        assert verifier.acceptance_rate(same) == pytest.approx(
+            verifier.acceptance_rate(other), abs=1.1e-6
+        )
+
+    def test_the_gap_is_checked(self) -> None:
+        with pytest.raises(ValueError, match="gap is -1"):
+            Optimal(gap=-1)
+
+    def test_a_certified_rate_is_a_float_with_a_gap(self) -> None:
+        copied = pickle.loads(pickle.dumps(CertifiedRate(0.25, 1e-7)))
+        assert (copied, copied.gap) == (0.25, 1e-7)
+
+
+class NeighbourDrafts(DraftScheme):
+    """A user's own law: a random token with the next one round the circle."""
+
+    scheme: ClassVar[str] = "neighbours"
+
+    def __init__(self, weights: NDArray[np.float64]) -> None:
+        self.weights = weights / weights.sum()
+        self.vocab_size = weights.size
+        self.num_drafts = 2
+
+    def _containment(self, subset: NDArray[np.bool_]) -> float:
+        return float(self.weights[subset & np.roll(subset, -1)].sum())
+
+    def exact_containment(self, subset: Any) -> Fraction:
+        mask = self._as_subset(subset)
+        total = sum(Fraction(x) for x in self.weights.tolist())
+        chosen = self.weights[mask & np.roll(mask, -1)].tolist()
+        return sum((Fraction(x) for x in chosen), Fraction(0)) / total
+
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        first = rng.choice(self.vocab_size, size=size, p=self.weights)
+        return np.sort(np.stack([first, (first + 1) % self.vocab_size], axis=1))
+
+    def count_supports(self) -> tuple[int, int]:
+        return self.vocab_size, 2 * self.vocab_size
+
+    def support_law(self) -> SupportLaw:
+        sets: dict[tuple[int, ...], float] = {}
+        for i, mass in enumerate(self.weights.tolist()):
+            pair = tuple(sorted({i, (i + 1) % self.vocab_size}))
+            sets[pair] = sets.get(pair, 0.0) + mass
+        return SupportLaw.from_sets(self.vocab_size, sets)
+
+    def exact_support_law(self) -> dict[tuple[int, ...], Fraction]:
+        total = sum(Fraction(x) for x in self.weights.tolist())
+        law: dict[tuple[int, ...], Fraction] = {}
+        for i, mass in enumerate(self.weights.tolist()):
+            pair = tuple(sorted({i, (i + 1) % self.vocab_size}))
+            law[pair] = law.get(pair, Fraction(0)) + Fraction(mass) / total
+        return law
+
+
+class TestUsersOwnSchemes:
+    def test_everything_works_from_the_interface(self) -> None:
+        rng = np.random.default_rng(0)
+        problem = mo.TransportProblem(rng.dirichlet(np.ones(7)), NeighbourDrafts(rng.random(7)))
+        solution = mo.solve(problem, "submodular")
+        assert mo.certify(problem, solution, exact=True).gap < 2e-9
+        assert solution.acceptance_rate == pytest.approx(
+            mo.solve(problem, "full_lp").acceptance_rate, abs=1e-9
+        )
+        verifier = mo.verifiers.get("optimal")
+        np.testing.assert_allclose(verifier.output_law(problem), problem.target, atol=1e-12)
+        assert list(verifier.output_law(problem, exact=True)) == list(problem.exact_target)
+        assert verifier.acceptance_rate(problem) == pytest.approx(
+            solution.acceptance_rate, abs=1.1e-6
+        )
+        assert mo.audit("optimal", problem, rng=0, num_trials=2000).lossless
+
+    def test_moderate_vocabularies(self) -> None:
+        rng = np.random.default_rng(1)
+        problem = mo.TransportProblem(
+            rng.dirichlet(np.full(300, 0.5)), NeighbourDrafts(rng.random(300))
+        )
+        solution = mo.solve(problem, "submodular")
+        assert solution.status is mo.Status.OPTIMAL
+        assert mo.certify(problem, solution).gap < 2e-9
+        rate = mo.verifiers.get("optimal").acceptance_rate(problem)
+        assert rate == pytest.approx(solution.acceptance_rate, abs=1.1e-6)
+
+
+class TestRatioHull:
+    @settings(max_examples=100)
+    @given(case=cases(("independent",), max_vocab=6))
+    def test_its_law_is_the_law_of_its_selection(self, case: Case) -> None:
+        rule = RatioHull()
+        hull = rule._hull(case.problem)
+        law = np.zeros(case.problem.vocab_size)
+        for drafts, mass in case.law.items():
+            row = np.array(drafts)
+            accept = rule.decide(case.problem, row).accept
+            for token, share in zip(drafts, accept, strict=True):
+                law[token] += float(mass) * share
+        np.testing.assert_allclose(
+            law, np.minimum(case.problem.target, hull.selection), rtol=0, atol=1e-13
+        )
+
+    @pytest.mark.parametrize("num_drafts", [2, 3, 8])
+    def test_nearly_optimal_at_full_vocabulary(self, num_drafts: int) -> None:
+        rng = np.random.default_rng(num_drafts)
+        logits = 2.5 * rng.standard_normal(131_072)
+        models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
+        problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
+        rule = RatioHull()
+        bound = rule.acceptance_bound(problem)
+        assert rule._hull(problem).selection.sum() == pytest.approx(1.0, abs=1e-12)
+        optimum = mo.solve(problem).acceptance_rate
+        assert optimum - 0.02 < bound <= optimum + 1e-12

@@ -1,0 +1,208 @@
+"""Optima without a prefix order: both routines against all subsets, and the proofs they give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.strategies import Case, cases, distributions
+
+import mdsd_opt as mo
+from mdsd_opt.box_bounds import BoxCover, cover_bound, tile_bound
+from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.order_bounds import OrderMixture, order_marginal
+from mdsd_opt.solvers.min_norm_point import min_norm_point
+
+
+def all_subsets(size: int) -> list[NDArray[np.bool_]]:
+    return [np.array(bits) for bits in product([False, True], repeat=size)]
+
+
+def optimum(problem: mo.TransportProblem) -> Fraction:
+    return min(problem.exact_cut_value(subset) for subset in all_subsets(problem.vocab_size))
+
+
+@st.composite
+def independent_problems(draw: st.DrawFn) -> mo.TransportProblem:
+    """Ties and zeros; sometimes identical drafts, or a target that equals one of them."""
+    size, num_drafts = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    models = [draw(distributions(size)) for _ in range(num_drafts)]
+    if draw(st.booleans()):
+        models[-1] = models[0]
+    p = models[0] if draw(st.integers(0, 4)) == 0 else draw(distributions(size))
+    return mo.TransportProblem(p, mo.IndependentDrafts(models))
+
+
+class TestBoxes:
+    @given(independent_problems())
+    def test_meets_all_subsets_and_is_proved(self, problem: mo.TransportProblem) -> None:
+        best = optimum(problem)
+        solution = mo.solve(problem, "submodular")
+        assert solution.status is mo.Status.OPTIMAL
+        assert solution.acceptance_rate == pytest.approx(float(best), abs=1e-12)
+        for exact in (False, True):
+            certificate = mo.certify(problem, solution, exact)
+            assert certificate.valid, certificate.violations
+            assert certificate.lower <= best + (0 if exact else 1e-12)
+            assert certificate.gap <= 1.1e-9
+
+    @given(independent_problems(), st.data())
+    def test_a_tile_bounds_the_optimal_subsets_inside_it(
+        self, problem: mo.TransportProblem, data: st.DataObject
+    ) -> None:
+        p = np.array(problem.exact_target, dtype=object)
+        form = product_form(problem.drafts, True)
+        assert form is not None
+        corner = st.lists(st.integers(0, 4), min_size=len(form.q), max_size=len(form.q))
+        faces = [np.array([Fraction(x, 4) for x in data.draw(corner)]) for _ in range(2)]
+        low, high = np.minimum(*faces), np.maximum(*faces)
+        bound = tile_bound(p, form, low, high)
+        best = optimum(problem) - 1
+        for subset in all_subsets(p.size):
+            value = problem.exact_cut_value(subset) - 1
+            point = form.q[:, subset].sum(axis=1) if subset.any() else low * 0
+            if value == best and (low <= point).all() and (point <= high).all():
+                assert bound is not None
+                assert bound.lower <= value
+
+    @pytest.mark.parametrize("num_drafts", [2, 3, 8])
+    def test_identical_drafts_are_drafts_with_replacement(self, num_drafts: int) -> None:
+        rng = np.random.default_rng(num_drafts)
+        p, q = rng.dirichlet(np.full(2000, 0.3), size=2)
+        same = mo.TransportProblem(p, mo.IndependentDrafts([q] * num_drafts))
+        other = mo.TransportProblem(p, mo.WithReplacement(q, num_drafts))
+        assert mo.solve(same).acceptance_rate == pytest.approx(
+            mo.solve(other).acceptance_rate, abs=2e-9
+        )
+
+    def test_a_limit_leaves_honest_bounds(self) -> None:
+        rng = np.random.default_rng(0)
+        p, *models = rng.dirichlet(np.full(300, 0.5), size=5)
+        problem = mo.TransportProblem(p, mo.IndependentDrafts(models))
+        best = mo.solve(problem, "submodular")
+        stopped = mo.solve(problem, "submodular", max_tiles=2)
+        assert stopped.status is mo.Status.LIMIT
+        assert stopped.lower_bound < best.acceptance_rate <= stopped.upper_bound + 1e-9
+        assert mo.certify(problem, stopped).valid
+
+    def test_the_options_are_checked(self) -> None:
+        problem = mo.TransportProblem([1.0], mo.IndependentDrafts([[1.0]]))
+        with pytest.raises(ValueError, match="tolerance is 0"):
+            mo.solve(problem, "submodular", tolerance=0)
+
+
+class TestCovers:
+    FORM = product_form(mo.IndependentDrafts([[0.5, 0.5], [0.2, 0.8]]))
+    P = np.array([0.3, 0.7])
+
+    @pytest.mark.parametrize(
+        ("low", "high", "covers"),
+        [
+            ([[0, 0]], [[1, 1]], True),
+            ([[0, 0], [0.5, 0]], [[0.5, 1], [1, 1]], True),
+            ([[0, 0], [0.3, 0], [0.3, 0.6]], [[0.4, 1], [1, 0.6], [1, 1]], True),
+            ([[0, 0], [0.6, 0], [0.4, 0.6], [0, 0.4], [0.4, 0.4]],  # a pinwheel
+             [[0.6, 0.4], [1, 0.6], [1, 1], [0.4, 1], [0.6, 0.6]], True),
+            ([[0, 0], [0.5, 0]], [[0.5, 1], [1, 0.999]], False),
+            ([[0, 0], [0.6, 0], [0.4, 0.6], [0, 0.4]],
+             [[0.6, 0.4], [1, 0.6], [1, 1], [0.4, 1]], False),
+            ([[0.0]], [[1.0]], False),
+        ],
+    )  # fmt: skip
+    def test_only_whole_covers_prove_anything(
+        self, low: list[list[float]], high: list[list[float]], covers: bool
+    ) -> None:
+        assert self.FORM is not None
+        cover = BoxCover(np.array(low, dtype=float), np.array(high, dtype=float))
+        assert (cover_bound(self.P, self.FORM, cover) is not None) is covers
+
+
+class TestOrders:
+    @given(cases(max_vocab=5))
+    def test_any_scheme_by_its_containment_alone(self, case: Case) -> None:
+        problem = case.problem
+        best = float(optimum(problem))
+
+        def along(order: NDArray[np.int64]) -> NDArray[np.float64]:
+            contained = problem.drafts.prefix_containment(order)
+            inside = np.concatenate([[0.0], np.cumsum(problem.target[order])])
+            return inside - contained + contained[0]
+
+        found = min_norm_point(along, problem.vocab_size, 1e-9, 1000, None)
+        empty = problem.drafts.containment(np.zeros(problem.vocab_size, dtype=np.bool_))
+        assert 1 + found.value - empty == pytest.approx(best, abs=1e-9)
+        assert found.value - found.lower <= 1e-9
+
+    @given(cases(("set_law",), max_vocab=6))
+    def test_set_laws_are_proved(self, case: Case) -> None:
+        solution = mo.solve(case.problem, "submodular")
+        for exact in (False, True):
+            certificate = mo.certify(case.problem, solution, exact)
+            assert certificate.valid, certificate.violations
+            assert certificate.gap <= 1.1e-9
+            assert certificate.lower <= optimum(case.problem) + (0 if exact else 1e-12)
+
+    @given(cases(("set_law", "independent"), max_vocab=5), st.randoms(use_true_random=False))
+    def test_an_order_selects_the_last_draft(self, case: Case, random: st.random.Random) -> None:
+        order = list(range(case.problem.vocab_size))
+        random.shuffle(order)
+        marginal = np.zeros(len(order))
+        for members, mass in case.drafts.exact_support_law().items():
+            if members:
+                marginal[max(members, key=order.index)] += float(mass)
+        np.testing.assert_allclose(
+            order_marginal(case.drafts, np.array(order)), marginal, atol=1e-12
+        )
+
+    def test_users_own_schemes_at_moderate_size(self) -> None:
+        """Neighbours in pairs: a law of the user's own, against the LP."""
+        rng = np.random.default_rng(3)
+        size = 150
+        masses = {(i, (7 * i + 1) % size): float(x) for i, x in enumerate(rng.random(size))}
+        problem = mo.TransportProblem(
+            rng.dirichlet(np.full(size, 0.5)),
+            mo.DraftSetLaw(size, {k: v / sum(masses.values()) for k, v in masses.items()}),
+        )
+        solution = mo.solve(problem, "submodular")
+        assert solution.acceptance_rate == pytest.approx(
+            mo.solve(problem, "full_lp").acceptance_rate, abs=1e-8
+        )
+
+
+class TestLies:
+    PROBLEM = mo.TransportProblem(
+        [0.1, 0.2, 0.7], mo.IndependentDrafts([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
+    )
+
+    def test_a_raised_lower_bound_is_caught(self) -> None:
+        honest = mo.solve(self.PROBLEM, "submodular")
+        lie = replace(honest, lower_bound=honest.lower_bound + 1e-4)
+        assert not mo.certify(self.PROBLEM, lie).valid
+
+    def test_a_worse_subset_is_caught(self) -> None:
+        honest = mo.solve(self.PROBLEM, "submodular")
+        lie = replace(honest, subset=np.array([False, False, True]))
+        assert not mo.certify(self.PROBLEM, lie).valid
+
+    def test_a_proof_of_another_problem_is_caught(self) -> None:
+        other = mo.TransportProblem([0.5, 0.5], mo.DraftSetLaw(2, {(0,): 1.0}))
+        honest = mo.solve(self.PROBLEM, "submodular")
+        lie = replace(honest, subset=None, proof=mo.solve(other, "submodular").proof)
+        assert "does not fit" in str(mo.certify(self.PROBLEM, lie).violations)
+
+    @pytest.mark.parametrize(
+        ("orders", "weights"),
+        [([[0, 1, 1]], [1.0]), ([[0, 1, 2]], [0.0]), ([[0, 1, 2]], [-1.0]), ([[0, 1]], [1.0])],
+    )
+    def test_malformed_orders_prove_nothing(
+        self, orders: list[list[int]], weights: list[float]
+    ) -> None:
+        honest = mo.solve(self.PROBLEM, "submodular")
+        lie = replace(honest, proof=OrderMixture(np.array(orders), np.array(weights)))
+        assert not mo.certify(self.PROBLEM, lie).valid
