@@ -22,7 +22,7 @@ lint: $(VENV)/.test  ## style and types
 	$(BIN)/mypy
 
 bench: $(VENV)/.test $(VENV)/.cdd  ## solver, batch and decision speed, with circumstances
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/mdsd-opt bench
 
 clean:
 	rm -rf $(VENV)

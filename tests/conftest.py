@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+from dataclasses import dataclass
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from mdsd_opt.cli import main
 
 settings.register_profile("dev", deadline=None, max_examples=40)
 settings.register_profile(
@@ -15,3 +20,30 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@dataclass
+class Finished:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run_cli(monkeypatch, capsys):
+    """The command line in this process, as `main` leaves it."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mdsd-opt", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        output = capsys.readouterr()
+        return Finished(code, output.out, output.err)
+
+    return run

@@ -10,41 +10,19 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from mdsd_opt import TransportProblem, WithReplacement, __version__, save_problem
-from mdsd_opt.cli import main
 
 RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
 
 
-@dataclass
-class Finished:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """The command line in this process, as `main` leaves it."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mdsd-opt", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        output = capsys.readouterr()
-        return Finished(code, output.out, output.err)
-
-    return run
+def run(run_cli):
+    return run_cli
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import typer
 
 from mdsd_opt._version import __version__
 from mdsd_opt.cli.audit import audit
+from mdsd_opt.cli.bench import bench
 from mdsd_opt.cli.capture import capture
 from mdsd_opt.cli.check import check
 from mdsd_opt.cli.rates import rates
@@ -44,4 +45,5 @@ app.command()(rates)
 app.command()(solve)
 app.command()(audit)
 app.command()(check)
+app.command()(bench)
 app.command()(capture)

@@ -3,40 +3,36 @@
 All routes are timed in one process, one after the other, again and again; a time is the median over
 the rounds, per position. Rivals (with replacement only) get the same threads, one row a task. The
 error is against the same logits sorted in extended precision.
-
-Run:  python benchmarks/batch_rates.py [--sizes 32768 131072] [--json FILE]
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
-import platform
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 import mdsd_opt as mo
-from mdsd_opt.batch.job import available_threads
-from mdsd_opt.versions import versions
+from mdsd_opt.bench.record import Record
+from mdsd_opt.bench.timing import timed
+
+if TYPE_CHECKING:
+    from mdsd_opt.bench.suite import Settings
 
 Row = NDArray[Any]
 RowRoute = Callable[[Row, Row, int], float]
+
+_AGAINST = "argsort, float32"
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 
 
 def softmax(logits: Row, dtype: type = np.float32) -> NDArray[Any]:
-    weights = logits.astype(dtype)
+    weights: NDArray[Any] = logits.astype(dtype)
     weights -= weights.max()
     np.exp(weights, out=weights)
     weights /= weights.sum()
@@ -131,37 +127,32 @@ def make_logits(size: int, num_rows: int, dtype: str, seed: int) -> tuple[Row, R
     return target.astype(dtype), draft.astype(dtype)
 
 
-def timed(routes: dict[str, Callable[[], Any]], rounds: int) -> dict[str, NDArray[np.float64]]:
-    """Seconds of every route in every round, interleaved, each round in another order."""
-    for route in routes.values():
-        route()  # compile, touch memory
-    names = list(routes)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for i in range(rounds):
-        for name in names[i % len(names) :] + names[: i % len(names)]:
-            start = time.perf_counter()
-            routes[name]()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: np.array(values) for name, values in seconds.items()}
+def records(settings: Settings) -> Iterator[Record]:
+    """Batches of float32 logits; in quick runs small ones."""
+    sizes = (4096,) if settings.quick else (32_768, 131_072, 262_144)
+    tokens = 1 << 15 if settings.quick else 1 << 21  # per batch
+    rounds = settings.rounds or (2 if settings.quick else 9)
+    for size in sizes:
+        num_rows = max(settings.threads, tokens // size)
+        yield from _measured(size, num_rows, "float32", 3, settings.threads, rounds, settings.seed)
 
 
-def measure(
+def _measured(
     size: int, num_rows: int, dtype: str, num_drafts: int, num_threads: int, rounds: int, seed: int
-) -> list[dict[str, Any]]:
+) -> Iterator[Record]:
     target, draft = make_logits(size, num_rows, dtype, seed)
     exact = {
         scheme: [exact_rate(target[i], draft[i], num_drafts, scheme) for i in range(2)]
         for scheme in SCHEMES
     }
     rivals: dict[str, RowRoute] = {
-        "argsort, float32": argsort_route,
+        _AGAINST: argsort_route,
         "argsort, float64": partial(argsort_route, dtype=np.float64),
         "packed sort": packed_sort_route,
     }
     torch = torch_route()
     if torch is not None:
         rivals["torch.sort"] = torch
-    rows = []
     for threads in sorted({1, num_threads}):
         routes: dict[str, Callable[[], Any]] = {}
         errors: dict[str, float | None] = {}
@@ -178,90 +169,27 @@ def measure(
             by_rows, two_softmaxes, target, draft, num_drafts, threads
         )
         errors["two softmaxes"] = None
-        for name, seconds in timed(routes, rounds).items():
-            per_position = seconds / num_rows * 1e3
-            rows.append(
-                {
-                    "vocab_size": size,
-                    "num_rows": num_rows,
-                    "dtype": dtype,
-                    "num_drafts": num_drafts,
-                    "threads": threads,
-                    "route": name,
-                    "median_ms": float(np.median(per_position)),
-                    "p90_ms": float(np.quantile(per_position, 0.9)),
-                    "max_error": errors[name],
-                }
-            )
-    return rows
-
-
-def table_of(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Milliseconds per position")
-    for column in ("V", "dtype", "K", "threads", "route", "median", "p90", "max error"):
-        table.add_column(column, justify="left" if column == "route" else "right")
-    for row, following in zip(rows, [*rows[1:], rows[-1]], strict=True):
-        error = row["max_error"]
-        end_section = row["threads"] != following["threads"]
-        table.add_row(
-            f"{row['vocab_size']:,}",
-            row["dtype"],
-            str(row["num_drafts"]),
-            str(row["threads"]),
-            row["route"],
-            f"{row['median_ms']:.3f}",
-            f"{row['p90_ms']:.3f}",
-            "" if error is None else f"{error:.0e}",
-            end_section=end_section,
-        )
-    return table
-
-
-def processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[32_768, 131_072, 262_144])
-    parser.add_argument("--num-drafts", type=int, nargs="+", default=[3])
-    parser.add_argument("--dtypes", nargs="+", default=["float32"])
-    parser.add_argument("--threads", type=int, default=available_threads())
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--tokens", type=int, default=1 << 21, help="per batch")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the numbers with their circumstances here")
-    arguments = parser.parse_args()
-    rows = []
-    for size in arguments.sizes:
-        for dtype in arguments.dtypes:
-            for num_drafts in arguments.num_drafts:
-                num_rows = max(arguments.threads, arguments.tokens // size)
-                rows += measure(
-                    size,
-                    num_rows,
-                    dtype,
-                    num_drafts,
-                    arguments.threads,
-                    arguments.rounds,
-                    arguments.seed,
-                )
-    Console(width=110).print(table_of(rows))
-    if arguments.json:
-        circumstances = {
-            "processor": processor(),
-            "versions": versions(),
-            "rounds": arguments.rounds,
-            "seed": arguments.seed,
+        per_position = {
+            name: seconds / num_rows * 1e3 for name, seconds in timed(routes, rounds).items()
         }
-        document = {"circumstances": circumstances, "rows": rows}
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        rival = float(np.median(per_position[_AGAINST]))
+        for name, milliseconds in per_position.items():
+            median = float(np.median(milliseconds))
+            yield Record(
+                benchmark="batches",
+                route=name,
+                problem="synthetic logits",
+                vocab_size=size,
+                num_drafts=num_drafts,
+                dtype=dtype,
+                threads=threads,
+                seed=seed,
+                rounds=rounds,
+                median_ms=median,
+                p90_ms=float(np.quantile(milliseconds, 0.9)),
+                against=_AGAINST,
+                times_faster=rival / median,
+                gap=errors[name],
+                gap_kind="" if errors[name] is None else "error",
+                note=f"{num_rows} rows",
+            )

@@ -1,0 +1,138 @@
+"""Seconds of one decision on given probabilities, by each verifier, against the argsort route.
+
+One thread; each round has positions and drafts of its own. The argsort route does in NumPy what the
+optimal rule needs first: sort by p/q, gather, cumulate, and find the best prefix.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import mdsd_opt as mo
+from mdsd_opt.bench.record import Record
+from mdsd_opt.verifiers import Uniforms
+from mdsd_opt.verifiers.optimal import sort_free_step
+from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
+
+if TYPE_CHECKING:
+    from mdsd_opt.bench.suite import Settings
+
+_VOCAB_SIZE = 131_072
+_QUICK_VOCAB_SIZE = 2048
+_SCHEMES = ("with_replacement", "without_replacement")
+_PUBLISHED = ("rrs", "kseq")
+_AGAINST = "argsort route"
+
+#: Tokens for which the linear programme can be solved in reasonable time, by K.
+_FEW_TOKENS = {2: 200, 4: 16}
+
+Logits = tuple[np.ndarray, np.ndarray]
+Source = Callable[[np.random.Generator, int], Logits]
+
+
+def records(settings: Settings) -> Iterator[Record]:
+    """Synthetic and real logits at full vocabulary, and few tokens, where the LP can be solved."""
+    rng = np.random.default_rng(settings.seed)
+    rounds = settings.rounds or (3 if settings.quick else 15)
+    few = {2: 20, 4: 6} if settings.quick else _FEW_TOKENS
+    size = _QUICK_VOCAB_SIZE if settings.quick else _VOCAB_SIZE
+    sources: dict[str, tuple[Source, tuple[int, ...]]] = {
+        "synthetic logits": (lambda rng, k: _synthetic(rng, size), (2, 4, 8)),
+        "few tokens": (lambda rng, k: _synthetic(rng, few[k]), tuple(few)),
+    }
+    if not settings.quick:
+        sources["bundled logits"] = (_Bundled(), (2, 4, 8))
+    for name, (source, counts) in sources.items():
+        for scheme in _SCHEMES:
+            for k in counts:
+                yield from _measured(name, source, scheme, k, rounds, rng, settings.seed)
+
+
+def _synthetic(rng: np.random.Generator, size: int) -> Logits:
+    target = (2.5 * rng.standard_normal(size)).astype(np.float32)
+    return target, target + rng.standard_normal(size).astype(np.float32)
+
+
+class _Bundled:
+    def __init__(self) -> None:
+        from mdsd_opt.data import sample_logits_path
+        from mdsd_opt.logits_io import load_logits
+
+        self._sample = load_logits(sample_logits_path())
+
+    def __call__(self, rng: np.random.Generator, _: int) -> Logits:
+        row = int(rng.integers(self._sample.num_positions))
+        return self._sample.target[row], self._sample.draft[row]
+
+
+def _measured(
+    name: str,
+    source: Source,
+    scheme: str,
+    num_drafts: int,
+    rounds: int,
+    rng: np.random.Generator,
+    seed: int,
+) -> Iterator[Record]:
+    seconds: dict[str, list[float]] = {}
+    gap = 0.0
+    for number in range(rounds + 1):  # the first round compiles and warms up
+        target, draft = source(rng, num_drafts)
+        problem = mo.TransportProblem.from_logits(target, draft, num_drafts, scheme)
+        gap = max(gap, CollapsedOptimal().acceptance_rate(problem).gap)
+        for route, decide in _routes(problem, rng).items():
+            start = time.perf_counter()
+            decide()
+            if number:
+                seconds.setdefault(route, []).append(time.perf_counter() - start)
+    medians = {route: 1e3 * float(np.median(times)) for route, times in seconds.items()}
+    for route, times in seconds.items():
+        yield Record(
+            benchmark="decisions",
+            route=route,
+            problem=f"{name}, {scheme}",
+            vocab_size=problem.vocab_size,
+            num_drafts=num_drafts,
+            dtype="float64",
+            threads=1,
+            seed=seed,
+            rounds=rounds,
+            median_ms=medians[route],
+            p90_ms=1e3 * float(np.quantile(times, 0.9)),
+            against=_AGAINST,
+            times_faster=medians[_AGAINST] / medians[route],
+            gap=gap if route == "optimal, collapsed" else None,
+            gap_kind="certified gap" if route == "optimal, collapsed" else "",
+        )
+
+
+def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
+    """What to time on this problem, by name."""
+    drafts: Any = problem.drafts
+    tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
+    p, q, k = problem.target, drafts.q, problem.num_drafts
+    collapsed = CollapsedOptimal()
+    routes: dict[str, Callable[[], Any]] = {
+        "optimal": lambda: sort_free_step.decide(p, drafts, tokens, uniforms),
+        _AGAINST: lambda: _argsort_route(p, q, k),
+        "optimal, collapsed": lambda: collapsed._verify(problem, tokens, uniforms),
+    }
+    if problem.vocab_size <= max(_FEW_TOKENS.values()):
+        unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything
+        routes["lp"] = lambda: mo.verifiers.get("lp").verify(unknown, tokens, uniforms)
+    for name in _PUBLISHED:
+        verifier = mo.verifiers.get(name)
+        if verifier.supports(drafts):
+            routes[name] = partial(verifier.verify, problem, tokens, uniforms)
+    return routes
+
+
+def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
+    order = np.argsort(np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0))
+    difference = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
+    return 1.0 + min(float(difference.min()), 0.0)

@@ -1,0 +1,93 @@
+"""mdsd-opt bench: how fast are solvers, batches, decisions and polyhedra, and how exact?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mdsd_opt.errors import InvalidInput, MissingExtra
+
+_OUT_SUFFIXES = (".json", ".csv")
+
+
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="solvers, batches, decisions, polyhedra; all if left out.", show_default=False
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, few rounds: seconds, not minutes.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(help="How often each route is timed.", show_default=False)
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="For what can use threads; all by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the problems.")] = 0,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(help="Save as .json or .csv; may be given twice.", show_default=False),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save a picture of time against V (.png, .svg or .pdf).")
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(help="A saved .json: show what has become slower; exit code 1 if any."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure speed side by side with the alternatives, in one run, with the gap of every answer.
+
+    Every line holds its circumstances; ratios are to a rival on the same problem in the same run.
+    """
+    for path in out or []:
+        if path.suffix not in _OUT_SUFFIXES:
+            raise InvalidInput(f"--out is {path}: give a name that ends in .json or .csv")
+    from mdsd_opt.bench import Record, changes, load_report, run
+    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.report import bench_tables
+    from mdsd_opt.report.rates_plot import check_plot_path
+
+    if plot is not None:
+        check_plot_path(plot)
+    old = None if compare is None else load_report(compare)
+
+    def tell(record: Record) -> None:
+        took = "did not finish" if record.median_ms is None else f"{record.median_ms:.3g} ms"
+        remark(f"{record.benchmark}: {record.route}, {record.problem}, "
+               f"V = {record.vocab_size:,}, K = {record.num_drafts}: {took}")  # fmt: skip
+
+    report = run(names or (), quick=quick, rounds=rounds, threads=threads, seed=seed, progress=tell)
+    for path in out or []:
+        report.save(path)
+        remark(f"saved as {path}")
+    if as_json:
+        print(report.as_json(), end="")
+    else:
+        show_table(bench_tables.records_table(report))
+        fitted = bench_tables.scaling_table(report.records)
+        if fitted.row_count:
+            show_table(fitted)
+    if plot is not None:
+        try:
+            bench_tables.save_plot(report, plot)
+            remark(f"picture saved as {plot}")
+        except MissingExtra as error:
+            remark(f"no picture: {error}")
+    if old is None:
+        return
+    found = changes(old, report)
+    if not found:
+        remark(f"{compare} holds none of these measurements")
+    elif not as_json:
+        show_table(bench_tables.changes_table(found))
+    worse = sum(change.is_regression for change in found)
+    if worse:
+        remark(f"slower or less exact than in {compare}: {worse} of {len(found)} measurements")
+        raise typer.Exit(1)
