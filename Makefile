@@ -2,13 +2,16 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-kernels lint bench clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the whole test suite
 	$(BIN)/python -m pytest
+
+test-kernels: $(VENV)/.test $(VENV)/.gpu  ## every CUDA kernel, compiled and run on the host; no device needed
+	$(BIN)/python -m pytest tests/test_gpu_compile.py tests/test_gpu_kernels.py
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .

@@ -1,0 +1,51 @@
+"""What runs kernels: a device by way of CuPy, or anything else that can be given pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from mdsd_opt.gpu.sources import Kernel
+
+
+class Engine(Protocol):
+    """Memory and launches. A buffer is an array in the engine's memory, of the engine's library."""
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks that share a row."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+        """Return a new buffer."""
+        ...
+
+    def upload(self, values: NDArray[Any]) -> Any:
+        """Copy a small array into a new buffer."""
+        ...
+
+    def download(self, buffer: Any) -> NDArray[Any]:
+        """Copy a buffer to the host, after everything that was launched before."""
+        ...
+
+    def launch(
+        self,
+        kernel: Kernel,
+        types: tuple[str, str],
+        num_rows: int,
+        arguments: Sequence[Any],
+    ) -> None:
+        """Run a kernel, one cluster a row.
+
+        `types` are those of the target's and the draft's logits; an argument is a buffer, a NumPy
+        scalar, or None for a null pointer.
+        """
+        ...
+
+
+def as_scalars(arguments: Sequence[Any]) -> list[Any]:
+    """Null pointers as integers of a pointer's size; all else as it is."""
+    return [np.uint64(0) if argument is None else argument for argument in arguments]
