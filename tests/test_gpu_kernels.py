@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ from support.host_engine import (
     HostEngine,
     KernelFault,
     build,
-    host_logits,
 )
-from support.kernel_cases import CASES, LOG2_E, flat_rows, near_rows
+from support.kernel_cases import CASES, LOG2_E, flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
@@ -70,17 +69,9 @@ def with_replacement(
     target: NDArray[Any],
     draft: NDArray[Any],
     counts: tuple[int, ...],
-    temperature: float = 1.0,
-    draft_temperature: float = 1.0,
+    *temperatures: float,
 ) -> rates.RowRates:
-    return rates.with_replacement(
-        engine,
-        host_logits(target),
-        host_logits(draft),
-        counts,
-        LOG2_E / temperature,
-        LOG2_E / draft_temperature,
-    )
+    return rates.with_replacement(engine, pair_of(target, draft, *temperatures), counts)
 
 
 class TestWithReplacement:
@@ -91,9 +82,7 @@ class TestWithReplacement:
         for name, pair in rows_of_every_character(size).items():
             target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in pair)
             for temperature in (0.3, 1.0, 5.0):
-                found = with_replacement(
-                    engine, target, draft, counts, temperature, draft_temperature=0.9
-                )
+                found = with_replacement(engine, target, draft, counts, temperature, 0.9)
                 expected = on_cpu(
                     target, draft, counts, temperature=temperature, draft_temperature=0.9
                 )
@@ -177,6 +166,70 @@ class TestWithReplacement:
         )
 
 
+OTHERS: dict[str, tuple[Callable[..., rates.RowRates], dict[str, str]]] = {
+    "greedy": (rates.greedy, {"drafts": "greedy"}),
+    "top_k": (rates.top_k, {"drafts": "top_k"}),
+    "kseq": (rates.kseq, {"verifier": "kseq"}),
+    "rrs": (rates.rrs, {"verifier": "rrs"}),
+}
+
+
+class TestOtherRates:
+    @pytest.mark.parametrize("name", OTHERS)
+    @pytest.mark.parametrize("size", [1, 2, 7, 100, 701, 20_000])
+    def test_rows_of_every_character(self, engine: HostEngine, size: int, name: str) -> None:
+        function, options = OTHERS[name]
+        counts = (1, 2, 3, 8, 16)
+        for character, rows in rows_of_every_character(size).items():
+            for dtype in DTYPES.values():
+                target, draft = (np.clip(x, -6e4, 6e4).astype(dtype)[None] for x in rows)
+                found = function(engine, pair_of(target, draft, 0.8, 1.2), counts)
+                expected = on_cpu(
+                    target, draft, counts, temperature=0.8, draft_temperature=1.2, **options
+                )
+                assert not found.is_bad.any()
+                np.testing.assert_allclose(
+                    found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=character
+                )
+
+    @pytest.mark.parametrize("name", OTHERS)
+    def test_batches_with_bad_rows(self, engine: HostEngine, name: str) -> None:
+        function, options = OTHERS[name]
+        target, draft = near_rows(5, 1000)
+        target[1, 3] = np.nan
+        draft[3] = -np.inf
+        found = function(engine, pair_of(target, draft), (4, 2))
+        assert found.is_bad.tolist() == [0, 1, 0, 1, 0]
+        good = found.is_bad == 0
+        expected = on_cpu(target[good], draft[good], (4, 2), **options)
+        np.testing.assert_allclose(found.rates[good], expected, rtol=0, atol=TOLERANCE)
+
+    def test_ties_go_to_the_lowest_token(self, engine: HostEngine) -> None:
+        draft = np.zeros((1, 300), np.float32)
+        draft[0, ::2] = -0.0
+        target = np.linspace(0, 3, 300, dtype=np.float32)[None]
+        for function, options in (OTHERS["greedy"], OTHERS["top_k"]):
+            found = function(engine, pair_of(target, draft), (1, 5, 40))
+            expected = on_cpu(target, draft, (1, 5, 40), **options)
+            np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
+
+    def test_likeliest_tokens_in_the_hands_of_one_thread(self, library: Path) -> None:
+        draft = np.zeros((1, 10_000), np.float32)
+        draft[0, ::64] = np.linspace(1, 4, 157)  # all in the first lane's groups
+        target = near_rows(1, 10_000)[0]
+        for block_size in (32, 256):
+            engine = HostEngine(library, block_size=block_size)
+            counts = (1, 20, rates.most_fixed_drafts(10_000, engine.threads_per_row))
+            found = rates.top_k(engine, pair_of(target, draft), counts)
+            expected = on_cpu(target, draft, counts, drafts="top_k")
+            np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
+
+    def test_limits_of_fixed_drafts(self) -> None:
+        assert rates.most_fixed_drafts(262_144, 8 * 512) == 64
+        assert rates.most_fixed_drafts(131_072, 512) == 8192 // 260
+        assert rates.most_fixed_drafts(1, 512) == 64
+
+
 class TestLayout:
     def test_strides_shapes_and_broadcasting(self, engine: HostEngine) -> None:
         wide_target, wide_draft = near_rows(24, 130)
@@ -208,8 +261,9 @@ class TestLayout:
 
 
 class TestReproducibility:
-    @pytest.mark.parametrize("case", CASES)
-    def test_schedules_and_sizes_do_not_matter(self, library: Path, case: Any) -> None:
+    @pytest.mark.parametrize("name", CASES)
+    def test_schedules_and_sizes_do_not_matter(self, library: Path, name: str) -> None:
+        case = CASES[name]
         expected = case(HostEngine(library))
         for schedule in SCHEDULES:
             for block_size in (32, 128):
@@ -220,7 +274,7 @@ class TestReproducibility:
     def test_clusters_do_not_matter(self, library: Path, folder: Path) -> None:
         single = build(folder, cluster_size=1)
         eight = build(folder, cluster_size=8)
-        for case in CASES:
+        for case in CASES.values():
             expected = case(HostEngine(library))
             assert case(HostEngine(single)) == expected
             assert case(HostEngine(eight, "random", block_size=32)) == expected
@@ -240,7 +294,7 @@ def _barriers() -> list[str]:
 class TestBarriers:
     def test_all_of_them_are_met(self, library: Path) -> None:
         engine = HostEngine(library)
-        for case in CASES:
+        for case in CASES.values():
             case(engine)
         assert set(_barriers()) == set(engine.barriers_met())
 
@@ -265,7 +319,7 @@ class TestBarriers:
 
 
 @pytest.fixture(scope="session")
-def sanitized_run(folder: Path) -> Iterator[subprocess.CompletedProcess[str]]:
+def sanitized_run(folder: Path) -> subprocess.CompletedProcess[str]:
     """All cases under AddressSanitizer and UBSan, in a process that preloads their runtime."""
     library = build(folder, cluster_size=2, sanitize=True)
     runtime = subprocess.run(
@@ -275,10 +329,10 @@ def sanitized_run(folder: Path) -> Iterator[subprocess.CompletedProcess[str]]:
         "import sys; from pathlib import Path\n"
         "from support.host_engine import HostEngine\n"
         "from support.kernel_cases import CASES\n"
-        f"for case in CASES: case(HostEngine(Path({str(library)!r}), 'random', 32))\n"
+        f"for case in CASES.values(): case(HostEngine(Path({str(library)!r}), 'random', 32))\n"
         "print('clean')\n"
     )
-    yield subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,

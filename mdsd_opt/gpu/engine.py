@@ -15,8 +15,8 @@ class Engine(Protocol):
     """Memory and launches. A buffer is an array in the engine's memory, of the engine's library."""
 
     @property
-    def cluster_size(self) -> int:
-        """Blocks that share a row."""
+    def threads_per_row(self) -> int:
+        """Threads of all blocks of a cluster."""
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:

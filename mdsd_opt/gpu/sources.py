@@ -38,8 +38,10 @@ class Kernel:
 
 
 WITH_REPLACEMENT = Kernel("with_replacement", "WithReplacementMemory", 106_496)
+FIXED_DRAFTS = Kernel("fixed_drafts", "FixedDraftsMemory", 75_776)
+REJECTION = Kernel("rejection", "RejectionMemory", 1_024)
 
-KERNELS = (WITH_REPLACEMENT,)
+KERNELS = (WITH_REPLACEMENT, FIXED_DRAFTS, REJECTION)
 
 
 @functools.cache

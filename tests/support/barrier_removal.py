@@ -1,6 +1,6 @@
 """Run the kernels with one barrier left out and say whether anybody noticed.
 
-A process of its own, as ``python -m support.barrier_removal LIBRARY CASES SITE``: a kernel that
+A process of its own, as ``python -m support.barrier_removal LIBRARY SITE``: a kernel that
 lacks a barrier may well crash, which counts as noticed. Prints "noticed" or "missed".
 """
 
@@ -15,7 +15,7 @@ from support.kernel_cases import CASES
 
 def is_noticed(library: Path, site: str) -> bool:
     """Whether any case fails, or gives another result, under any schedule."""
-    for case in CASES:
+    for case in CASES.values():
         expected = case(HostEngine(library))
         for schedule in reversed(SCHEDULES):
             engine = HostEngine(library, schedule)

@@ -77,6 +77,10 @@ class HostEngine:
         self.block_size = block_size
         self.seed = seed
 
+    @property
+    def threads_per_row(self) -> int:
+        return self.cluster_size * self.block_size
+
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return a buffer of nonsense, so that what is not written shows."""
         buffer = np.empty(shape, dtype)

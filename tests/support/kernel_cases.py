@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +19,7 @@ Case = Callable[[HostEngine], bytes]
 
 
 def flat_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Rows with P = Q**3 for all prefixes: any might be the best, and bins are open by the dozen."""
+    """Rows with P = Q**3 for all prefixes: any may be the best, and bins are open by the dozen."""
     ends = np.linspace(0.0, 1.0, vocab_size + 1)
     draft = np.zeros((1, vocab_size))
     target = np.log(np.diff(ends**3))[None]
@@ -35,19 +36,57 @@ def near_rows(
     return target.astype(np.float32), draft.astype(np.float32)
 
 
-def _with_replacement(engine: HostEngine) -> bytes:
+def pair_of(
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    temperature: float = 1.0,
+    draft_temperature: float = 1.0,
+) -> rates.Pair:
+    """NumPy logits for the kernels."""
+    return rates.Pair(
+        host_logits(target),
+        host_logits(draft),
+        LOG2_E / temperature,
+        LOG2_E / draft_temperature,
+    )
+
+
+def _batches() -> list[tuple[NDArray[Any], NDArray[Any]]]:
     target, draft = near_rows(3, 1001)
     target[1, 7] = np.nan
-    half = [x.astype(ml_dtypes.bfloat16) for x in near_rows(2, 515, seed=1)]
-    found = b""
-    for pair in ((target, draft), half, flat_rows(3001)):
-        result = rates.with_replacement(
-            engine, host_logits(pair[0]), host_logits(pair[1]), (1, 3), LOG2_E, LOG2_E
-        )
-        good = result.is_bad == 0
-        found += result.rates[good].tobytes() + result.gaps[good].tobytes()
-        found += result.is_bad.tobytes()
-    return found
+    half = near_rows(2, 515, seed=1)
+    return [
+        (target, draft),
+        (half[0].astype(ml_dtypes.bfloat16), half[1].astype(ml_dtypes.bfloat16)),
+        flat_rows(3001),
+    ]
 
 
-CASES: tuple[Case, ...] = (_with_replacement,)
+def _rates_of(function: Callable[..., rates.RowRates]) -> Case:
+    def case(engine: HostEngine) -> bytes:
+        found = b""
+        for target, draft in _batches():
+            result = function(engine, pair_of(target, draft), (1, 3))
+            good = result.is_bad == 0
+            found += result.rates[good].tobytes() + result.is_bad.tobytes()
+            if result.gaps is not None:
+                found += result.gaps[good].tobytes()
+        return found
+
+    return case
+
+
+def _many_likeliest(engine: HostEngine) -> bytes:
+    """More tokens a block than there is room for candidates, and more drafts than lanes."""
+    engine.block_size = max(engine.block_size, 64)
+    return rates.top_k(engine, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
+
+
+CASES: dict[str, Case] = {
+    "with_replacement": _rates_of(rates.with_replacement),
+    "greedy": _rates_of(rates.greedy),
+    "top_k": _rates_of(rates.top_k),
+    "many likeliest": _many_likeliest,
+    "kseq": _rates_of(rates.kseq),
+    "rrs": _rates_of(rates.rrs),
+}
