@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from mdsd_opt.gpu.layout import DeviceLogits
 from mdsd_opt.gpu.sources import Kernel
+
+
+class Lane(Protocol):
+    """A stream of its own with memory to stage rows in."""
+
+    def current(self) -> AbstractContextManager[None]:
+        """What is launched inside goes to this lane's stream."""
+        ...
+
+    def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
+        """Copy rows to the device; the last ones that went this way must have been used."""
+        ...
 
 
 class Engine(Protocol):
@@ -25,6 +39,18 @@ class Engine(Protocol):
 
     def upload(self, values: NDArray[Any]) -> Any:
         """Copy a small array into a new buffer."""
+        ...
+
+    def join(self, buffers: Sequence[Any]) -> Any:
+        """Buffers side by side, along their last axis."""
+        ...
+
+    def address(self, buffer: Any) -> int:
+        """Where a buffer begins."""
+        ...
+
+    def lane(self) -> Lane:
+        """Return a new lane for batches that come in chunks."""
         ...
 
     def download(self, buffer: Any) -> NDArray[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from mdsd_opt.gpu.engine import as_scalars
 from mdsd_opt.gpu.layout import DeviceLogits
-from mdsd_opt.gpu.sources import KERNELS, Kernel, source
+from mdsd_opt.gpu.sources import KERNELS, Kernel
 
 HERE = Path(__file__).parent / "cuda_host"
 KERNEL_FOLDER = Path(__file__).parents[2] / "mdsd_opt" / "gpu" / "kernels"
@@ -90,6 +91,15 @@ class HostEngine:
     def upload(self, values: NDArray[Any]) -> NDArray[Any]:
         return values.copy()
 
+    def join(self, buffers: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate(buffers, axis=-1)
+
+    def address(self, buffer: NDArray[Any]) -> int:
+        return buffer.ctypes.data
+
+    def lane(self) -> HostLane:
+        return HostLane()
+
     def download(self, buffer: NDArray[Any]) -> NDArray[Any]:
         return buffer.copy()
 
@@ -128,12 +138,24 @@ class HostEngine:
         return {site: int(count) for site, count in pairs}
 
 
+class HostLane:
+    """An `mdsd_opt.gpu.engine.Lane` that overwrites what was sent before, as a device's does."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, NDArray[Any]] = {}
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        yield
+
+    def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
+        if side in self.sent:
+            self.sent[side].view(np.uint8)[...] = 0xA5
+        self.sent[side] = values.copy()
+        return host_logits(self.sent[side])
+
+
 def host_logits(values: NDArray[Any]) -> DeviceLogits:
     """NumPy logits as the launchers take them; bfloat16 by way of ml_dtypes."""
     strides = tuple(s // values.itemsize for s in values.strides)
     return DeviceLogits(values.ctypes.data, values.dtype.name, values.shape, strides, values)
-
-
-def compiled_source() -> str:
-    """The translation unit that a device's compiler gets."""
-    return source()
