@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
-from mdsd_opt.distributions import bad_row_error
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates, streaming
 from mdsd_opt.gpu.availability import is_available, require_device
@@ -162,7 +161,7 @@ def _rates_in_place(
         return _NOT_READ
     result = request.compute(engine, target, draft)
     shape = index_shape(target, draft)
-    _check(engine.download(result.is_bad), shape, target_logits, draft_logits)
+    interop.check_rows(engine.download(result.is_bad), shape, target_logits, draft_logits)
     return result.rates.reshape(*shape, len(request.num_drafts))
 
 
@@ -195,22 +194,5 @@ def rates_in_chunks(
         collect,
         chunk_bytes,
     )
-    _check(is_bad, shape, target, draft)
+    interop.check_rows(is_bad, shape, target, draft)
     return found.reshape(*shape, len(request.num_drafts))[()]
-
-
-def _check(
-    is_bad: NDArray[np.int32], shape: tuple[int, ...], target_logits: Any, draft_logits: Any
-) -> None:
-    """Raise for the first row that is no distribution, with the words of the CPU."""
-    bad = np.flatnonzero(is_bad)
-    if bad.size == 0:
-        return
-    index = [int(i) for i in np.unravel_index(bad[0], shape)] if shape else []
-    for name, logits in (("target_logits", target_logits), ("draft_logits", draft_logits)):
-        own = index[len(index) - (len(np.shape(logits)) - 1) :]
-        sizes = np.shape(logits)[:-1]
-        place = tuple(i if size > 1 else 0 for i, size in zip(own, sizes, strict=True))
-        row = to_numpy(logits[place] if place else logits, name)
-        if not np.isfinite(row.max()):
-            raise bad_row_error(name, index, row)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import library_of, to_numpy
+from mdsd_opt.distributions import bad_row_error
 from mdsd_opt.gpu import dlpack
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits
@@ -86,12 +87,32 @@ def is_readable(values: NDArray[Any]) -> bool:
 def handed_back(reference: Any, result: Any) -> Any:
     """Give a CuPy array to the library of `reference`, without a copy.
 
-    JAX takes float32 unless it has 64 bits enabled.
+    JAX takes 32 bits unless it has 64 enabled.
     """
     library = library_of(reference)
     if library == "torch":
         return sys.modules["torch"].from_dlpack(result)
     if library == "jax":
         jax = sys.modules["jax"]
-        return jax.dlpack.from_dlpack(result if jax.config.jax_enable_x64 else result.astype("f4"))
+        narrow = {"f": np.float32, "i": np.int32}[result.dtype.kind]
+        return jax.dlpack.from_dlpack(
+            result if jax.config.jax_enable_x64 else result.astype(narrow)
+        )
     return result
+
+
+def check_rows(
+    is_bad: NDArray[np.int32], shape: tuple[int, ...], target_logits: Any, draft_logits: Any
+) -> None:
+    """Raise for the first row that is no distribution, with the words of the CPU."""
+    bad = np.flatnonzero(is_bad)
+    if bad.size == 0:
+        return
+    index = [int(i) for i in np.unravel_index(bad[0], shape)] if shape else []
+    for name, logits in (("target_logits", target_logits), ("draft_logits", draft_logits)):
+        own = index[len(index) - (len(np.shape(logits)) - 1) :]
+        sizes = np.shape(logits)[:-1]
+        place = tuple(i if size > 1 else 0 for i, size in zip(own, sizes, strict=True))
+        row = to_numpy(logits[place] if place else logits, name)
+        if not np.isfinite(row.max()):
+            raise bad_row_error(name, index, row)

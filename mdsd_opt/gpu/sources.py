@@ -40,8 +40,9 @@ class Kernel:
 WITH_REPLACEMENT = Kernel("with_replacement", "WithReplacementMemory", 106_496)
 FIXED_DRAFTS = Kernel("fixed_drafts", "FixedDraftsMemory", 75_776)
 REJECTION = Kernel("rejection", "RejectionMemory", 1_024)
+OPTIMAL_VERIFICATION = Kernel("optimal_verification", "OptimalVerificationMemory", 90_112)
 
-KERNELS = (WITH_REPLACEMENT, FIXED_DRAFTS, REJECTION)
+KERNELS = (WITH_REPLACEMENT, FIXED_DRAFTS, REJECTION, OPTIMAL_VERIFICATION)
 
 
 @functools.cache

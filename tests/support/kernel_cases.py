@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.gpu import rates
+from mdsd_opt.gpu import rates, verification
 from support.host_engine import HostEngine, host_logits
 
 LOG2_E = math.log2(math.e)
@@ -82,6 +82,25 @@ def _many_likeliest(engine: HostEngine) -> bytes:
     return rates.top_k(engine, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
 
 
+def _verification(engine: HostEngine) -> bytes:
+    """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
+    found = b""
+    for target, draft in _batches():
+        rows = np.repeat(np.arange(len(target)), 4)
+        pair = pair_of(target[rows], draft[rows])
+        rng = np.random.default_rng(len(target))
+        likely = np.argsort(-draft.astype(np.float32), axis=1)[:, :40][rows]
+        drafts = np.take_along_axis(likely, rng.integers(0, 40, (rows.size, 3)), axis=1)
+        drafts[0, :] = -1
+        uniforms = rng.random((rows.size, 3))
+        uniforms[::2, 1] = 1.0 - 2.0**-53
+        result = verification.verify_rows(
+            engine, pair, np.ascontiguousarray(drafts), verification.Randomness(0), uniforms
+        )
+        found += result.tokens.tobytes() + result.is_bad.tobytes()
+    return found
+
+
 CASES: dict[str, Case] = {
     "with_replacement": _rates_of(rates.with_replacement),
     "greedy": _rates_of(rates.greedy),
@@ -89,4 +108,5 @@ CASES: dict[str, Case] = {
     "many likeliest": _many_likeliest,
     "kseq": _rates_of(rates.kseq),
     "rrs": _rates_of(rates.rrs),
+    "verification": _verification,
 }

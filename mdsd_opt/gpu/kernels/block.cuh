@@ -33,3 +33,12 @@ __device__ inline float warp_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, lanes));
   return value;
 }
+
+__device__ inline double power(double base, int exponent) {
+  double result = 1.0;
+  for (; exponent > 0; exponent >>= 1) {
+    if (exponent & 1) result *= base;
+    base *= base;
+  }
+  return result;
+}

@@ -33,14 +33,6 @@ struct Search {
   int count_scratch[kMaxWarps];
 };
 
-__device__ inline double power(double base, int exponent) {
-  double result = 1.0;
-  for (; exponent > 0; exponent >>= 1) {
-    if (exponent & 1) result *= base;
-    base *= base;
-  }
-  return result;
-}
 
 __device__ inline u64 as_bits(double gain) {
   return static_cast<u64>(__double_as_longlong(fmax(gain, 0.0)));

@@ -45,14 +45,14 @@ struct OpenCells {
 };
 
 // Index among the 2048 sums of a level for a token with this key, or -1 if the token is in none.
-__device__ __forceinline__ int bin_of(int key, const OpenCells& open, int level) {
+__device__ __forceinline__ int bin_of(int key, const OpenCells* open, int level) {
   int bin = key >> kBinShift;
   if (level == 0) return bin;
-  u32 cell = open.of_bin[bin];
+  u32 cell = open->of_bin[bin];
   if (cell == kClosed) return -1;
   int part = cell * kParts + ((key >> kPartBits) & (kParts - 1));
   if (level == 1) return part;
-  cell = open.of_part[part];
+  cell = open->of_part[part];
   return cell == kClosed ? -1 : static_cast<int>(cell * kParts + (key & (kParts - 1)));
 }
 
@@ -93,10 +93,11 @@ struct RunningSum {
   }
 };
 
-// Fill a block's histogram with its share of the row. It must have been cleared.
+// Fill a block's histogram with its share of the row. It must have been cleared. On level 0 there
+// are no open cells.
 template <class P, class Q>
 __device__ __forceinline__ void accumulate(const Side<P>& p, const Side<Q>& q, Share share,
-                                           Grid grid, int bits, const OpenCells& open, int level,
+                                           Grid grid, int bits, const OpenCells* open, int level,
                                            Histogram& histogram) {
   RunningSum sum;
   for_each_token(p.row, q.row, share, [&](int token, float target_logit, float draft_logit) {

@@ -39,7 +39,7 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     while (level >= 0) {
       clear(memory.histogram);
       __syncthreads();
-      accumulate(p, q, share, grid, bits, memory.open, level, memory.histogram);
+      accumulate(p, q, share, grid, bits, &memory.open, level, memory.histogram);
       cluster_sync();
       gather(memory.histogram, search.p_prefix[level > 0], search.q_prefix[level > 0]);
       cluster_sync();
