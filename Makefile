@@ -2,13 +2,18 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-torch test-cluster lint bench clean
+.PHONY: demo test test-kernels test-torch test-cluster lint bench clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-test: $(VENV)/.test $(VENV)/.cdd  ## the whole test suite
-	$(BIN)/python -m pytest
+KERNEL_TESTS := tests/test_gpu_compile.py tests/test_gpu_kernels.py
+
+test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
+	$(BIN)/python -m pytest $(KERNEL_TESTS:%=--ignore=%)
+
+test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
+	$(BIN)/python -m pytest $(KERNEL_TESTS)
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
 	$(BIN)/python -m pytest tests_torch

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import oracles, sorted_rates
+from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
@@ -55,43 +56,13 @@ def test_small_rows_are_optimal(
     assert rate == pytest.approx(float(expected), abs=1e-13)
 
 
-def _normal(seed: int, size: int, spread: float) -> Logits:
-    return np.random.default_rng(seed).normal(size=size) * spread
-
-
-def _rows(size: int) -> dict[str, tuple[Logits, Logits]]:
-    """Rows of every character, named."""
-    draft = _normal(0, size, 2.5)
-    one_hot = draft.copy()
-    one_hot[size // 2] = 60.0
-    even = np.arange(size) % 2 == 0
-    halves = np.where(even, draft, -np.inf)
-    other_halves = np.where(even & (size > 1), -np.inf, draft)
-    return {
-        "near": (draft + _normal(1, size, 0.5), draft),
-        "far": (_normal(2, size, 3.0), draft),
-        "almost equal": (draft + _normal(3, size, 1e-3), draft),
-        "equal up to rounding": (draft + 3.7, draft),
-        "equal": (draft, draft),
-        "few distinct ratios": (np.round(draft + _normal(4, size, 0.5)), np.round(draft)),
-        "uniform draft": (draft, np.zeros(size)),
-        "dominating draft": (draft, one_hot),
-        "dominating target": (one_hot, draft),
-        "disjoint": (halves, other_halves),
-        "zeros in the draft": (draft + 0.1, halves),
-        "zeros in the target": (halves, draft + _normal(5, size, 1.0)),
-        "peaked": (_normal(6, size, 40.0), _normal(7, size, 40.0)),
-        "range of float64": (_normal(8, size, 250.0), _normal(9, size, 250.0)),
-    }
-
-
 COUNTS = (1, 2, 3, 4, 8, 16)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 700])
 def test_rows_of_every_character(scheme: str, size: int) -> None:
-    for name, (target, draft) in _rows(size).items():
+    for name, (target, draft) in rows_of_every_character(size).items():
         p, q = sorted_rates.probabilities(target), sorted_rates.probabilities(draft)
         rates = mo.acceptance_rates(target, draft, COUNTS, scheme)
         expected = [sorted_rates.RATES[scheme](p, q, k) for k in COUNTS]
@@ -99,9 +70,9 @@ def test_rows_of_every_character(scheme: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [32_768, 262_144])
-def test_large_rows(size: int) -> None:
+def test_largerows_of_every_character(size: int) -> None:
     counts = (1, 3, 16)
-    for name, (target, draft) in _rows(size).items():
+    for name, (target, draft) in rows_of_every_character(size).items():
         p, q = sorted_rates.probabilities(target), sorted_rates.probabilities(draft)
         for scheme in ("with_replacement", "greedy", "top_k"):
             rates = mo.acceptance_rates(target, draft, counts, scheme)
@@ -114,7 +85,7 @@ def test_large_rows(size: int) -> None:
 @pytest.mark.parametrize("num_drafts", [2, 3, 8])
 def test_large_rows_without_replacement(num_drafts: int) -> None:
     """Against the solver, which sorts and adds one token after the other."""
-    for name, (target, draft) in _rows(32_768).items():
+    for name, (target, draft) in rows_of_every_character(32_768).items():
         if name in ("peaked", "range of float64"):
             continue  # covered by the smaller rows
         problem = mo.TransportProblem.from_logits(

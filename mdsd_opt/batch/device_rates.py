@@ -1,0 +1,198 @@
+"""Acceptance rates on a CUDA device: what goes there, and how it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import to_numpy
+from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.gpu import interop, rates, streaming
+from mdsd_opt.gpu.availability import is_available, require_device
+from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.layout import DeviceLogits, index_shape
+from mdsd_opt.gpu.rates import Pair, RowRates
+
+RatesFunction = Callable[[Engine, Pair, Sequence[int]], RowRates]
+
+_FUNCTIONS: dict[tuple[str, str], RatesFunction] = {
+    ("with_replacement", "optimal"): rates.with_replacement,
+    ("with_replacement", "kseq"): rates.kseq,
+    ("with_replacement", "rrs"): rates.rrs,
+    ("greedy", "optimal"): rates.greedy,
+    ("greedy", "greedy"): rates.greedy,
+    ("greedy", "spechub"): rates.greedy,
+    ("top_k", "optimal"): rates.top_k,
+    ("top_k", "greedy"): rates.top_k,
+    ("top_k", "naive_target"): rates.top_k,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to compute.
+
+    Attributes
+    ----------
+    drafts, verifier : str
+    num_drafts : tuple of int
+    target_scale, draft_scale : float
+        log2(e) divided by the temperature.
+    masks_tokens : bool
+        Whether there are filters, or a temperature of zero.
+    """
+
+    drafts: str
+    verifier: str
+    num_drafts: tuple[int, ...]
+    target_scale: float
+    draft_scale: float
+    masks_tokens: bool
+
+    def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
+        """Why the kernels cannot do it, for logits of these shapes; "" if they can."""
+        if (self.drafts, self.verifier) not in _FUNCTIONS:
+            return f"there is no kernel of verifier {self.verifier!r} with drafts {self.drafts!r}"
+        if self.masks_tokens:
+            return "the kernels take no top_k, top_p, min_p and no temperature of 0"
+        if not all(1e-6 < scale < 1e6 for scale in (self.target_scale, self.draft_scale)):
+            return "the temperature is too large or too small for single precision"
+        if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):
+            return "the last axis of both logits must hold the tokens"
+        try:
+            np.broadcast_shapes(target[:-1], draft[:-1])
+        except ValueError:
+            return f"logits of shapes {tuple(target)} and {tuple(draft)} do not fit to each other"
+        if target[-1] != draft[-1]:
+            return f"the vocabularies differ in size, {target[-1]} and {draft[-1]}"
+        if target[-1] > rates.MAX_VOCAB_SIZE:
+            return f"a vocabulary of {target[-1]} is larger than {rates.MAX_VOCAB_SIZE}"
+        most = rates.MAX_DRAFTS
+        if self.drafts in ("greedy", "top_k"):
+            most = rates.most_fixed_drafts(target[-1], threads_per_row)
+        if max(self.num_drafts) > most:
+            return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
+        return ""
+
+    def compute(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> RowRates:
+        """Launch the kernels; several times where there are many numbers of drafts."""
+        pair = Pair(target, draft, self.target_scale, self.draft_scale)
+        function = _FUNCTIONS[self.drafts, self.verifier]
+        step = rates.MAX_COUNTS
+        parts = [
+            function(engine, pair, self.num_drafts[i : i + step])
+            for i in range(0, len(self.num_drafts), step)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return RowRates(engine.join([part.rates for part in parts]), None, parts[0].is_bad)
+
+
+def device_rates(
+    target_logits: Any, draft_logits: Any, request: Request, device: str | None
+) -> Any | None:
+    """Rates of shape (..., len(num_drafts)), or None where the CPU should compute them.
+
+    Parameters
+    ----------
+    device : {None, "gpu"}
+        None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu" raises
+        instead.
+
+    Raises
+    ------
+    NoDevice
+        There is no device, and one was asked for.
+    UnsupportedScheme
+        The kernels do not do it, and a device was asked for.
+    InvalidDistribution
+        A row is none.
+    """
+    on_device = [x for x in (target_logits, draft_logits) if interop.is_on_device(x)]
+    if device == "gpu":
+        require_device()
+    elif not on_device or not is_available():
+        return None
+    from mdsd_opt.gpu.cupy_engine import engine_of_device
+
+    if on_device:
+        with interop.on_stream_of(on_device[0]) as stream:
+            engine: Engine = engine_of_device(interop.current_device())
+            found = _rates_in_place(
+                engine, target_logits, draft_logits, request, stream, on_device[0]
+            )
+            if not isinstance(found, str):
+                return interop.handed_back(on_device[0], found)
+    else:
+        engine = engine_of_device(interop.current_device())
+        sides = to_numpy(target_logits, "target_logits"), to_numpy(draft_logits, "draft_logits")
+        found = rates_in_chunks(engine, *sides, request)
+        if not isinstance(found, str):
+            return found
+    if device == "gpu":
+        raise UnsupportedScheme(f'device="gpu": {found}. device=None computes on the CPU instead.')
+    return None
+
+
+_NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
+
+
+def _rates_in_place(
+    engine: Engine,
+    target_logits: Any,
+    draft_logits: Any,
+    request: Request,
+    stream: int,
+    reference: Any,
+) -> Any:
+    """Rates in the engine's memory, or what is in the way."""
+    obstacle = request.obstacle(
+        engine.threads_per_row, np.shape(target_logits), np.shape(draft_logits)
+    )
+    if obstacle:
+        return obstacle
+    target = interop.opened(engine, target_logits, stream, reference)
+    draft = interop.opened(engine, draft_logits, stream, reference)
+    if target is None or draft is None:
+        return _NOT_READ
+    result = request.compute(engine, target, draft)
+    shape = index_shape(target, draft)
+    interop.check_rows(engine.download(result.is_bad), shape, target_logits, draft_logits)
+    return result.rates.reshape(*shape, len(request.num_drafts))
+
+
+def rates_in_chunks(
+    engine: Engine,
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    request: Request,
+    chunk_bytes: int = streaming.CHUNK_BYTES,
+) -> Any:
+    """Rates of arrays on the host, of any size, or what is in the way."""
+    obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
+    if obstacle:
+        return obstacle
+    if not (interop.is_readable(target) and interop.is_readable(draft)):
+        return _NOT_READ
+    shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
+    found = np.empty((int(np.prod(shape)), len(request.num_drafts)))
+    is_bad = np.empty(found.shape[0], np.int32)
+
+    def collect(result: RowRates, rows: slice) -> None:
+        found[rows] = engine.download(result.rates)
+        is_bad[rows] = engine.download(result.is_bad)
+
+    streaming.in_chunks(
+        engine.lane,
+        target,
+        draft,
+        lambda p, q, start: request.compute(engine, p, q),
+        collect,
+        chunk_bytes,
+    )
+    interop.check_rows(is_bad, shape, target, draft)
+    return found.reshape(*shape, len(request.num_drafts))[()]

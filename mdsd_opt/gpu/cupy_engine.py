@@ -1,0 +1,120 @@
+"""The kernels on a device, by way of CuPy."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from mdsd_opt.gpu.dlpack import contiguous_strides
+from mdsd_opt.gpu.engine import as_scalars
+from mdsd_opt.gpu.layout import DeviceLogits
+from mdsd_opt.gpu.sources import COMPILE_OPTIONS, KERNELS, Kernel, source
+
+_BLOCK_SIZE = 512
+
+
+class CupyEngine:
+    """An `mdsd_opt.gpu.engine.Engine` on CuPy's current device and stream."""
+
+    def __init__(self) -> None:
+        self._cupy = importlib.import_module("cupy")
+        self._device = self._cupy.cuda.Device().id
+        self.blocks_per_row = 8 if int(self._cupy.cuda.Device().compute_capability) >= 90 else 1
+
+    @property
+    def threads_per_row(self) -> int:
+        return self.blocks_per_row * _BLOCK_SIZE
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+        return self._cupy.empty(shape, dtype)
+
+    def upload(self, values: NDArray[Any]) -> Any:
+        return self._cupy.asarray(values)
+
+    def join(self, buffers: Sequence[Any]) -> Any:
+        return self._cupy.concatenate(buffers, axis=-1)
+
+    def address(self, buffer: Any) -> int:
+        return int(buffer.data.ptr)
+
+    def download(self, buffer: Any) -> NDArray[Any]:
+        return np.asarray(self._cupy.asnumpy(buffer))
+
+    def launch(
+        self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
+    ) -> None:
+        function = _function(self._device, kernel, types)
+        function(
+            (num_rows * self.blocks_per_row,),
+            (_BLOCK_SIZE,),
+            tuple(as_scalars(arguments)),
+            shared_mem=kernel.shared_bytes,
+        )
+
+    def lane(self) -> CupyLane:
+        """Return a stream of its own, with memory to stage rows of NumPy arrays in."""
+        return CupyLane(self._cupy)
+
+
+class CupyLane:
+    """A stream, and for either side a pinned buffer on the host and one on the device."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._buffers: dict[str, tuple[NDArray[Any], Any]] = {}
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """What is launched inside goes to this lane's stream."""
+        with self._stream:
+            yield
+
+    def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
+        """Copy rows to the device without waiting for them; the last ones must have been used."""
+        if side not in self._buffers or self._buffers[side][0].size < values.nbytes:
+            memory = self._cupy.cuda.alloc_pinned_memory(values.nbytes)
+            pinned: NDArray[Any] = np.frombuffer(memory, np.uint8, values.nbytes)
+            self._buffers[side] = pinned, self._cupy.empty(values.nbytes, np.uint8)
+        pinned, device = self._buffers[side]
+        staged = pinned[: values.nbytes].view(values.dtype).reshape(values.shape)
+        np.copyto(staged, values)
+        self._cupy.cuda.runtime.memcpyAsync(
+            device.data.ptr,
+            pinned.ctypes.data,
+            values.nbytes,
+            self._cupy.cuda.runtime.memcpyHostToDevice,
+            self._stream.ptr,
+        )
+        strides = contiguous_strides(values.shape)
+        return DeviceLogits(device.data.ptr, values.dtype.name, values.shape, strides, device)
+
+
+@functools.cache
+def _module(device: int, types: tuple[str, str]) -> Any:
+    """All kernels for one pair of types, compiled once for every device."""
+    cupy = importlib.import_module("cupy")
+    return cupy.RawModule(
+        code=source(),
+        options=COMPILE_OPTIONS,
+        name_expressions=[kernel.expression(*types) for kernel in KERNELS],
+    )
+
+
+@functools.cache
+def _function(device: int, kernel: Kernel, types: tuple[str, str]) -> Any:
+    function = _module(device, types).get_function(kernel.expression(*types))
+    function.max_dynamic_shared_size_bytes = kernel.shared_bytes
+    return function
+
+
+@functools.cache
+def engine_of_device(device: int) -> CupyEngine:
+    """Return the engine of a device, which must be CuPy's current one."""
+    return CupyEngine()

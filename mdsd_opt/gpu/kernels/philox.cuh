@@ -1,0 +1,27 @@
+// Counter-based random numbers, Philox4x32-10 of Salmon et al. (SC 2011): the same for the same
+// counter, on whatever thread, so that every decision can be replayed.
+#pragma once
+#include "device.cuh"
+
+struct PhiloxBlock {
+  u32 x[4];
+};
+
+__device__ inline PhiloxBlock philox(PhiloxBlock counter, u64 key) {
+  u32 k0 = static_cast<u32>(key), k1 = static_cast<u32>(key >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; round++) {
+    u32 high0 = __umulhi(0xD2511F53u, counter.x[0]), low0 = 0xD2511F53u * counter.x[0];
+    u32 high1 = __umulhi(0xCD9E8D57u, counter.x[2]), low1 = 0xCD9E8D57u * counter.x[2];
+    counter = {{high1 ^ counter.x[1] ^ k0, low1, high0 ^ counter.x[3] ^ k1, low0}};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// A number of [0, 1) with 53 bits, the `stream`-th of a row in a step.
+__device__ inline double uniform(u64 seed, u64 row, u32 step, u32 stream) {
+  PhiloxBlock bits = philox({{static_cast<u32>(row), static_cast<u32>(row >> 32), step, stream}}, seed);
+  return ((bits.x[0] >> 5) * 67108864.0 + (bits.x[1] >> 6)) / 9007199254740992.0;
+}

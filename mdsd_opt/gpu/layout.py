@@ -1,0 +1,143 @@
+"""Where the rows of a batch lie in memory, whatever its shape and strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceLogits:
+    """Logits in an engine's memory.
+
+    Attributes
+    ----------
+    address : int
+        Of the first logit.
+    dtype : str
+        "float32", "float16" or "bfloat16".
+    shape : tuple of int, (..., V)
+    strides : tuple of int
+        In elements; that of the last axis is one.
+    owner : object
+        Keeps the memory alive.
+    """
+
+    address: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    owner: Any
+
+    @property
+    def itemsize(self) -> int:
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows that one launch can reach: row r is at (r // inner, r % inner) of two strides a side."""
+
+    start: int
+    num_rows: int
+    inner: int
+    target_address: int
+    draft_address: int
+    target_strides: tuple[int, int]
+    draft_strides: tuple[int, int]
+
+    def target_arguments(self) -> list[Any]:
+        """First logit and strides, as the kernels take them."""
+        return [np.uint64(self.target_address), *map(np.int64, self.target_strides)]
+
+    def draft_arguments(self) -> list[Any]:
+        """The same of the draft."""
+        return [np.uint64(self.draft_address), *map(np.int64, self.draft_strides)]
+
+
+def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
+    """Shape of the batch.
+
+    Raises
+    ------
+    InvalidInput
+        Shapes that do not fit, or vocabularies of different size.
+    """
+    if target.vocab_size != draft.vocab_size:
+        raise InvalidInput(
+            f"target_logits has {target.vocab_size} tokens and draft_logits has "
+            f"{draft.vocab_size}. On a device both need the same vocabulary: pad the narrower one "
+            "with -inf."
+        )
+    try:
+        return np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
+    except ValueError:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
+            "all axes but the last must fit to each other"
+        ) from None
+
+
+def runs(target: DeviceLogits, draft: DeviceLogits) -> Iterator[Run]:
+    """Cut a batch into runs of rows; a single one unless the strides are very irregular."""
+    shape = index_shape(target, draft)
+    sizes = list(shape)
+    strides = [
+        list(axis) for axis in zip(_strides(target, shape), _strides(draft, shape), strict=True)
+    ]
+    axis = len(sizes) - 2
+    while axis >= 0:  # merge axes that are evenly spaced as one
+        follows = all(
+            outer == inner * sizes[axis + 1]
+            for outer, inner in zip(strides[axis], strides[axis + 1], strict=True)
+        )
+        if follows or sizes[axis] == 1:
+            sizes[axis : axis + 2] = [sizes[axis] * sizes[axis + 1]]
+            del strides[axis]
+        elif sizes[axis + 1] == 1:
+            del sizes[axis + 1], strides[axis + 1]
+        axis = min(axis, len(sizes)) - 1
+    while len(sizes) < 2:
+        sizes.insert(0, 1)
+        strides.insert(0, [0, 0])
+    per_run = sizes[-2] * sizes[-1]
+    if per_run == 0:
+        return
+    for number, index in enumerate(np.ndindex(*sizes[:-2])):
+        offsets = [
+            sum(i * stride[side] for i, stride in zip(index, strides[:-2], strict=True))
+            for side in (0, 1)
+        ]
+        yield Run(
+            number * per_run,
+            per_run,
+            sizes[-1],
+            target.address + offsets[0] * target.itemsize,
+            draft.address + offsets[1] * draft.itemsize,
+            (strides[-2][0], strides[-1][0]),
+            (strides[-2][1], strides[-1][1]),
+        )
+
+
+def _strides(logits: DeviceLogits, shape: tuple[int, ...]) -> list[int]:
+    """Strides of the batch axes after broadcasting to `shape`."""
+    own = list(logits.strides[:-1])
+    for axis, size in enumerate(logits.shape[:-1]):
+        if size == 1:
+            own[axis] = 0
+    return [0] * (len(shape) - len(own)) + own
+
+
+def num_rows(shape: tuple[int, ...]) -> int:
+    """Rows of a batch of this shape."""
+    return math.prod(shape)

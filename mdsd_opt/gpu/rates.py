@@ -1,0 +1,200 @@
+"""Acceptance rates by the kernels, on whatever engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.layout import DeviceLogits, index_shape, num_rows, runs
+from mdsd_opt.gpu.sources import FIXED_DRAFTS, REJECTION, WITH_REPLACEMENT, Kernel
+
+#: Keys of log-ratios are integers of so many bits, see `kernels/ratio_histogram.cuh`.
+KEY_BITS = 23
+BIN_BITS = 11
+
+#: Numbers of drafts that one launch can take.
+MAX_COUNTS = 8
+
+#: Vocabularies the sums of a row can hold, and numbers of drafts the grid of ratios is made for.
+MAX_VOCAB_SIZE = 1 << 22
+MAX_DRAFTS = 64
+
+#: Places for likeliest tokens in a block, see `kernels/likeliest.cuh`.
+_CANDIDATES = 8192
+
+#: What `kernels/logits.cuh` calls a Filter.
+FILTER = np.dtype([("threshold", np.float32), ("only", np.int32)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowRates:
+    """Results of a batch, in the engine's memory.
+
+    Attributes
+    ----------
+    rates : buffer of float64, shape (num_rows, num_counts)
+    gaps : buffer of float64, shape (num_rows, num_counts), or None
+        By how much each rate may at most be too high, for the weights it was computed from; None
+        where there is nothing to search for.
+    is_bad : buffer of int32, shape (num_rows,)
+        1 where a row is no distribution; its rates mean nothing.
+    """
+
+    rates: Any
+    gaps: Any
+    is_bad: Any
+
+
+def weight_bits(vocab_size: int) -> int:
+    """Bits of a weight's fraction: as many as keep the sum of a row below 2**63."""
+    return min(44, 61 - math.ceil(math.log2(max(vocab_size, 2))))
+
+
+def ratio_grid(vocab_size: int, most_drafts: int) -> tuple[np.float32, np.float32]:
+    """Slope and offset that turn a log-ratio of weights into a key.
+
+    A row's weights sum to between 1/2 and 2 V times the largest, so log-ratios of weights and of
+    probabilities differ by at most log2(V) + 2. The grid ends above a ratio of K, which is never in
+    the optimal prefix, and begins below 2**-21, where a whole bin gains nothing that counts.
+    """
+    margin = math.log2(vocab_size) + 2.0
+    octaves = 21.0 + 2.0 * margin + math.log2(most_drafts)
+    per_octave = min(64.0, (2**BIN_BITS - 1) / octaves)
+    slope = per_octave * 2.0 ** (KEY_BITS - BIN_BITS)
+    return np.float32(slope), np.float32(slope * (21.0 + margin))
+
+
+def scale_arguments(scale: float) -> list[np.float32]:
+    """log2(e) / T as a sum of two numbers of single precision."""
+    high = np.float32(scale)
+    return [high, np.float32(scale - float(high))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """Both sides of a batch and how probabilities come from them.
+
+    Attributes
+    ----------
+    target, draft : DeviceLogits
+    target_scale, draft_scale : float
+        log2(e) divided by the temperature.
+    target_filters, draft_filters : buffer or None
+        One `FILTER` a row: tokens that are left out.
+    """
+
+    target: DeviceLogits
+    draft: DeviceLogits
+    target_scale: float
+    draft_scale: float
+    target_filters: Any = None
+    draft_filters: Any = None
+
+    @property
+    def types(self) -> tuple[str, str]:
+        return self.target.dtype, self.draft.dtype
+
+    @property
+    def num_rows(self) -> int:
+        return num_rows(index_shape(self.target, self.draft))
+
+    def arguments(self) -> Iterator[tuple[slice, list[Any]]]:
+        """Rows that one launch can reach, and what every kernel takes first to work on them."""
+        vocab_size = self.target.vocab_size
+        for run in runs(self.target, self.draft):
+            part = slice(run.start, run.start + run.num_rows)
+            yield (
+                part,
+                [
+                    *run.target_arguments(),
+                    *run.draft_arguments(),
+                    np.int64(run.inner),
+                    np.int32(vocab_size),
+                    np.int32(weight_bits(vocab_size)),
+                    *scale_arguments(self.target_scale),
+                    _part(self.target_filters, part),
+                    *scale_arguments(self.draft_scale),
+                    _part(self.draft_filters, part),
+                ],
+            )
+
+
+def _part(buffer: Any, part: slice) -> Any:
+    return None if buffer is None else buffer[part]
+
+
+def with_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+    """Optimal acceptance rates of K drafts with replacement; at most `MAX_COUNTS` of them."""
+    slope, offset = ratio_grid(pair.target.vocab_size, max(num_drafts))
+    counts = engine.upload(np.array(num_drafts, np.int32))
+    result = _empty_rates(engine, pair, num_drafts)
+    for part, arguments in pair.arguments():
+        outputs = [result.rates[part], result.gaps[part], result.is_bad[part]]
+        engine.launch(
+            WITH_REPLACEMENT,
+            pair.types,
+            part.stop - part.start,
+            [*arguments, slope, offset, counts, np.int32(len(num_drafts)), *outputs],
+        )
+    return result
+
+
+def greedy(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+    """Optimal acceptance rates of the K - 1 likeliest drafts and one drawn from the rest.
+
+    K is at most `most_fixed_drafts`.
+    """
+    return _without_gaps(engine, pair, num_drafts, FIXED_DRAFTS, 1)
+
+
+def top_k(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+    """Acceptance rates of the K likeliest drafts; K is at most `most_fixed_drafts`."""
+    return _without_gaps(engine, pair, num_drafts, FIXED_DRAFTS, 0)
+
+
+def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
+    """Largest K of `greedy` and `top_k`: the likeliest tokens of a block must fit its memory.
+
+    As many threads as there are likeliest tokens to be found may bring all of theirs.
+    """
+    per_thread = 4 * (1 + vocab_size // (4 * threads_per_row))
+    return min(MAX_DRAFTS, _CANDIDATES // per_thread)
+
+
+def kseq(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+    """Acceptance rates of K-SEQ [SpecTr], drafts with replacement."""
+    return _without_gaps(engine, pair, num_drafts, REJECTION, 1)
+
+
+def rrs(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+    """Acceptance rates of recursive rejection sampling, drafts with replacement."""
+    return _without_gaps(engine, pair, num_drafts, REJECTION, 0)
+
+
+def _without_gaps(
+    engine: Engine, pair: Pair, num_drafts: Sequence[int], kernel: Kernel, variant: int
+) -> RowRates:
+    counts = engine.upload(np.array(num_drafts, np.int32))
+    result = _empty_rates(engine, pair, num_drafts, has_gaps=False)
+    for part, arguments in pair.arguments():
+        outputs = [result.rates[part], result.is_bad[part]]
+        engine.launch(
+            kernel,
+            pair.types,
+            part.stop - part.start,
+            [*arguments, np.int32(variant), counts, np.int32(len(num_drafts)), *outputs],
+        )
+    return result
+
+
+def _empty_rates(
+    engine: Engine, pair: Pair, num_drafts: Sequence[int], has_gaps: bool = True
+) -> RowRates:
+    shape = (pair.num_rows, len(num_drafts))
+    gaps = engine.empty(shape, np.float64) if has_gaps else None
+    return RowRates(engine.empty(shape, np.float64), gaps, engine.empty(shape[:1], np.int32))

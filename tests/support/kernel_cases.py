@@ -1,0 +1,112 @@
+"""Small batches that lead through every line of the kernels; results as bytes, to be compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.gpu import rates, verification
+from support.host_engine import HostEngine, host_logits
+
+LOG2_E = math.log2(math.e)
+
+Case = Callable[[HostEngine], bytes]
+
+
+def flat_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Rows with P = Q**3 for all prefixes: any may be the best, and bins are open by the dozen."""
+    ends = np.linspace(0.0, 1.0, vocab_size + 1)
+    draft = np.zeros((1, vocab_size))
+    target = np.log(np.diff(ends**3))[None]
+    return target.astype(np.float32), draft.astype(np.float32)
+
+
+def near_rows(
+    num_rows: int, vocab_size: int, seed: int = 0
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """A draft like a language model's tail, and a target that is near it."""
+    rng = np.random.default_rng(seed)
+    draft = rng.normal(size=(num_rows, vocab_size)) * 2.5
+    target = draft + rng.normal(size=(num_rows, vocab_size)) * 0.5
+    return target.astype(np.float32), draft.astype(np.float32)
+
+
+def pair_of(
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    temperature: float = 1.0,
+    draft_temperature: float = 1.0,
+) -> rates.Pair:
+    """NumPy logits for the kernels."""
+    return rates.Pair(
+        host_logits(target),
+        host_logits(draft),
+        LOG2_E / temperature,
+        LOG2_E / draft_temperature,
+    )
+
+
+def _batches() -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    target, draft = near_rows(3, 1001)
+    target[1, 7] = np.nan
+    half = near_rows(2, 515, seed=1)
+    return [
+        (target, draft),
+        (half[0].astype(ml_dtypes.bfloat16), half[1].astype(ml_dtypes.bfloat16)),
+        flat_rows(3001),
+    ]
+
+
+def _rates_of(function: Callable[..., rates.RowRates]) -> Case:
+    def case(engine: HostEngine) -> bytes:
+        found = b""
+        for target, draft in _batches():
+            result = function(engine, pair_of(target, draft), (1, 3))
+            good = result.is_bad == 0
+            found += result.rates[good].tobytes() + result.is_bad.tobytes()
+            if result.gaps is not None:
+                found += result.gaps[good].tobytes()
+        return found
+
+    return case
+
+
+def _many_likeliest(engine: HostEngine) -> bytes:
+    """More tokens a block than there is room for candidates, and more drafts than lanes."""
+    engine.block_size = max(engine.block_size, 64)
+    return rates.top_k(engine, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
+
+
+def _verification(engine: HostEngine) -> bytes:
+    """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
+    found = b""
+    for target, draft in _batches():
+        rows = np.repeat(np.arange(len(target)), 4)
+        pair = pair_of(target[rows], draft[rows])
+        rng = np.random.default_rng(len(target))
+        likely = np.argsort(-draft.astype(np.float32), axis=1)[:, :40][rows]
+        drafts = np.take_along_axis(likely, rng.integers(0, 40, (rows.size, 3)), axis=1)
+        drafts[0, :] = -1
+        uniforms = rng.random((rows.size, 3))
+        uniforms[::2, 1] = 1.0 - 2.0**-53
+        result = verification.verify_rows(
+            engine, pair, np.ascontiguousarray(drafts), verification.Randomness(0), uniforms
+        )
+        found += result.tokens.tobytes() + result.is_bad.tobytes()
+    return found
+
+
+CASES: dict[str, Case] = {
+    "with_replacement": _rates_of(rates.with_replacement),
+    "greedy": _rates_of(rates.greedy),
+    "top_k": _rates_of(rates.top_k),
+    "many likeliest": _many_likeliest,
+    "kseq": _rates_of(rates.kseq),
+    "rrs": _rates_of(rates.rrs),
+    "verification": _verification,
+}

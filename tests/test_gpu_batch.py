@@ -1,0 +1,222 @@
+"""Batches on their way to the kernels and back; the kernels run on the host here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.host_engine import HostEngine, build
+from support.kernel_cases import LOG2_E, near_rows
+
+import mdsd_opt as mo
+from mdsd_opt.batch.device_rates import Request, rates_in_chunks
+from mdsd_opt.gpu import availability, dlpack
+from mdsd_opt.gpu.layout import DeviceLogits
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> HostEngine:
+    return HostEngine(build(tmp_path_factory.mktemp("kernels"), cluster_size=1))
+
+
+def request_of(
+    drafts: str = "with_replacement",
+    verifier: str = "optimal",
+    num_drafts: tuple[int, ...] = (3,),
+    **changes: Any,
+) -> Request:
+    values = {"target_scale": LOG2_E, "draft_scale": LOG2_E, "masks_tokens": False} | changes
+    return Request(drafts, verifier, num_drafts, **values)
+
+
+class TestChunks:
+    @pytest.mark.parametrize("shape", [(1,), (5,), (2, 3), (0,), (2, 0)])
+    @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
+    def test_any_size_gives_the_rates_of_the_cpu(
+        self, engine: HostEngine, shape: tuple[int, ...], chunk_bytes: int
+    ) -> None:
+        rows = int(np.prod(shape))
+        target, draft = (x.reshape(*shape, 151) for x in near_rows(rows, 151))
+        request = request_of(num_drafts=(1, 4))
+        found = rates_in_chunks(engine, target, draft, request, chunk_bytes)
+        expected = mo.acceptance_rates(target, draft, (1, 4))
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+    def test_broadcasting_strides_and_single_rows(self, engine: HostEngine) -> None:
+        target, draft = near_rows(6, 200)
+        half = target.astype(ml_dtypes.bfloat16)
+        for pair in (
+            (target[0], draft[0]),
+            (half[0], draft),
+            (half.reshape(2, 3, 200)[:, ::2], draft[:2]),
+            (target[::-1, 3:150], draft[:, :147]),
+        ):
+            found = rates_in_chunks(engine, *pair, request_of(), 2000)
+            expected = mo.acceptance_rates(*(x.astype(np.float64) for x in pair), (3,))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+    def test_many_numbers_of_drafts_take_several_launches(self, engine: HostEngine) -> None:
+        target, draft = near_rows(2, 300)
+        counts = tuple(range(1, 20))
+        found = rates_in_chunks(engine, target, draft, request_of(num_drafts=counts))
+        expected = mo.acceptance_rates(target, draft, counts)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+    def test_bad_rows_are_named_as_on_the_cpu(self, engine: HostEngine) -> None:
+        target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))
+        draft[1, 0, 7] = np.nan
+        for pair in ((target, draft), (target[0, 0], draft)):
+            with pytest.raises(mo.errors.InvalidDistribution, match="row 1, 0 has a NaN") as cpu:
+                mo.acceptance_rates(*pair)
+            with pytest.raises(mo.errors.InvalidDistribution) as gpu:
+                rates_in_chunks(engine, *pair, request_of())
+            assert str(gpu.value) == str(cpu.value)
+
+
+class TestObstacles:
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"verifier": "gumbel"}, "no kernel of verifier 'gumbel'"),
+            ({"masks_tokens": True}, "top_k, top_p, min_p"),
+            ({"draft_scale": 1e7}, "temperature"),
+            ({"num_drafts": (2, 65)}, "num_drafts is 65.*at most 64"),
+        ],
+    )
+    def test_of_the_request(self, changes: dict[str, Any], reason: str) -> None:
+        obstacle = request_of(**changes).obstacle(512, (2, 10), (2, 10))
+        assert re.search(reason, obstacle)
+
+    @pytest.mark.parametrize(
+        ("target", "draft", "reason"),
+        [
+            ((2, 10), (2, 9), "differ in size"),
+            ((2, 10), (3, 10), "do not fit"),
+            ((), (3, 10), "last axis"),
+            ((2, 0), (2, 0), "last axis"),
+            ((1 << 23,), (1 << 23,), "larger than"),
+        ],
+    )
+    def test_of_the_shapes(
+        self, target: tuple[int, ...], draft: tuple[int, ...], reason: str
+    ) -> None:
+        assert reason in request_of().obstacle(512, target, draft)
+
+    def test_none(self) -> None:
+        assert request_of().obstacle(512, (4, 100), (100,)) == ""
+
+    def test_numbers_the_kernels_do_not_read(self, engine: HostEngine) -> None:
+        target, draft = near_rows(1, 20)
+        found = rates_in_chunks(engine, target.astype(np.float64), draft, request_of())
+        assert "float32, float16 and bfloat16" in found
+
+
+class TestWithoutDevice:
+    @pytest.fixture(autouse=True)
+    def _asked_anew(self) -> Iterator[None]:
+        availability.why_unavailable.cache_clear()
+        yield
+        availability.why_unavailable.cache_clear()
+
+    def pretend(self, monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+
+    @staticmethod
+    def runtime(count: Any, capability: str = "90") -> SimpleNamespace:
+        def devices() -> int:
+            if isinstance(count, Exception):
+                raise count
+            return count
+
+        device = SimpleNamespace(compute_capability=capability, id=0)
+        return SimpleNamespace(
+            cuda=SimpleNamespace(
+                runtime=SimpleNamespace(getDeviceCount=devices), Device=lambda: device
+            )
+        )
+
+    def test_no_cupy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pretend(monkeypatch, None)
+        assert not availability.is_available()
+        with pytest.raises(availability.NoDevice, match=r"pip install 'mdsd-opt\[gpu\]'"):
+            mo.acceptance_rates([0.0, 1.0], [1.0, 0.0], device="gpu")
+
+    def test_no_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pretend(monkeypatch, self.runtime(RuntimeError("cudaErrorInsufficientDriver")))
+        with pytest.raises(availability.NoDevice, match=r"cudaErrorInsufficientDriver.*driver"):
+            availability.require_device()
+
+    def test_no_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pretend(monkeypatch, self.runtime(0))
+        with pytest.raises(availability.NoDevice, match="CUDA_VISIBLE_DEVICES"):
+            availability.require_device()
+
+    def test_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pretend(monkeypatch, self.runtime(1, "75"))
+        with pytest.raises(availability.NoDevice, match=r"7\.5.*8\.0"):
+            availability.require_device()
+
+    def test_everything_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pretend(monkeypatch, self.runtime(1))
+        assert availability.is_available()
+        availability.require_device()
+
+    @pytest.mark.parametrize("device", [None, "cpu"])
+    def test_the_cpu_steps_in(self, monkeypatch: pytest.MonkeyPatch, device: str | None) -> None:
+        self.pretend(monkeypatch, None)
+        target, draft = near_rows(2, 50)
+        found = mo.acceptance_rates(target, draft, 2, device=device)
+        np.testing.assert_array_equal(found, mo.acceptance_rates(target, draft, 2))
+
+    def test_unknown_devices(self) -> None:
+        with pytest.raises(mo.errors.InvalidInput, match="device is 'tpu'"):
+            mo.acceptance_rates([0.0], [0.0], device="tpu")
+
+    def test_dask_arrays_stay_on_the_cpu(self) -> None:
+        dask = pytest.importorskip("dask.array")
+        logits = dask.from_array(near_rows(2, 10)[0])
+        with pytest.raises(mo.errors.InvalidInput, match="Dask"):
+            mo.acceptance_rates(logits, logits, device="gpu")
+
+
+class TestDlpack:
+    def describe(self, values: NDArray[Any]) -> DeviceLogits:
+        found = dlpack.read(values)
+        assert found is not None
+        return found
+
+    @pytest.mark.parametrize("dtype", ["float32", "float16"])
+    def test_memory_is_described_not_copied(self, dtype: str) -> None:
+        values = np.arange(60, dtype=dtype).reshape(3, 4, 5)
+        for view in (values, values[:, ::2], values[1:, :, 1:], values.transpose(1, 0, 2)):
+            found = self.describe(view)
+            assert found.address == view.ctypes.data
+            assert found.dtype == dtype
+            assert found.shape == view.shape
+            assert found.strides == tuple(s // view.itemsize for s in view.strides)
+
+    def test_what_the_kernels_do_not_read(self) -> None:
+        assert dlpack.read(np.zeros((2, 3))) is None
+        assert dlpack.read(np.zeros((2, 3), np.int32)) is None
+        assert dlpack.read(np.zeros((3, 4), np.float32).T) is None
+
+    def test_rows_without_tokens(self) -> None:
+        with pytest.raises(mo.errors.InvalidInput, match="last axis"):
+            dlpack.read(np.zeros((2, 0), np.float32))
+
+    def test_device(self) -> None:
+        assert dlpack.device_of(np.zeros(3)) == (dlpack.CPU, 0)
+
+    def test_contiguous_strides(self) -> None:
+        for shape in ((3,), (2, 3), (4, 1, 2, 5)):
+            values = np.zeros(shape, np.float32)
+            expected = tuple(s // 4 for s in values.strides)
+            assert dlpack.contiguous_strides(shape) == expected
