@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 a negative verdict, 2 bad input with one clear line, 3 und
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -14,6 +15,9 @@ def main() -> None:
     from mdsd_opt.cli.app import app
     from mdsd_opt.errors import MdsdError
 
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a sign shows a "?"
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except MdsdError as error:

@@ -1,0 +1,231 @@
+"""Broken files, odd arguments, many threads, poor terminals: an answer or one clear error."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+import mdsd_opt as mo
+from mdsd_opt.bench import load_report
+from mdsd_opt.errors import MdsdError, UnreadableFile
+from mdsd_opt.logits_io import load_logits
+
+FUZZ = settings(
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def logits_npz():
+    file = io.BytesIO()
+    np.savez(file, target=np.zeros((2, 5), np.float32), draft=np.ones((2, 5), np.float16))
+    return file.getvalue()
+
+
+def logits_safetensors():
+    return save({"target": np.zeros((2, 5), np.float32), "draft": np.ones((2, 5), np.float32)})
+
+
+def trace_npz():
+    file = io.BytesIO()
+    law = np.full((3, 4), 0.25)
+    np.savez(file, target=law, draft=law, drafts=np.zeros((3, 2), int), tokens=np.zeros(3, int))
+    return file.getvalue()
+
+
+PROBLEM = json.dumps(
+    {
+        "target": ["1/2", "1/4", 0.25],
+        "drafts": {"scheme": "with_replacement", "q": [0.2, 0.3, 0.5], "num_drafts": 2},
+    }
+).encode()
+
+FILES = {
+    "own.npz": (logits_npz(), load_logits),
+    "own.safetensors": (logits_safetensors(), load_logits),
+    "trace.npz": (trace_npz(), mo.load_trace),
+    "problem.json": (PROBLEM, mo.load_problem),
+    "report.json": (b'{"circumstances": {}, "records": []}', load_report),
+}
+
+
+@st.composite
+def damaged(draw, content):
+    """Cut short, bits flipped, bytes put in, or a stretch repeated."""
+    data = bytearray(content)
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(["cut", "flip", "insert", "repeat", "header"]))
+        at = draw(st.integers(0, max(len(data) - 1, 0)))
+        if kind == "cut":
+            del data[at:]
+        elif kind == "flip" and data:
+            data[at] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "insert":
+            data[at:at] = draw(st.binary(max_size=8))
+        elif kind == "repeat":
+            data[at:at] = data[at : at + 20]
+        else:
+            data[:8] = struct.pack("<Q", draw(st.integers(0, 2**64 - 1)))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", FILES)
+@FUZZ
+@given(data=st.data())
+def test_damaged_files_load_or_are_refused(name, data, tmp_path):
+    content, load = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    load(path)
+    path.write_bytes(data.draw(damaged(content)))
+    with suppress(MdsdError):  # any other error is a failure
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["own.npz", "trace.npz"])
+def test_arrays_of_objects_are_never_unpickled(name, tmp_path):
+    path = tmp_path / name
+
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "owned"),)
+
+    objects = np.array([[Evil()]], dtype=object)
+    np.savez(path, target=objects, draft=objects, drafts=objects, tokens=objects)
+    with pytest.raises(MdsdError):
+        FILES[name][1](path)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    """Some kilobytes that claim to hold 4 TiB."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (1_000_000, 1_000_000)}
+    )
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("target.npy", "draft.npy"):
+            with archive.open(name, "w") as file:
+                file.write(header.getvalue())
+                for _ in range(64):
+                    file.write(bytes(1 << 20))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UnreadableFile):
+        load_logits(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+
+
+WORDS = st.sampled_from(
+    [
+        "rates", "solve", "audit", "check", "bench", "capture", "--json", "--csv", "-k", "0", "1-3",
+        "-1", "1e9", "nan", "--temperature", "--schemes", "all", "greedy", "--verifiers", "optimal",
+        "--plot", "missing/x.png", "--seed", "--top-k", "--top-p", "--confidence", "2", "", "--",
+        "missing.npz", ".", "--verifier", "rrs", "--trace", "--scheme", "--timeout", "x", "--help",
+        "acceptance_one", "--vocab-size", "--engine", "dask", "--quick", "--compare", "--force",
+    ]
+)  # fmt: skip
+
+
+@settings(
+    max_examples=120,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(arguments=st.lists(WORDS, min_size=1, max_size=6))
+def test_no_arguments_end_in_a_traceback(arguments, run_cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if arguments[:1] in (["bench"], ["check"], ["audit"]) and "--help" not in arguments:
+        arguments = [*arguments, "--no-such-option"]  # these would measure for minutes
+    done = run_cli(*arguments)
+    assert done.returncode in (0, 1, 2, 3)
+    assert "Traceback" not in done.stderr + done.stdout
+    if done.returncode == 2:
+        assert done.stderr.strip()
+
+
+def test_many_threads_get_the_same_rates():
+    rng = np.random.default_rng(0)
+    target = rng.standard_normal((24, 300))
+    draft = target + rng.standard_normal(target.shape)
+    jobs = [
+        (scheme, k, threads)
+        for scheme in ("with_replacement", "without_replacement", "greedy", "top_k")
+        for k in (1, 3)
+        for threads in (1, 2, 3)
+    ]
+
+    def rates(job):
+        scheme, k, threads = job
+        return mo.acceptance_rates(target, draft, k, scheme, num_threads=threads)
+
+    alone = [rates((scheme, k, 1)) for scheme, k, _ in jobs]
+    with ThreadPoolExecutor(8) as pool:
+        for one, other in zip(alone, pool.map(rates, jobs), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_many_threads_verify_the_same_problem():
+    rng = np.random.default_rng(1)
+    p, q = rng.dirichlet(np.ones(50)), rng.dirichlet(np.ones(50))
+    for drafts in (mo.WithReplacement(q, 3), mo.WithoutReplacement(q, 3), mo.GreedyDrafts(q, 3)):
+        problem = mo.TransportProblem(p, drafts)
+        sampled = drafts.sample(rng, size=40)
+        verifier = mo.verifiers.get("optimal")
+
+        def verdict(n, problem=problem, sampled=sampled, verifier=verifier):
+            return verifier.verify(problem, sampled[n], np.random.default_rng(n))
+
+        alone = [verdict(n) for n in range(40)]
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(verdict, range(40))) == alone
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy", "top_k"])
+def test_single_and_double_precision_agree(scheme):
+    rng = np.random.default_rng(2)
+    target = (2.5 * rng.standard_normal((8, 5000))).astype(np.float32)
+    draft = target + rng.standard_normal(target.shape).astype(np.float32)
+    single = mo.acceptance_rates(target, draft, 4, scheme)
+    double = mo.acceptance_rates(target.astype(float), draft.astype(float), 4, scheme)
+    np.testing.assert_allclose(single, double, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"COLUMNS": "20"},
+        {"LC_ALL": "C", "LANG": "C"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "cp1252"},
+        {"TERM": "dumb", "NO_COLOR": "1"},
+        {"LC_ALL": "de_DE.UTF-8"},
+    ],
+    ids=lambda e: ",".join(f"{k}={v}" for k, v in e.items()),
+)
+def test_poor_terminals_get_a_table(environment, tmp_path):
+    rng = np.random.default_rng(3)
+    np.savez(tmp_path / "own.npz", target=rng.random((3, 9)), draft=rng.random((3, 9)))
+    command = "from mdsd_opt.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "rates", "own.npz", "-k", "2"],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"replacement" in done.stdout
+    assert b"Traceback" not in done.stderr
