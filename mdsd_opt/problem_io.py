@@ -336,7 +336,6 @@ class _Reader:
         ]
         if len(masses) != len(components):
             raise self.error(place, f"has {len(components)} components and {len(masses)} masses")
-        # MixtureDrafts says itself which schemes it can hold.
         pairs: Any = list(zip(masses, components, strict=True))
         return MixtureDrafts(pairs)
 

@@ -469,3 +469,42 @@ def test_random_search_is_resumable_and_independent_of_workers():
     assert again.counterexample == first.counterexample
     with pytest.raises(UnknownName, match="random search"):
         cddlib_checks.search("vertex_counts", vocab_size=4, num_drafts=2)
+
+
+# --- drafts from different models ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("v", "k"), [(2, 2), (4, 3)])
+def test_different_drafts_may_accept_less_than_one_of_their_models(v, k):
+    result = cddlib_checks.check("single_model_dominated_non_identical", vocab_size=v, num_drafts=k)
+    assert result.holds is False
+    found = result.counterexample
+    assert found is not None
+    assert found.acceptance_rate < 1
+    assert acceptance_of(found) == found.acceptance_rate
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_claims_for_given_different_drafts(zero):
+    draft = [["1/2", "1/3", "1/6"], ["1/10", "1/5", "7/10"]]
+    if zero:
+        draft[1] = ["0", "1/4", "3/4"]
+    for name in (
+        "acceptance_one_non_identical",
+        "threshold_sets_non_identical",
+        "mean_dominated_non_identical",
+    ):
+        result = cddlib_checks.check(name, vocab_size=3, num_drafts=2, draft=draft)
+        assert result.holds is True, str(result)
+
+
+def test_a_wrong_threshold_is_noticed():
+    """The check itself: against weights of another subset, tokens are out of place."""
+    from mdsd_opt.cddlib_checks.thresholds import _misplaced
+
+    p = [Fraction(1, 10), Fraction(9, 10)]
+    models = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]]
+    weights = [Fraction(1, 4), Fraction(1, 2)]  # of H = {0}
+    assert _misplaced(p, models, weights, 0b01) is None
+    assert _misplaced(p, models, weights, 0b11) == 1
+    assert _misplaced(p, models, weights, 0b00) == 0

@@ -15,6 +15,7 @@ from support.strategies import Case, cases, distributions
 
 import mdsd_opt as mo
 from mdsd_opt.box_bounds import BoxCover, cover_bound, tile_bound
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.order_bounds import OrderMixture, order_marginal
 from mdsd_opt.solvers.min_norm_point import min_norm_point
@@ -97,6 +98,44 @@ class TestBoxes:
             mo.solve(problem, "submodular", tolerance=0)
 
 
+class TestMixedSchemes:
+    """Fixed sets and mixtures at vocabularies where nothing can be listed."""
+
+    @staticmethod
+    def schemes() -> list[DraftScheme]:
+        rng = np.random.default_rng(0)
+        logits = 2.5 * rng.standard_normal(20_000)
+        models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(3)]
+        different = mo.IndependentDrafts(models)
+        random_number = mo.MixtureDrafts(
+            [(0.3, different), (0.3, mo.IndependentDrafts(models[:2])),
+             (0.4, mo.WithReplacement(models[0], 2))]
+        )  # fmt: skip
+        beside = mo.FixedPlusDrafts([3, 5], random_number)
+        return [random_number, beside, mo.FixedPlusDrafts([7], mo.GreedyDrafts(models[0], 3))]
+
+    @pytest.mark.parametrize("number", range(3))
+    def test_solved_certified_and_verified(self, number: int) -> None:
+        drafts = self.schemes()[number]
+        rng = np.random.default_rng(1)
+        problem = mo.TransportProblem(rng.dirichlet(np.full(20_000, 0.1)), drafts)
+        solution = mo.solve(problem)
+        certificate = mo.certify(problem, solution)
+        assert certificate.valid, certificate.violations
+        assert certificate.gap < 2e-9
+        verifier = mo.verifiers.get("optimal")
+        rate = verifier.acceptance_rate(problem)
+        assert rate == pytest.approx(solution.acceptance_rate, abs=1.1e-6)
+        for row in drafts.sample(rng, 3):
+            law = verifier.conditional_law(problem, row)
+            assert law.sum() == pytest.approx(1.0, abs=1e-9)
+
+    def test_random_numbers_of_drafts_share_their_rows(self) -> None:
+        form = product_form(self.schemes()[0])
+        assert form is not None
+        assert form.q.shape == (4, 20_000)  # three models, the first of them twice at once
+
+
 class TestCovers:
     FORM = product_form(mo.IndependentDrafts([[0.5, 0.5], [0.2, 0.8]]))
     P = np.array([0.3, 0.7])
@@ -160,8 +199,8 @@ class TestOrders:
             order_marginal(case.drafts, np.array(order)), marginal, atol=1e-12
         )
 
-    def test_users_own_schemes_at_moderate_size(self) -> None:
-        """Neighbours in pairs: a law of the user's own, against the LP."""
+    def test_pairs_at_moderate_size(self) -> None:
+        """Against the LP."""
         rng = np.random.default_rng(3)
         size = 150
         masses = {(i, (7 * i + 1) % size): float(x) for i, x in enumerate(rng.random(size))}

@@ -127,17 +127,20 @@ def vertex_counts(drafts: DraftScheme) -> Evidence:
     return Evidence(False, scope, (odd,), sizes=sizes)
 
 
-def without_replacement_dominates(distinct: DraftScheme, independent: DraftScheme) -> Evidence:
-    """alpha* without replacement >= alpha* with replacement, for this q and every target.
+def dominates(better: DraftScheme, worse: DraftScheme) -> Evidence:
+    """alpha* of the one scheme is at least alpha* of the other, for every target.
 
-    Holds for every target if and only if Q is nowhere larger: for H with a larger Q, the target
-    that meets all subset inequalities with replacement and is smallest on H has acceptance one
-    there and less than one here.
+    Holds if and only if Q is nowhere larger: for H with a larger Q, the target that meets all
+    subset inequalities of the other scheme and is smallest on H has acceptance one there and less
+    than one here.
     """
-    size = distinct.vocab_size
-    law, other = distinct.exact_support_law(), independent.exact_support_law()
+    size = better.vocab_size
+    law, other = better.exact_support_law(), worse.exact_support_law()
     table, larger = containment_table(law, size), containment_table(other, size)
-    scope = f"V = {size}, K = {distinct.num_drafts}, {readable(distinct)} and with it, every target"
+    scope = (
+        f"V = {size}, K = {better.num_drafts}, {readable(better)}, against {readable(worse)}, "
+        "every target"
+    )
     for mask in proper_subsets(size):
         if table[mask] > larger[mask]:
             outside_first = sorted(range(size), key=lambda i: mask >> i & 1)
@@ -145,9 +148,9 @@ def without_replacement_dominates(distinct: DraftScheme, independent: DraftSchem
             rate = exact_acceptance(p, law)
             found = Counterexample(
                 kind="smaller acceptance",
-                explanation="with replacement the acceptance is one; without, P("
+                explanation=f"with {readable(worse)} the acceptance is one; here, P("
                 f"{describe(mask)}) is below Q({describe(mask)})",
-                drafts=document(distinct),
+                drafts=document(better),
                 target=p,
                 acceptance_rate=rate,
                 subset=members(mask),

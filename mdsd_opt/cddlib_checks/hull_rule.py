@@ -22,7 +22,7 @@ def hull_rule(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence:
 
     verifier = verifiers.get("optimal")
     law = drafts.exact_support_law()
-    chosen = _targets(drafts, targets, random.Random(seed))
+    chosen = varied_targets(drafts, targets, random.Random(seed))
     scope = (
         f"V = {drafts.vocab_size}, K = {drafts.num_drafts}, {readable(drafts)}, "
         f"{len(chosen)} targets"
@@ -40,7 +40,9 @@ def hull_rule(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence:
     return Evidence(True, scope, sizes={"targets": len(chosen)})
 
 
-def _targets(drafts: DraftScheme, count: int, rng: random.Random) -> list[tuple[Fraction, ...]]:
+def varied_targets(
+    drafts: DraftScheme, count: int, rng: random.Random
+) -> list[tuple[Fraction, ...]]:
     """The draft itself, a point mass, and random ones with ties, zeros and mixed magnitudes."""
     size = drafts.vocab_size
     chosen = [tuple(exact_models(drafts)[0]), tuple(Fraction(int(i == 0)) for i in range(size))]

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mdsd_opt.cddlib_checks import engines, false_conditions, hull_rule, prefixes
+from mdsd_opt.cddlib_checks import (
+    engines,
+    false_conditions,
+    hull_rule,
+    prefixes,
+    thresholds,
+)
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
-from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
+from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for, exact_models, mean_model
 from mdsd_opt.cddlib_checks.result import Evidence
+from mdsd_opt.drafts import WithReplacement
 
 #: Draws of the draft models after which a falsifier gives up.
 _DRAWS = 300
@@ -121,10 +128,40 @@ def _convexity_non_identical(v: int, k: int, draft: Any) -> list[Job]:
 
 def _dominates(v: int, k: int, draft: Any) -> list[Job]:
     pair = {
-        "distinct": drafts_for("without_replacement", v, k, draft),
-        "independent": drafts_for("with_replacement", v, k, draft),
+        "better": drafts_for("without_replacement", v, k, draft),
+        "worse": drafts_for("with_replacement", v, k, draft),
     }
-    return [Job("inclusion of polytopes", engines.without_replacement_dominates, pair)]
+    return [Job("inclusion of polytopes", engines.dominates, pair)]
+
+
+def _acceptance_one_non_identical(v: int, k: int, draft: Any) -> list[Job]:
+    drafts = drafts_for("independent", v, k, draft)
+    return [Job("polytope of given drafts", acceptance_polytope, {"drafts": drafts})]
+
+
+def _vertex_counts_non_identical(v: int, k: int, draft: Any) -> list[Job]:
+    drafts = drafts_for("independent", v, k, draft)
+    return [Job("vertices", engines.vertex_counts, {"drafts": drafts})]
+
+
+def _threshold_sets(v: int, k: int, draft: Any) -> list[Job]:
+    arguments = {"drafts": drafts_for("independent", v, k, draft), "targets": 60}
+    return [Job("all optimal subsets", thresholds.threshold_sets, arguments)]
+
+
+def _mean_dominated(v: int, k: int, draft: Any) -> list[Job]:
+    drafts = drafts_for("independent", v, k, draft)
+    pair = {"better": drafts, "worse": WithReplacement(mean_model(drafts), k)}
+    return [Job("inclusion of polytopes", engines.dominates, pair)]
+
+
+def _single_model_dominated(v: int, k: int, draft: Any) -> list[Job]:
+    drafts = drafts_for("independent", v, k, draft)
+    return [
+        Job(f"model {j + 1}", engines.dominates,
+            {"better": drafts, "worse": WithReplacement(q, k)})
+        for j, q in enumerate(exact_models(drafts))
+    ]  # fmt: skip
 
 
 def _vertex_counts(v: int, k: int, draft: Any) -> list[Job]:
@@ -243,6 +280,40 @@ _TRUE = [
         "enumeration of all draft tuples in fractions, against an integer maximum flow",
         _hull_rule,
     ),
+    Conjecture(
+        "acceptance_one_non_identical",
+        "for different drafts, acceptance one is possible iff P(S) >= prod_k q_k(S) for every S",
+        "[Khisti25], Remark 2, with the formula of [Hu25]",
+        "theorem",
+        _POLYTOPE,
+        _acceptance_one_non_identical,
+    ),
+    Conjecture(
+        "vertex_counts_non_identical",
+        "for K >= 2 different drafts of positive q_k, the targets with acceptance one have V! "
+        "vertices, as many as for identical drafts",
+        "priority orders",
+        "theorem",
+        "double description, vertex by vertex",
+        _vertex_counts_non_identical,
+    ),
+    Conjecture(
+        "threshold_sets_non_identical",
+        "for different drafts, every optimal H holds, up to ties, the tokens with p < sum_k c_k "
+        "q_k, where c_k = prod_{l != k} q_l(H): a prefix of an order that depends on H itself",
+        "this package",
+        "theorem",
+        "all subsets of all targets compared in fractions",
+        _threshold_sets,
+    ),
+    Conjecture(
+        "mean_dominated_non_identical",
+        "K different drafts accept at least as often as K drafts from the mean of their q",
+        "geometric below arithmetic mean",
+        "theorem",
+        "inclusion of the acceptance-one polytopes, by inequalities and by vertices",
+        _mean_dominated,
+    ),
 ]
 
 _FALSE = [
@@ -281,6 +352,15 @@ _FALSE_PREFIXES = [
         "an exact linear programme for each order and each other set",
         _prefix_non_identical,
         (3, 2),
+    ),
+    Conjecture(
+        "single_model_dominated_non_identical",
+        "K different drafts accept at least as often as K drafts from any one of the models",
+        "what mixing models would need to be safe",
+        "false",
+        "inclusion of the acceptance-one polytopes, model by model",
+        _single_model_dominated,
+        (2, 2),
     ),
 ]
 

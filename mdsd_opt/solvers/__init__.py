@@ -57,7 +57,7 @@ _METHODS = {
     ),
     "submodular": Method(
         purpose="exact optimum without a prefix order, with a proof of the lower bound",
-        cost="some ten passes over V for different draft models; else about V^3 oracle steps",
+        cost="some ten passes over V for different models; else ten to twenty times V evaluations",
         needs="any scheme; only its containment probabilities are used",
         exact=True,
     ),

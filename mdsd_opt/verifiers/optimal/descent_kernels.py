@@ -1,4 +1,4 @@
-"""Vector work of the projected descent, in plain loops: threaded BLAS is slower here."""
+"""Vector work of the projected descent, in plain loops: no threads that wait for a busy core."""
 
 from __future__ import annotations
 
