@@ -130,13 +130,14 @@ class TestWithoutDevice:
         monkeypatch.setitem(sys.modules, "cupy", cupy)
 
     @staticmethod
-    def runtime(count: Any, capability: str = "90") -> SimpleNamespace:
+    def runtime(count: Any, capability: str = "90", memory: int = 232_448) -> SimpleNamespace:
         def devices() -> int:
             if isinstance(count, Exception):
                 raise count
             return count
 
-        device = SimpleNamespace(compute_capability=capability, id=0)
+        attributes = {"MaxSharedMemoryPerBlockOptin": memory}
+        device = SimpleNamespace(compute_capability=capability, id=0, attributes=attributes)
         return SimpleNamespace(
             cuda=SimpleNamespace(
                 runtime=SimpleNamespace(getDeviceCount=devices), Device=lambda: device
@@ -162,6 +163,11 @@ class TestWithoutDevice:
     def test_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "75"))
         with pytest.raises(availability.NoDevice, match=r"7\.5.*8\.0"):
+            availability.require_device()
+
+    def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pretend(monkeypatch, self.runtime(1, "86", memory=101_376))
+        with pytest.raises(availability.NoDevice, match="101376 bytes of shared memory"):
             availability.require_device()
 
     def test_everything_there(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import functools
 import importlib
 
 from mdsd_opt.errors import MdsdError
+from mdsd_opt.gpu.sources import most_shared_bytes
 
 
 class NoDevice(MdsdError, RuntimeError):
@@ -25,9 +26,13 @@ def why_unavailable() -> str | None:
         return f"CuPy finds no CUDA driver ({error}): install the NVIDIA driver of this machine"
     if devices == 0:
         return "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides it"
-    capability = int(cupy.cuda.Device().compute_capability)
+    device = cupy.cuda.Device()
+    capability = int(device.compute_capability)
     if capability < 80:
         return f"the device has compute capability {capability / 10:.1f}, and 8.0 is the least"
+    memory, needed = device.attributes["MaxSharedMemoryPerBlockOptin"], most_shared_bytes()
+    if memory < needed:
+        return f"the device gives a block {memory} bytes of shared memory, and {needed} are needed"
     return None
 
 

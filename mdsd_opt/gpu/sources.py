@@ -45,6 +45,11 @@ OPTIMAL_VERIFICATION = Kernel("optimal_verification", "OptimalVerificationMemory
 KERNELS = (WITH_REPLACEMENT, FIXED_DRAFTS, REJECTION, OPTIMAL_VERIFICATION)
 
 
+def most_shared_bytes() -> int:
+    """Shared memory that a block must be able to get."""
+    return max(kernel.shared_bytes for kernel in KERNELS)
+
+
 @functools.cache
 def source() -> str:
     """All kernels as one translation unit, every header once and after those it includes."""

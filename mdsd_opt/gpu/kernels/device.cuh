@@ -41,8 +41,8 @@ __device__ inline float half_to_float(unsigned short bits) {
 #define MDSD_CLUSTER __cluster_dims__(MDSD_CLUSTER_SIZE, 1, 1)
 
 __device__ inline void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 __device__ inline u32 cluster_rank() {

@@ -1,0 +1,258 @@
+"""Speed of the CUDA kernels against the measured copy bandwidth and against sorting.
+
+Device events around each launch; the cache is overwritten before each; medians. Every rate is
+compared with the CPU's in float64. Without a device it says so in one line and measures nothing.
+
+    python benchmarks/gpu_rates.py [--rounds 30] [--json FILE] [--markdown FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import mdsd_opt as mo
+from mdsd_opt.batch import verify_batch
+from mdsd_opt.gpu import why_unavailable
+from mdsd_opt.versions import versions
+
+RATES = "acceptance_rates"
+VERIFY = "verify_batch"
+_FLUSH_BYTES = 256 << 20  # several times the second-level cache
+_CHECKED_ROWS = 4
+
+
+class Clock:
+    """Times what is launched on CuPy's current stream, with a cold cache."""
+
+    def __init__(self, rounds: int) -> None:
+        import cupy
+
+        self.cupy = cupy
+        self.rounds = rounds
+        self.flush = cupy.empty(_FLUSH_BYTES, np.uint8)
+
+    def milliseconds(self, launch: Callable[[], Any]) -> float:
+        """Median over the rounds, after one that is not counted."""
+        times = []
+        for number in range(self.rounds + 1):
+            self.flush.fill(number & 1)
+            start, stop = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+            start.record()
+            launch()
+            stop.record()
+            stop.synchronize()
+            times.append(self.cupy.cuda.get_elapsed_time(start, stop))
+        return float(np.median(times[1:]))
+
+    def copy_bandwidth(self) -> float:
+        """Bytes a second of a large copy, read and written both counted."""
+        source = self.cupy.ones(1 << 30, np.uint8)
+        target = self.cupy.empty_like(source)
+        seconds = self.milliseconds(lambda: self.cupy.copyto(target, source)) / 1e3
+        return 2 * source.nbytes / seconds
+
+
+def make_logits(cupy: Any, size: int, num_rows: int, dtype: str, seed: int) -> list[Any]:
+    """A draft like a language model's tail, and a target that is near it; as torch for bfloat16."""
+    rng = cupy.random.default_rng(seed)
+    draft = rng.standard_normal((num_rows, size), dtype=np.float32) * np.float32(2.5)
+    target = draft + rng.standard_normal((num_rows, size), dtype=np.float32) * np.float32(0.7)
+    if dtype == "float32":
+        return [target, draft]
+    import torch
+
+    return [torch.from_dlpack(x).to(getattr(torch, dtype)) for x in (target, draft)]
+
+
+def kernel_launch(target: Any, draft: Any, num_drafts: int) -> Callable[[], Any]:
+    """The kernel alone, without the check of the rows that a call ends with."""
+    from mdsd_opt.gpu import interop, rates
+    from mdsd_opt.gpu.cupy_engine import engine_of_device
+
+    engine = engine_of_device(interop.current_device())
+    scale = float(np.log2(np.e))
+    with interop.on_stream_of(target) as stream:
+        sides = [interop.opened(engine, x, stream, target) for x in (target, draft)]
+    if sides[0] is None or sides[1] is None:
+        raise TypeError("logits that the kernels do not read")
+    pair = rates.Pair(sides[0], sides[1], scale, scale)
+    return lambda: rates.with_replacement(engine, pair, (num_drafts,))
+
+
+def sort_routes(target: Any, draft: Any, num_drafts: int) -> dict[str, Callable[[], Any]]:
+    """Softmax on both sides, a sort of the ratios, two gathers, two cumulative sums."""
+    import cupy
+
+    routes: dict[str, Callable[[], Any]] = {}
+    try:
+        import torch
+    except ImportError:
+        pass
+    else:
+
+        def by_torch() -> Any:
+            p, q = (
+                torch.softmax(torch.as_tensor(x, device="cuda").float(), -1)
+                for x in (target, draft)
+            )
+            order = torch.sort(p / q, dim=-1).indices
+            a = torch.cumsum(torch.gather(q, -1, order), -1, dtype=torch.float64)
+            value = (
+                torch.cumsum(torch.gather(p, -1, order), -1, dtype=torch.float64) - a**num_drafts
+            )
+            return 1 + value.amin(-1).clamp(max=0)
+
+        routes["torch.sort"] = by_torch
+
+    def by_cupy() -> Any:
+        sides = [cupy.from_dlpack(x).astype(np.float32) for x in (target, draft)]
+        p, q = (cupy.exp(x - x.max(-1, keepdims=True)) for x in sides)
+        p, q = (x / x.sum(-1, keepdims=True) for x in (p, q))
+        order = cupy.argsort(p / q, axis=-1)
+        a = cupy.cumsum(cupy.take_along_axis(q, order, -1), -1, dtype=np.float64)
+        value = cupy.cumsum(cupy.take_along_axis(p, order, -1), -1, dtype=np.float64)
+        return 1 + cupy.minimum((value - a**num_drafts).min(-1), 0)
+
+    if str(target.dtype) == "float32":  # CuPy takes no bfloat16
+        routes["cupy.argsort"] = by_cupy
+    return routes
+
+
+def to_float64(logits: Any) -> Any:
+    """Rows for the check, on the host."""
+    rows = logits[:_CHECKED_ROWS]
+    if hasattr(rows, "double"):
+        return rows.double().cpu().numpy()
+    return rows.get().astype(np.float64)
+
+
+def measure_rates(
+    clock: Clock, bandwidth: float, arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
+    rows = []
+    for size in arguments.sizes:
+        for dtype in arguments.dtypes:
+            pair = make_logits(clock.cupy, size, arguments.rows, dtype, arguments.seed)
+            moved = sum(x.nbytes for x in pair)
+            routes = {
+                "mdsd_opt, kernel": kernel_launch(*pair, arguments.num_drafts),
+                f"mdsd_opt.{RATES}": lambda pair=pair: mo.acceptance_rates(
+                    *pair, arguments.num_drafts
+                ),
+                **sort_routes(*pair, arguments.num_drafts),
+            }
+            expected = mo.acceptance_rates(*map(to_float64, pair), arguments.num_drafts)
+            for name, launch in routes.items():
+                found = launch()
+                found = getattr(found, "rates", found)[:_CHECKED_ROWS]
+                found = np.asarray(found.get() if hasattr(found, "get") else found.cpu())
+                milliseconds = clock.milliseconds(launch)
+                rows.append(
+                    {
+                        "vocab_size": size,
+                        "num_rows": arguments.rows,
+                        "dtype": dtype,
+                        "num_drafts": arguments.num_drafts,
+                        "route": name,
+                        "median_ms": milliseconds,
+                        "bytes": moved,
+                        "share_of_copy_bandwidth": moved / (milliseconds / 1e3) / bandwidth,
+                        "max_error": float(np.abs(found.reshape(expected.shape) - expected).max()),
+                    }
+                )
+    return rows
+
+
+def measure_verification(
+    clock: Clock, bandwidth: float, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    size, num_rows = 131_072, 256
+    pair = make_logits(clock.cupy, size, num_rows, "float32", arguments.seed)
+    drafts = clock.cupy.argsort(-pair[1], axis=-1)[:, : arguments.num_drafts].astype(np.int64)
+    milliseconds = clock.milliseconds(lambda: verify_batch(*pair, drafts))
+    moved = sum(x.nbytes for x in pair)
+    return {
+        "vocab_size": size,
+        "num_rows": num_rows,
+        "dtype": "float32",
+        "num_drafts": arguments.num_drafts,
+        "route": f"mdsd_opt.batch.{VERIFY}",
+        "median_ms": milliseconds,
+        "bytes": moved,
+        "share_of_copy_bandwidth": moved / (milliseconds / 1e3) / bandwidth,
+        "max_error": None,
+    }
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    error = row["max_error"]
+    return [
+        f"{row['vocab_size']:,}",
+        f"{row['num_rows']:,}",
+        row["dtype"],
+        str(row["num_drafts"]),
+        row["route"],
+        f"{row['median_ms']:.3f}",
+        f"{row['bytes'] / 1e6:.0f}",
+        f"{row['share_of_copy_bandwidth']:.2f}",
+        "" if error is None else f"{error:.0e}",
+    ]
+
+
+HEADINGS = ("V", "rows", "dtype", "K", "route", "median ms", "MB", "of copy", "max error")
+
+
+def markdown(rows: list[dict[str, Any]], circumstances: str) -> str:
+    lines = [circumstances, "", f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells(row))} |" for row in rows)]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[32_768, 131_072, 262_144])
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--rows", type=int, default=1024)
+    parser.add_argument("--num-drafts", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the numbers with their circumstances here")
+    parser.add_argument("--markdown", type=Path, help="write the table here")
+    arguments = parser.parse_args()
+    reason = why_unavailable()
+    if reason is not None:
+        print(f"nothing to measure: {reason}", file=sys.stderr)
+        return
+    clock = Clock(arguments.rounds)
+    bandwidth = clock.copy_bandwidth()
+    rows = measure_rates(clock, bandwidth, arguments)
+    rows.append(measure_verification(clock, bandwidth, arguments))
+    runtime = clock.cupy.cuda.runtime
+    name = runtime.getDeviceProperties(0)["name"].decode()
+    circumstances = (
+        f"{name}, driver {runtime.driverGetVersion()}, CuPy {clock.cupy.__version__}, "
+        f"copy bandwidth {bandwidth / 1e12:.2f} TB/s (read and written)."
+    )
+    table = Table(title=circumstances)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "route" else "right")
+    for row in rows:
+        table.add_row(*cells(row))
+    Console(width=120).print(table)
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown(rows, circumstances))
+    if arguments.json:
+        document = {"circumstances": circumstances, "versions": versions(), "rows": rows}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

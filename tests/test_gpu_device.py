@@ -1,0 +1,174 @@
+"""What only a CUDA device can show: kernels as compiled for it, streams, and other libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from support.kernel_cases import flat_rows, near_rows
+from support.logit_rows import rows_of_every_character
+
+import mdsd_opt as mo
+from mdsd_opt.batch import verify_batch
+from mdsd_opt.gpu import twin, why_unavailable
+
+REASON = why_unavailable()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(REASON is not None, reason=f"no CUDA device: {REASON}"),
+]
+
+TOLERANCE = 2e-6
+DTYPES: dict[str, Any] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}
+COMBINATIONS = {
+    "optimal": {},
+    "kseq": {"verifier": "kseq"},
+    "rrs": {"verifier": "rrs"},
+    "greedy": {"drafts": "greedy"},
+    "top_k": {"drafts": "top_k"},
+}
+
+
+def reference(target: Any, draft: Any, counts: Any, **options: Any) -> Any:
+    return mo.acceptance_rates(
+        target.astype(np.float64), draft.astype(np.float64), counts, device="cpu", **options
+    )
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 2, 7, 701, 40_000, 131_071, 262_144])
+def test_rates_of_every_character(size: int, dtype: str, name: str) -> None:
+    counts = (1, 2, 3, 8, 16)
+    rows = rows_of_every_character(size)
+    target, draft = (
+        np.stack([np.clip(pair[side], -6e4, 6e4) for pair in rows.values()]).astype(DTYPES[dtype])
+        for side in (0, 1)
+    )
+    found = mo.acceptance_rates(
+        target, draft, counts, temperature=0.8, device="gpu", **COMBINATIONS[name]
+    )
+    expected = reference(target, draft, counts, temperature=0.8, **COMBINATIONS[name])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float16", "bfloat16")])
+def test_types_that_differ(dtypes: tuple[str, str]) -> None:
+    target, draft = (x.astype(DTYPES[d]) for x, d in zip(near_rows(4, 5000), dtypes, strict=True))
+    found = mo.acceptance_rates(target, draft, (2, 4), device="gpu")
+    np.testing.assert_allclose(found, reference(target, draft, (2, 4)), rtol=0, atol=TOLERANCE)
+
+
+def test_many_open_bins() -> None:
+    target, draft = flat_rows(131_072)
+    found = mo.acceptance_rates(target, draft, 3, device="gpu")
+    np.testing.assert_allclose(found, reference(target, draft, 3), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_runs_agree_bit_for_bit(name: str) -> None:
+    target, draft = near_rows(64, 131_072)
+    first = mo.acceptance_rates(target, draft, (1, 4), device="gpu", **COMBINATIONS[name])
+    for _ in range(5):
+        again = mo.acceptance_rates(target, draft, (1, 4), device="gpu", **COMBINATIONS[name])
+        assert again.tobytes() == first.tobytes()
+
+
+def test_batches_larger_than_a_chunk() -> None:
+    rows = near_rows(8, 131_072)
+    target, draft = (np.tile(x, (80, 1)) for x in rows)
+    found = mo.acceptance_rates(target, draft, 3, device="gpu")
+    expected = np.tile(reference(*rows, 3), 80)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_bad_rows() -> None:
+    target, draft = (x.reshape(2, 3, 1000) for x in near_rows(6, 1000))
+    target[1, 2, 999] = np.nan
+    with pytest.raises(mo.errors.InvalidDistribution, match="target_logits row 1, 2 has a NaN"):
+        mo.acceptance_rates(target, draft, 3, device="gpu")
+
+
+class TestLibraries:
+    def test_cupy(self) -> None:
+        cupy = pytest.importorskip("cupy")
+        target, draft = near_rows(6, 1030)
+        on_device = [cupy.asarray(x)[:, 3:1000].reshape(2, 3, -1) for x in (target, draft)]
+        found = mo.acceptance_rates(*on_device, (2, 3))
+        assert isinstance(found, cupy.ndarray)
+        expected = reference(target[:, 3:1000], draft[:, 3:1000], (2, 3)).reshape(2, 3, 2)
+        np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=0, atol=TOLERANCE)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_torch_on_its_own_stream(self, dtype: str) -> None:
+        torch = pytest.importorskip("torch")
+        target, draft = near_rows(6, 5000)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            pair = [torch.from_numpy(x).cuda().to(getattr(torch, dtype)) for x in (target, draft)]
+            padded = [torch.nn.functional.pad(x, (0, 24), value=float("nan")) for x in pair]
+            found = mo.acceptance_rates(*(x[:, :5000] for x in padded), 3)
+            assert found.device.type == "cuda"
+            again = (found + 0).cpu().numpy()
+        rounded = [x.double().cpu().numpy() for x in pair]
+        np.testing.assert_allclose(again, reference(*rounded, 3), rtol=0, atol=TOLERANCE)
+
+    def test_jax(self) -> None:
+        jax = pytest.importorskip("jax")
+        target, draft = near_rows(4, 3000)
+        on_device = [jax.numpy.asarray(x) for x in (target, draft)]
+        if on_device[0].devices().pop().platform != "gpu":
+            pytest.skip("JAX has no device here")
+        found = mo.acceptance_rates(*on_device, 3)
+        assert isinstance(found, jax.Array)
+        np.testing.assert_allclose(
+            np.asarray(found), reference(target, draft, 3), rtol=0, atol=TOLERANCE
+        )
+
+    def test_what_the_kernels_do_not_do_goes_to_the_cpu(self) -> None:
+        cupy = pytest.importorskip("cupy")
+        target, draft = near_rows(3, 500)
+        on_device = [cupy.asarray(x) for x in (target, draft)]
+        found = mo.acceptance_rates(*on_device, 3, "without_replacement")
+        assert isinstance(found, cupy.ndarray)
+        np.testing.assert_allclose(
+            found.get(), reference(target, draft, 3, drafts="without_replacement"), atol=1e-9
+        )
+        with pytest.raises(mo.errors.UnsupportedScheme, match="no kernel"):
+            mo.acceptance_rates(*on_device, 3, "without_replacement", device="gpu")
+
+
+class TestVerification:
+    def test_decides_as_the_cpu(self) -> None:
+        target, draft = near_rows(64, 4000)
+        rng = np.random.default_rng(0)
+        q = mo.softmax(draft)
+        drafts = np.stack([rng.choice(4000, 4, p=row) for row in q])
+        found = verify_batch(target, draft, drafts, seed=3, device="gpu")
+        expected = verify_batch(target, draft, drafts, seed=3, device="cpu")
+        # The device's exp2 rounds differently: a decision may tip, once in many thousands.
+        assert (found.tokens == expected.tokens).mean() >= 0.98
+        assert (found.accepted == (found.draft_index >= 0)).all()
+
+    def test_output_has_the_law_of_the_target(self) -> None:
+        cupy = pytest.importorskip("cupy")
+        trials, size = 200_000, 12
+        target, draft = near_rows(1, size, seed=2)
+        drafts = np.random.default_rng(1).choice(size, (trials, 3), p=mo.softmax(draft[0]))
+        pair = [cupy.broadcast_to(cupy.asarray(x), (trials, size)) for x in (target, draft)]
+        found = verify_batch(*pair, drafts, seed=7)
+        counts = np.bincount(cupy.asnumpy(found.tokens), minlength=size)
+        expected = mo.softmax(target[0]) * trials
+        assert ((counts - expected) ** 2 / expected).sum() < 40.0  # false alarm: 4e-5
+
+    def test_random_numbers_are_those_of_the_twin(self) -> None:
+        target = np.log(np.full((500, 64), 1 / 64, np.float32))
+        found = verify_batch(target, target, np.full((500, 1), -1), seed=11, step=5, device="gpu")
+        draws = twin.uniforms_of(11, 5, np.arange(500))[:, 2]
+        np.testing.assert_array_equal(found.tokens, np.floor(draws * 64))
