@@ -11,6 +11,7 @@ from mdsd_opt.cli.audit import audit
 from mdsd_opt.cli.capture import capture
 from mdsd_opt.cli.check import check
 from mdsd_opt.cli.rates import rates
+from mdsd_opt.cli.reproduce import reproduce
 from mdsd_opt.cli.solve import solve
 
 app = typer.Typer(
@@ -45,3 +46,4 @@ app.command()(solve)
 app.command()(audit)
 app.command()(check)
 app.command()(capture)
+app.command()(reproduce)
