@@ -87,7 +87,7 @@ def _show(result: Reproduction) -> None:
     from rich.table import Table
 
     from mdsd_opt.cli.output import show_table
-    from mdsd_opt.reproduce.experiment import shown
+    from mdsd_opt.reproduce.experiment import answer, shown
 
     print(f"{result.name}: {result.source}")
     print(f"{result.models}; {result.num_positions:,} positions of {result.num_groups} prompts")
@@ -102,7 +102,7 @@ def _show(result: Reproduction) -> None:
     for column in ("published", "where", "here", "agrees"):
         table.add_column(column)
     for item in result.published:
-        table.add_row(f'"{item.quote}"', item.where, item.here, "yes" if item.holds else "no")
+        table.add_row(f'"{item.quote}"', item.where, item.here, answer(item.holds))
     show_table(table)
     for difference in result.differences:
         print(f"- {difference}")

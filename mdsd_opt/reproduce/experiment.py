@@ -150,14 +150,14 @@ class Published:
         Its place.
     here : str
         The same quantity on the logits at hand.
-    holds : bool
-        Whether these agree with the statement.
+    holds : bool or None
+        Whether these agree with the statement; None if the intervals leave it open.
     """
 
     quote: str
     where: str
     here: str
-    holds: bool
+    holds: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +216,30 @@ class Reproduction:
         lines += ["", "### Beside the published results", ""]
         lines += ["| published | where | here | agrees |", "|---|---|---|---|"]
         lines += [
-            f'| "{item.quote}" | {item.where} | {item.here} | {"yes" if item.holds else "no"} |'
+            f'| "{item.quote}" | {item.where} | {item.here} | {answer(item.holds)} |'
             for item in self.published
         ]
         lines += ["", "Differences from the paper's experiment:", ""]
         lines += [f"- {difference}" for difference in self.differences]
         return "\n".join(lines) + "\n"
+
+
+def all_positive(gains: Sequence[MeanInterval]) -> bool | None:
+    """Whether all gains are above zero; None if some interval holds zero and none is below it."""
+    if any(gain.high < 0 for gain in gains):
+        return False
+    return True if all(gain.low > 0 for gain in gains) else None
+
+
+def answer(holds: bool | None) -> str:
+    """A verdict in words."""
+    return {True: "yes", False: "no", None: "open"}[holds]
+
+
+def signed_range(values: Sequence[float]) -> str:
+    """Least and largest value, signed, no negative zero."""
+    least, most = (round(x, 4) + 0.0 for x in (min(values), max(values)))
+    return f"{least:+.4f} to {most:+.4f}"
 
 
 def shown(cell: Cell) -> str:

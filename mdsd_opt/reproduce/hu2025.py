@@ -18,6 +18,8 @@ from mdsd_opt.reproduce.experiment import (
     ResultTable,
     Row,
     Scored,
+    all_positive,
+    signed_range,
 )
 
 _SCHEMES = ("with_replacement", "without_replacement", "greedy")
@@ -71,8 +73,8 @@ def run(
         (overview, by_temperature, by_number),
         _published(main, swept, num_drafts, counts),
         (
-            "Other models: the paper's pairs are of several billion parameters in the target; the "
-            "figures of its tables belong to those and are not repeated here.",
+            "Other models: the figures of the paper's tables belong to its model pairs and are not "
+            "repeated here.",
             "Every temperature is applied to the same texts, those of the capture; the paper "
             "decodes anew at each temperature.",
         ),
@@ -101,8 +103,8 @@ def _published(
         Published(
             "sampling without replacement outperforming sampling with replacement",
             "abstract",
-            f"optimum without minus with replacement: {min(gains):.4f} to {max(gains):.4f} over "
-            f"{len(gains)} settings",
+            f"optimum without minus with replacement: {signed_range(gains)} over {len(gains)} "
+            "settings",
             min(gains) > -1e-9 and max(gains) > 0,
         ),
         Published(
@@ -111,7 +113,7 @@ def _published(
             "abstract",
             "gap to the optimum: "
             + ", ".join(f"{x.mean:.4f} ± {x.half_width:.4f} ({who})" for who, x in gaps.items()),
-            all(gap.low > 0 for gap in gaps.values()),
+            all_positive(list(gaps.values())),
         ),
     )
 

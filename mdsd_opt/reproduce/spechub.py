@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.reproduce.experiment import Logits, Published, Reproduction, ResultTable, Row
+from mdsd_opt.report.intervals import MeanInterval
+from mdsd_opt.reproduce.experiment import (
+    Logits,
+    Published,
+    Reproduction,
+    ResultTable,
+    Row,
+    all_positive,
+    signed_range,
+)
 
 _SPECHUB = ("greedy", "spechub", 2)
 _RRS = ("with_replacement", "rrs", 2)
@@ -17,14 +26,14 @@ def run(logits: Logits, temperatures: Sequence[float] = (0.3, 0.6, 1.0)) -> Repr
     """Run it: one step with two drafts, at several temperatures."""
     schemes = ("with_replacement", "without_replacement", "greedy")
     rows: list[Row] = []
-    ranges: dict[tuple[str, str, int], list[float]] = {_RRS: [], _RRS_WITHOUT: []}
+    ranges: dict[tuple[str, str, int], list[MeanInterval]] = {_RRS: [], _RRS_WITHOUT: []}
     for t in temperatures:
         scored = logits.score(
             RatesConfig(schemes, ("optimal", "rrs", "spechub"), (2,), temperature=t)
         )
         gains = {other: scored.gain(_SPECHUB, other) for other in ranges}
         for other, gain in gains.items():
-            ranges[other].append(gain.mean)
+            ranges[other].append(gain)
         shown = [scored.mean(*column) for column in (_SPECHUB, _RRS, _RRS_WITHOUT, *_BEST)]
         rows.append((t, *shown, *gains.values()))
     first = next(iter(scored.columns.values()))
@@ -56,8 +65,8 @@ def run(logits: Logits, temperatures: Sequence[float] = (0.3, 0.6, 1.0)) -> Repr
                 "Spechub consistently generates 0.05-0.27 and 0.02-0.16 more tokens per step than "
                 "RRS and RRS without replacement",
                 f"abstract, {which}",
-                f"{min(gains):+.4f} to {max(gains):+.4f} tokens, one level of drafts",
-                min(gains) > 0,
+                f"{signed_range([gain.mean for gain in gains])} tokens, one level of drafts",
+                all_positive(gains),
             )
             for which, gains in (
                 ("against RRS", ranges[_RRS]),
