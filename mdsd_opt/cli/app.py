@@ -12,6 +12,7 @@ from mdsd_opt.cli.bench import bench
 from mdsd_opt.cli.capture import capture
 from mdsd_opt.cli.check import check
 from mdsd_opt.cli.rates import rates
+from mdsd_opt.cli.reproduce import reproduce
 from mdsd_opt.cli.solve import solve
 
 app = typer.Typer(
@@ -47,3 +48,4 @@ app.command()(audit)
 app.command()(check)
 app.command()(bench)
 app.command()(capture)
+app.command()(reproduce)

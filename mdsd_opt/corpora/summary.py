@@ -90,8 +90,33 @@ def corpus_rates(
     WorkerDied
         Workers were killed, more than the engine makes good; results are kept.
     """
-    if workers is not None and workers < 1:
-        raise InvalidInput(f"workers is {workers}: give at least 1")
+    tasks, num_reused = score_corpus(
+        folder, config, engine_name, out, Placement(workers, address), num_threads, progress
+    )
+    return _summed_up(tasks, config, confidence, num_reused)
+
+
+def score_corpus(
+    folder: str | os.PathLike[str],
+    config: RatesConfig,
+    engine_name: str = "local",
+    out: str | os.PathLike[str] | None = None,
+    placement: Placement | None = None,
+    num_threads: int | None = None,
+    progress: bool = False,
+) -> tuple[list[Task], int]:
+    """Score the shards of a corpus that are not scored yet; see `corpus_rates`.
+
+    Returns
+    -------
+    tasks : list of Task
+        In the order of the shards; each has its result at ``path_out``.
+    num_reused : int
+        Shards whose result was there before.
+    """
+    placement = placement or Placement()
+    if placement.workers is not None and placement.workers < 1:
+        raise InvalidInput(f"workers is {placement.workers}: give at least 1")
     run = engine(engine_name)
     corpus = open_corpus(folder)
     place = (Path(folder) / f"rates-{config.digest}" if out is None else Path(out)).absolute()
@@ -112,8 +137,8 @@ def corpus_rates(
         todo = [t for t in tasks if load_rates(t.path_in, t.path_out, t.config) is None]
     with _progress_bar(corpus, len(tasks) - len(todo), progress) as done:
         if todo:
-            run(todo, Placement(workers, address), done)
-    return _summed_up(tasks, config, confidence, len(tasks) - len(todo))
+            run(todo, placement, done)
+    return tasks, len(tasks) - len(todo)
 
 
 def _summed_up(

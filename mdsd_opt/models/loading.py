@@ -6,12 +6,15 @@ weights and costs no memory.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -316,17 +319,14 @@ def _to_numpy(tensor: Any) -> NDArray[Any]:
     return bits.view(np.dtype(ml_dtypes.bfloat16))
 
 
-class _quiet:
-    """No progress bars and remarks of transformers while a model is loaded."""
-
-    def __init__(self, transformers: Any) -> None:
-        self._logging = transformers.utils.logging
-
-    def __enter__(self) -> None:
-        self._verbosity = self._logging.get_verbosity()
-        self._logging.set_verbosity_error()
-        self._logging.disable_progress_bar()
-
-    def __exit__(self, *error: object) -> None:
-        self._logging.set_verbosity(self._verbosity)
-        self._logging.enable_progress_bar()
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bars and remarks while a model is loaded; errors still carry their text."""
+    log = transformers.utils.logging
+    verbosity = log.get_verbosity()
+    log.set_verbosity_error()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        log.set_verbosity(verbosity)

@@ -1,0 +1,108 @@
+"""mdsd-opt reproduce: the papers' experiments on the logits at hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.reproduce import Reproduction
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="hu2025, khisti2025 or spechub; listed if left out.", show_default=False
+        ),
+    ] = None,
+    logits: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File of logits or folder of shards; the bundled real logits if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a folder: where the rates of each shard are kept; inside it if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the report as Markdown.", show_default=False)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Of a folder: processes to start.", show_default=False)
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; all by default.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
+    ] = None,
+) -> None:
+    """A paper's experiment on your logits, beside what the paper states."""
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
+    from mdsd_opt import reproduce as experiments
+    from mdsd_opt.cli.output import remark
+    from mdsd_opt.data import sample_logits_path
+    from mdsd_opt.files import atomic_write
+    from mdsd_opt.reproduce.experiment import check_source
+
+    if name is None:
+        for known, about in experiments.EXPERIMENTS.items():
+            print(f"{known:12} {about}")
+        return
+    source = sample_logits_path() if logits is None else check_source(logits)
+    given = experiments.Logits(
+        source,
+        out,
+        workers,
+        threads,
+        confidence,
+        sys.stderr.isatty() if progress is None else progress,
+    )
+    result = experiments.reproduce(name, given)
+    if as_json:
+        from mdsd_opt.report.tables import as_json as to_json
+
+        print(to_json(result.to_dict()))
+    else:
+        _show(result)
+    if save is not None:
+        with atomic_write(save) as file:
+            file.write(result.to_markdown().encode())
+        remark(f"report saved as {save}")
+
+
+def _show(result: Reproduction) -> None:
+    from rich.table import Table
+
+    from mdsd_opt.cli.output import show_table
+    from mdsd_opt.reproduce.experiment import answer, shown
+
+    print(f"{result.name}: {result.source}")
+    print(f"{result.models}; {result.num_positions:,} positions of {result.num_groups} prompts")
+    for content in result.tables:
+        table = Table(title=content.title, title_justify="left")
+        for column in content.columns:
+            table.add_column(column)
+        for row in content.rows:
+            table.add_row(*map(shown, row))
+        show_table(table)
+    table = Table(title="beside the published results", title_justify="left")
+    for column in ("published", "where", "here", "agrees"):
+        table.add_column(column)
+    for item in result.published:
+        table.add_row(f'"{item.quote}"', item.where, item.here, answer(item.holds))
+    show_table(table)
+    for difference in result.differences:
+        print(f"- {difference}")
