@@ -1,0 +1,33 @@
+"""Speculative decoding over several steps, with trees of drafts.
+
+Data flows: draft model -> `grow` -> tree -> target model -> rule -> tokens; `generate` does it step
+after step.
+"""
+
+from mdsd_opt.decoding.draft_tree import Node, grow, grow_by_acceptance
+from mdsd_opt.decoding.generation import Generation, Metrics, generate, weigh
+from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
+from mdsd_opt.decoding.topology import Topology, k_ary, parse_topology, sparse
+from mdsd_opt.decoding.tree_optimum import tree_optimum
+
+__all__ = [
+    "Accepted",
+    "Generation",
+    "Metrics",
+    "Node",
+    "Stop",
+    "Topology",
+    "TreeRule",
+    "generate",
+    "get_rule",
+    "grow",
+    "grow_by_acceptance",
+    "k_ary",
+    "parse_topology",
+    "rule_names",
+    "sparse",
+    "tree_logits",
+    "tree_optimum",
+    "weigh",
+]

@@ -1,0 +1,201 @@
+"""Decoding with trees of drafts, step after step, and what it brings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens, grow, scheme_maker
+from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
+from mdsd_opt.decoding.topology import Topology, parse_topology
+from mdsd_opt.distributions import softmax
+from mdsd_opt.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What some steps of decoding have brought.
+
+    Attributes
+    ----------
+    num_steps : int
+        Target calls.
+    num_tokens : int
+        Tokens of the output.
+    num_accepted : int
+        Drafts among them.
+    num_hits : int
+        Steps in which at least one draft was accepted.
+    num_drafted : int
+        Nodes of all trees.
+    draft_seconds, target_seconds, verify_seconds : float
+    """
+
+    num_steps: int = 0
+    num_tokens: int = 0
+    num_accepted: int = 0
+    num_hits: int = 0
+    num_drafted: int = 0
+    draft_seconds: float = 0.0
+    target_seconds: float = 0.0
+    verify_seconds: float = 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Share of steps in which the first token was a draft."""
+        return self.num_hits / self.num_steps if self.num_steps else float("nan")
+
+    @property
+    def accept_length(self) -> float:
+        """Tokens per target call, the extra token included; also called block efficiency."""
+        return self.num_tokens / self.num_steps if self.num_steps else float("nan")
+
+    @property
+    def seconds(self) -> float:
+        return self.draft_seconds + self.target_seconds + self.verify_seconds
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.seconds / self.num_tokens if self.num_tokens else float("nan")
+
+    @property
+    def verify_share(self) -> float:
+        """Part of the time that is the verifier's."""
+        return self.verify_seconds / self.seconds if self.seconds else float("nan")
+
+    def __add__(self, other: Metrics) -> Metrics:
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        return Metrics(*(one + two for one, two in pairs))
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """JSON-ready: the counts, and what follows from them."""
+        names = (*self.__slots__, "acceptance_rate", "accept_length", "seconds_per_token",
+                 "verify_share")  # fmt: skip
+        values = {name: getattr(self, name) for name in names}
+        return {name: None if value != value else value for name, value in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Tokens after the prompt, and what they took."""
+
+    tokens: Tokens
+    metrics: Metrics
+
+
+def generate(
+    target: Any,
+    draft: Any,
+    prompt: Sequence[int],
+    *,
+    tree: Topology | str = "4x3",
+    scheme: str | SchemeMaker = "with_replacement",
+    rule: TreeRule | str = "level_sequential",
+    max_new_tokens: int = 64,
+    temperature: float = 1.0,
+    draft_temperature: float | None = None,
+    rng: np.random.Generator | int | None = None,
+    stop_tokens: Collection[int] = (),
+    on_step: Callable[[Tokens, Metrics], None] | None = None,
+    **filters: Any,
+) -> Generation:
+    """Continue a prompt; the output follows the target exactly, whatever the draft.
+
+    Parameters
+    ----------
+    target, draft : model
+        A function from token ids to the logits of the next token, or an object with a method
+        ``logits(ids, rows)`` or ``tree_logits(ids, continuations)``, see `tree_logits`.
+    prompt : sequence of int
+        Token ids, at least one.
+    tree : Topology or str
+        "4x3", "chain5", "sparse".
+    scheme : str or callable
+        How the drafts of a node are drawn: a name, or a function (q, num_drafts) -> scheme.
+    rule : TreeRule or str
+        One of `rule_names()`.
+    max_new_tokens : int
+    temperature, draft_temperature : float
+        The draft's is the target's unless given.
+    rng : numpy.random.Generator or int, optional
+    stop_tokens : collection of int
+        The output ends after the first of them.
+    on_step : callable, optional
+        Called after every step with its tokens and the metrics so far.
+    **filters
+        `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
+
+    Returns
+    -------
+    Generation
+    """
+    if len(prompt) == 0:
+        raise InvalidInput("the prompt is empty: give at least one token")
+    if max_new_tokens < 0:
+        raise InvalidInput(f"max_new_tokens is {max_new_tokens}: give at least 0")
+    topology = parse_topology(tree) if isinstance(tree, str) else tree
+    verifier = get_rule(rule) if isinstance(rule, str) else rule
+    make = scheme_maker(scheme)
+    rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
+    ask_target, ask_draft = tree_logits(target), tree_logits(draft)
+    if draft_temperature is None:
+        draft_temperature = temperature
+
+    text = [int(token) for token in prompt]
+    start, metrics = len(text), Metrics()
+
+    def draft_laws(continuations: Sequence[Tokens]) -> NDArray[np.float64]:
+        return softmax(ask_draft(text, continuations), draft_temperature, **filters)
+
+    while len(text) - start < max_new_tokens:
+        began = time.perf_counter()
+
+        root = grow(draft_laws, topology, make, rng)
+        drafted = time.perf_counter()
+        nodes = root.walk()
+        laws = softmax(ask_target(text, [node.tokens for node in nodes]), temperature, **filters)
+        for node, law in zip(nodes, laws, strict=True):
+            node.target = law
+        weighed = time.perf_counter()
+        outcome = verifier.verify(root, rng)
+        decided = time.perf_counter()
+
+        tokens = _cut(outcome, max_new_tokens - (len(text) - start), stop_tokens)
+        text += tokens
+        metrics += Metrics(
+            num_steps=1,
+            num_tokens=len(tokens),
+            num_accepted=min(outcome.num_accepted, len(tokens)),
+            num_hits=int(outcome.num_accepted > 0),
+            num_drafted=len(nodes) - 1,
+            draft_seconds=drafted - began,
+            target_seconds=weighed - drafted,
+            verify_seconds=decided - weighed,
+        )
+        if on_step is not None:
+            on_step(tokens, metrics)
+        if tokens[-1] in stop_tokens:
+            break
+    return Generation(tuple(text[start:]), metrics)
+
+
+def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:
+    """The tokens of a step, up to a stop token, and no more than there is room for."""
+    tokens = outcome.tokens[:room]
+    for n, token in enumerate(tokens):
+        if token in stop_tokens:
+            return tokens[: n + 1]
+    return tokens
+
+
+def weigh(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
+    """Give every node of a tree its target law; returns the root."""
+    for node in root.walk():
+        node.target = laws(node.tokens)
+    return root

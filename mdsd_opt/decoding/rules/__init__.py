@@ -1,0 +1,49 @@
+"""Rules that verify a tree of drafts, one file each, behind one interface."""
+
+from __future__ import annotations
+
+from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule
+from mdsd_opt.decoding.rules.level_sequential import LevelSequential
+from mdsd_opt.decoding.rules.top_down import TopDown
+from mdsd_opt.decoding.rules.traversal import Traversal
+from mdsd_opt.decoding.rules.traversal_hull import TraversalHull
+from mdsd_opt.errors import UnknownName
+from mdsd_opt.verifiers import names as verifier_names
+
+__all__ = [
+    "Accepted",
+    "LevelSequential",
+    "Stop",
+    "TopDown",
+    "Traversal",
+    "TraversalHull",
+    "TreeRule",
+    "get_rule",
+    "rule_names",
+]
+
+_MULTI_STEP: dict[str, type[TreeRule]] = {
+    "traversal": Traversal,
+    "traversal_hull": TraversalHull,
+    "level_sequential": LevelSequential,
+}
+
+
+def rule_names() -> tuple[str, ...]:
+    """Multi-step rules, and every token-level verifier, which goes from the root down."""
+    return (*_MULTI_STEP, *verifier_names())
+
+
+def get_rule(name: str) -> TreeRule:
+    """A rule by name; the name of a token-level verifier means it, token by token from the root.
+
+    Raises
+    ------
+    UnknownName
+        No such rule; the message lists those that exist.
+    """
+    if name in _MULTI_STEP:
+        return _MULTI_STEP[name]()
+    if name in verifier_names():
+        return TopDown(name)
+    raise UnknownName.among("rule", name, rule_names())

@@ -1,0 +1,83 @@
+"""What every rule that verifies a tree of drafts can say, and how it decides."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.verifiers.base import draw
+
+Law = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stop:
+    """One way to end: the drafts up to a node are accepted, and one more token is drawn.
+
+    Attributes
+    ----------
+    node : Node
+    probability : float
+        Given the tree.
+    law : ndarray, shape (V,)
+        Of the extra token.
+    """
+
+    node: Node
+    probability: float
+    law: Law
+
+
+class Accepted(NamedTuple):
+    """Outcome of one verification.
+
+    Attributes
+    ----------
+    tokens : tuple of int
+        The accepted drafts, and the extra token at the end.
+    num_accepted : int
+        How many of them are drafts.
+    """
+
+    tokens: tuple[int, ...]
+    num_accepted: int
+
+
+class TreeRule(ABC):
+    """Verifies a tree of drafts whose nodes know their target laws.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def stops(self, root: Node) -> list[Stop]:
+        """All ways to end, given the tree; the probabilities sum to one."""
+
+    def verify(self, root: Node, rng: np.random.Generator) -> Accepted:
+        """Draw one of the ways to end, and the extra token."""
+        ways = self.stops(root)
+        reached = np.cumsum([way.probability for way in ways])
+        where, extra = rng.random(2)
+        chosen = int(np.searchsorted(reached, where * reached[-1], side="right"))
+        way = ways[min(chosen, len(ways) - 1)]
+        return Accepted((*way.node.tokens, draw(way.law, extra)), way.node.depth)
+
+    def expected_accepted(self, root: Node) -> float:
+        """Mean number of accepted drafts, given the tree."""
+        return sum(way.probability * way.node.depth for way in self.stops(root))
+
+
+def stop_at(node: Node, probability: float, masses: Law) -> Stop:
+    """A way to end with an extra token in proportion to some masses; p where there are none."""
+    masses = np.maximum(masses, 0.0)
+    total = masses.sum()
+    return Stop(node, probability, masses / total if total > 0.0 else node.target)

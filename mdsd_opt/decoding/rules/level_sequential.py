@@ -1,0 +1,85 @@
+"""Level by level: masses from the root down, decisions from the leaves up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, stop_at
+from mdsd_opt.decoding.token_plan import token_plan
+
+Law = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Passed:
+    """A node with the probability that it is passed, and what of that goes on on average."""
+
+    node: Node
+    mass: float
+    goes_on: float
+    rest: Law
+
+
+class LevelSequential(TreeRule):
+    """Transport a whole level to the next, node after node, each with what the others left.
+
+    Lossless for all drafts with a prefix order. With one draft a node it is block verification,
+    with one level the optimal token rule. Cost: one token rule for every node with drafts. Source:
+    this package.
+    """
+
+    name: ClassVar[str] = "level_sequential"
+
+    def stops(self, root: Node) -> list[Stop]:
+        levels: list[tuple[list[_Passed], float]] = []
+        masses = [(root, 1.0)]
+        while masses:
+            passed, left, masses = _next_level(masses)
+            levels.append((passed, left))
+        found: list[Stop] = []
+        reach = 1.0
+        for passed, left in reversed(levels):  # each step given that no deeper one has ended
+            ended = 0.0
+            for at in passed:
+                share = min(max((at.mass - at.goes_on) / left, 0.0), 1.0) if left > 0.0 else 0.0
+                if reach * share > 0.0:
+                    found.append(stop_at(at.node, reach * share, at.rest))
+                ended += share
+            reach *= max(1.0 - ended, 0.0)
+        assert reach < 1e-9
+        return found
+
+
+def _next_level(
+    masses: list[tuple[Node, float]],
+) -> tuple[list[_Passed], float, list[tuple[Node, float]]]:
+    """What goes on from one level to the next.
+
+    Returns
+    -------
+    passed : list
+        The nodes of this level.
+    left : float
+        Mean probability that nothing goes on.
+    masses : list of (Node, float)
+        The next level.
+    """
+    passed: list[_Passed] = []
+    following: list[tuple[Node, float]] = []
+    remains, mean = 1.0, 1.0  # of what may go on: given these draws, and on average
+    for node, mass in sorted(masses, key=lambda item: (-item[1], item[0].tokens)):
+        demand = min(mass / mean, 1.0) if mean > 0.0 else 0.0
+        plan = token_plan(demand * node.target, node.drafts, node.draws)
+        for token, share in plan.masses.items():
+            if share > 0.0:
+                following.append((node.children[token], remains * share))
+        goes_on = mean * plan.alpha
+        passed.append(_Passed(node, mass, goes_on, mass * node.target - mean * plan.kept))
+        remains *= max(1.0 - sum(plan.masses.values()), 0.0)
+        mean *= 1.0 - plan.alpha
+    return passed, mean, following

@@ -1,0 +1,68 @@
+r"""From the leaves to the root: a path is accepted or refused as a whole.
+
+With r the probability that a node is to be passed, its drafts are tried one after another: draft t
+is to be passed with min(1, r p_t / q_t), and if it is not, whether it was refused itself or all
+below it, the masses become :math:`z = (r p - q)_+`, p in proportion to z, and
+:math:`r \leftarrow Z / (Z + 1 - r)` with Z the sum of z. After the last, the node itself is the end
+of the path with probability r.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, stop_at
+from mdsd_opt.drafts import WithoutReplacement, WithReplacement
+from mdsd_opt.errors import UnsupportedScheme
+
+
+class Traversal(TreeRule):
+    """Traversal verification, recursive rejection at every node; of one path block verification.
+
+    Lossless for drafts with and without replacement. Cost: O(V) for each draw. Source: [BV], for
+    trees [Traversal], written from their descriptions.
+    """
+
+    name: ClassVar[str] = "traversal"
+
+    def stops(self, root: Node) -> list[Stop]:
+        found: list[Stop] = []
+        left = _visit(root, 1.0, 1.0, found)
+        assert left < 1e-9
+        return found
+
+
+def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
+    """Add the ways to end at or below a node; return the probability that there is none."""
+    p, r = node.target, demand
+    if node.drafts is not None:
+        if not isinstance(node.drafts, (WithReplacement, WithoutReplacement)):
+            raise UnsupportedScheme(
+                f"rule 'traversal' is not lossless for {node.drafts.scheme!r} drafts: it takes "
+                "with_replacement and without_replacement"
+            )
+        q = node.drafts.q
+        for token in node.draws.tolist():
+            if token < 0 or reach <= 0.0:
+                break
+            share = min(1.0, r * p[token] / q[token]) if q[token] > 0.0 else 0.0
+            if share > 0.0:
+                reach = _visit(node.children[token], reach, share, found)
+            rest = np.maximum(r * p - q, 0.0)
+            mass = float(rest.sum())
+            if mass <= 0.0:
+                r = 0.0
+                break
+            p, r = rest / mass, mass / (mass + max(1.0 - r, 0.0))
+            if isinstance(node.drafts, WithoutReplacement):
+                q = q.copy()
+                q[token] = 0.0
+                if q.sum() <= 0.0:
+                    break
+                q /= q.sum()
+    if reach > 0.0 and r > 0.0:
+        found.append(stop_at(node, reach * r, p))
+    return reach * (1.0 - r)

@@ -1,0 +1,99 @@
+"""Models that are tables, and the exact law of what a tree rule makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from mdsd_opt.decoding import Node
+from mdsd_opt.decoding.draft_tree import scheme_maker
+
+
+class Table:
+    """Random laws of the next token after every text up to some depth."""
+
+    def __init__(self, rng, vocab_size, depth, concentration=1.0, near=None):
+        self.vocab_size, self.depth = vocab_size, depth
+        self.laws = {}
+        for n in range(depth + 1):
+            for text in product(range(vocab_size), repeat=n):
+                law = rng.dirichlet(np.full(vocab_size, concentration))
+                if near is not None:
+                    law = near(text) * np.exp(0.7 * rng.standard_normal(vocab_size))
+                self.laws[text] = law / law.sum()
+
+    def __call__(self, text):
+        return self.laws[tuple(text)]
+
+    def probability(self, text):
+        return float(np.prod([self(text[:n])[token] for n, token in enumerate(text)]))
+
+
+def trees(draft, topology, scheme) -> Iterator[tuple[Node, float]]:
+    """Every tree that can be drawn, with its probability."""
+    make = scheme_maker(scheme)
+
+    def below(tokens, place):
+        """Ways to draw what is below a node, as (function that hangs it there, probability)."""
+        count = topology.drafts_at(place)
+        if count == 0:
+            return [((), 1.0)]
+        drafts = make(draft(tokens), count)
+        ways = []
+        for draws, weight in zip(*drafts.tuple_law(), strict=True):
+            if weight <= 0.0:
+                continue
+            ranks = {}
+            for rank, token in enumerate(draws.tolist()):
+                if token >= 0:
+                    ranks.setdefault(token, rank)
+            parts = [below((*tokens, t), (*place, rank)) for t, rank in ranks.items()]
+            for chosen in product(*parts):
+                probability = weight * np.prod([p for _, p in chosen])
+                ways.append(((drafts, draws, [way for way, _ in chosen]), float(probability)))
+        return ways
+
+    def hang(node, way):
+        if way:
+            drafts, draws, parts = way
+            children = node.add_drafts(drafts, np.asarray(draws, dtype=np.int64))
+            for child, part in zip(children, parts, strict=True):
+                hang(child, part)
+
+    for way, probability in below((), ()):
+        root = Node((), ())
+        hang(root, way)
+        yield root, probability
+
+
+def output_law(rule, target, draft, topology, scheme):
+    """Law of the first depth + 1 tokens of the output, and the mean number of accepted drafts."""
+    length = topology.depth + 1
+    law = np.zeros((target.vocab_size,) * length)
+    accepted = 0.0
+    for root, probability in trees(draft, topology, scheme):
+        for node in root.walk():
+            node.target = target(node.tokens)
+        total = 0.0
+        for stop in rule.stops(root):
+            total += stop.probability
+            accepted += probability * stop.probability * stop.node.depth
+            for extra in np.flatnonzero(stop.law).tolist():
+                mass = probability * stop.probability * stop.law[extra]
+                text = (*stop.node.tokens, extra)
+                for rest in product(range(target.vocab_size), repeat=length - len(text)):
+                    whole = (*text, *rest)
+                    tail = np.prod([target(whole[:n])[whole[n]] for n in range(len(text), length)])
+                    law[whole] += mass * tail
+        assert abs(total - 1.0) < 1e-9
+    return law, accepted
+
+
+def target_law(target, length):
+    """Law of the first tokens under the target itself."""
+    law = np.zeros((target.vocab_size,) * length)
+    for text in product(range(target.vocab_size), repeat=length):
+        law[text] = target.probability(text)
+    return law

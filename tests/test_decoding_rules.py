@@ -1,0 +1,195 @@
+"""Rules that verify trees: exactly lossless, and as good as is claimed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.tables import Table, output_law, target_law
+
+import mdsd_opt as mo
+from mdsd_opt.decoding import Node, get_rule, k_ary, parse_topology, rule_names, tree_optimum
+from mdsd_opt.decoding.rules import Stop, Traversal
+from mdsd_opt.decoding.topology import Topology
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.verifiers import Uniforms
+
+MULTI_STEP = ("traversal", "traversal_hull", "level_sequential")
+UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")
+
+
+def tables(seed, vocab_size, depth, near=False):
+    rng = np.random.default_rng(seed)
+    draft = Table(rng, vocab_size, depth, concentration=0.7)
+    return Table(rng, vocab_size, depth, 0.7, near=draft if near else None), draft
+
+
+def check_lossless(rule, seed, vocab_size, topology, scheme):
+    target, draft = tables(seed, vocab_size, topology.depth)
+    law, accepted = output_law(rule, target, draft, topology, scheme)
+    np.testing.assert_allclose(law, target_law(target, topology.depth + 1), rtol=0, atol=1e-12)
+    return accepted
+
+
+@pytest.mark.parametrize("name", MULTI_STEP)
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize(
+    ("vocab_size", "topology"),
+    [
+        (2, k_ary(2, 2)), (3, k_ary(2, 2)), (2, k_ary(3, 2)), (3, k_ary(3, 1)), (3, k_ary(1, 3)),
+        (2, k_ary(2, 3)), (3, UNEVEN), (1, k_ary(2, 2)),
+    ],
+    ids=lambda x: getattr(x, "name", x),
+)  # fmt: skip
+def test_multi_step_rules_are_lossless(name, scheme, vocab_size, topology):
+    check_lossless(get_rule(name), 0, vocab_size, topology, scheme)
+
+
+@pytest.mark.parametrize("name", ["traversal_hull", "level_sequential"])
+@pytest.mark.parametrize("scheme", ["greedy", "top_k"])
+def test_rules_by_the_hull_take_every_prefix_order(name, scheme):
+    check_lossless(get_rule(name), 1, 3, k_ary(2, 2), scheme)
+
+
+@pytest.mark.parametrize("name", mo.verifiers.names())
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy", "top_k"])
+def test_every_verifier_is_lossless_token_by_token(name, scheme):
+    drafts = mo.drafts.SINGLE_MODEL_SCHEMES[scheme](np.array([0.5, 0.3, 0.2]), 2)
+    if not mo.verifiers.get(name).supports(drafts):
+        return
+    check_lossless(get_rule(name), 2, 2 if name == "gumbel" else 3, k_ary(2, 2), scheme)
+
+
+class Greedy(Traversal):
+    """Wrong on purpose: stops at the node with the extra token from p, not from what is left."""
+
+    def stops(self, root):
+        return [Stop(s.node, s.probability, s.node.target) for s in super().stops(root)]
+
+
+def test_a_wrong_rule_is_not_lossless():
+    target, draft = tables(0, 3, 2)
+    law, _ = output_law(Greedy(), target, draft, k_ary(2, 2), "with_replacement")
+    assert np.abs(law - target_law(target, 3)).max() > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_draft_a_node_is_block_verification(seed):
+    target, draft = tables(seed, 3, 3)
+    chain = k_ary(1, 3)
+    found = [output_law(get_rule(n), target, draft, chain, "with_replacement") for n in MULTI_STEP]
+    for law, accepted in found[1:]:
+        np.testing.assert_allclose(law, found[0][0], rtol=0, atol=1e-12)
+        assert accepted == pytest.approx(found[0][1], abs=1e-12)
+    assert found[0][1] == pytest.approx(block_verification(target, draft, 3), abs=1e-12)
+
+
+def block_verification(target, draft, depth):
+    """Mean accepted drafts of one path: sum over texts of min along the way (Sun et al.)."""
+
+    def mean(text, passed, drawn):
+        """passed = mass of min(m p, q ...) that goes on to this text."""
+        if len(text) == depth:
+            return 0.0
+        total = 0.0
+        for token in range(target.vocab_size):
+            going = min(passed * target(text)[token], drawn * draft(text)[token])
+            total += going + mean((*text, token), going, drawn * draft(text)[token])
+        return total
+
+    return mean((), 1.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["traversal_hull", "level_sequential"])
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy"])
+def test_one_level_is_the_token_optimum(name, scheme):
+    target, draft = tables(3, 3, 1)
+    _, accepted = output_law(get_rule(name), target, draft, k_ary(2, 1), scheme)
+    drafts = mo.drafts.SINGLE_MODEL_SCHEMES[scheme](draft(()), 2)
+    best = mo.solve(mo.TransportProblem(target(()), drafts)).acceptance_rate
+    assert accepted == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_rule_beats_the_tree_optimum(scheme, seed):
+    target, draft = tables(seed, 2, 2, near=True)
+    topology = k_ary(2, 2)
+    best = tree_optimum(target, draft, topology, scheme)
+    means = {
+        name: output_law(get_rule(name), target, draft, topology, scheme)[1]
+        for name in (*MULTI_STEP, "optimal", "rrs")
+    }
+    assert max(means.values()) <= best + 1e-9
+    assert means["level_sequential"] >= means["traversal_hull"] - 1e-12
+    assert means["traversal_hull"] >= means["optimal"] - 1e-12
+    assert means["traversal"] >= means["rrs"] - 1e-12
+
+
+def test_the_tree_optimum_of_one_level_and_of_one_path():
+    target, draft = tables(4, 3, 2)
+    drafts = mo.WithReplacement(draft(()), 3)
+    best = mo.solve(mo.TransportProblem(target(()), drafts)).acceptance_rate
+    assert tree_optimum(target, draft, k_ary(3, 1)) == pytest.approx(best, abs=1e-9)
+    assert tree_optimum(target, draft, k_ary(1, 2)) == pytest.approx(
+        block_verification(target, draft, 2), abs=1e-9
+    )
+    with pytest.raises(ProblemTooLarge, match="antichains"):
+        tree_optimum(lambda w: np.full(9, 1 / 9), lambda w: np.full(9, 1 / 9), k_ary(2, 2))
+
+
+def test_verify_draws_from_the_ways_to_end():
+    target, draft = tables(5, 3, 2)
+    rng = np.random.default_rng(0)
+    root = Node((), ())
+    drafts = mo.WithReplacement(draft(()), 2)
+    root.add_drafts(drafts, np.array([0, 1]))
+    for node in root.walk():
+        node.target = target(node.tokens)
+    for name in (*MULTI_STEP, "optimal"):
+        rule = get_rule(name)
+        lengths = [rule.verify(root, rng).num_accepted for _ in range(3000)]
+        assert np.mean(lengths) == pytest.approx(rule.expected_accepted(root), abs=0.05)
+
+
+def test_names_topologies_and_what_is_refused():
+    assert set(MULTI_STEP) < set(rule_names())
+    with pytest.raises(UnknownName, match="level_sequential"):
+        get_rule("level")
+    assert parse_topology("4x3").num_nodes == 4 + 16 + 64
+    assert parse_topology("chain5").depth == 5
+    assert parse_topology("sparse").depth == 5
+    for text in ("4", "0x2", "2x0", "x", "50x50"):
+        with pytest.raises(InvalidInput):
+            parse_topology(text)
+    with pytest.raises(InvalidInput, match="parent"):
+        Topology({(): 2, (5,): 1}, "torn")
+    with pytest.raises(InvalidInput, match="root"):
+        Topology({}, "none")
+    target, draft = tables(6, 3, 1)
+    independent = lambda q, k: mo.IndependentDrafts([q] * k)  # noqa: E731
+    for name in MULTI_STEP:
+        with pytest.raises(UnsupportedScheme):
+            output_law(get_rule(name), target, draft, k_ary(2, 1), independent)
+    law, _ = output_law(get_rule("rrs"), target, draft, k_ary(2, 1), independent)
+    np.testing.assert_allclose(law, target_law(target, 2), atol=1e-12)
+
+
+def test_uniforms_at_their_ends_never_give_impossible_tokens():
+    """As everywhere: a token of probability zero does not come out."""
+    assert Uniforms(0.0, 0.0, 0.0, 0.0).residual == 0.0
+    root = Node((), ())
+    root.add_drafts(mo.WithReplacement([0.5, 0.5, 0.0], 2), np.array([0, 0]))
+    for node in root.walk():
+        node.target = np.array([0.0, 0.5, 0.5])
+
+    class Ends:
+        def __init__(self, value):
+            self.value = value
+
+        def random(self, size):
+            return np.full(size, self.value)
+
+    for value in (0.0, np.nextafter(1.0, 0.0)):
+        for name in MULTI_STEP:
+            outcome = get_rule(name).verify(root, Ends(value))
+            assert 0 not in outcome.tokens
