@@ -1,0 +1,154 @@
+"""Decoding step after step: the output follows the target, and the metrics add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.chi_square import p_value
+from support.tables import Table, target_law
+
+from mdsd_opt.decoding import Metrics, generate, get_rule, grow_by_acceptance, tree_logits
+from mdsd_opt.decoding.language_models import _by_paths
+from mdsd_opt.errors import InvalidInput, UnknownName
+
+RULES = ("traversal", "traversal_hull", "level_sequential", "optimal", "rrs")
+
+
+def logits_of(table):
+    """The table as a model: its law depends on the last three tokens after the first."""
+    return lambda ids: np.log(table(ids[1:][-3:]))
+
+
+@pytest.fixture(scope="module")
+def pair():
+    rng = np.random.default_rng(0)
+    draft = Table(rng, 3, 3)
+    return Table(rng, 3, 3, near=draft), draft
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+def test_the_output_follows_the_target(pair, rule, scheme):
+    target, draft = pair
+    rng = np.random.default_rng(1)
+    options = {"tree": "2x2", "scheme": scheme, "rule": rule, "max_new_tokens": 3, "rng": rng}
+    outputs = [
+        generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(3000)
+    ]
+    law = dict(np.ndenumerate(target_law(target, 3)))
+    assert p_value(outputs, law) > 1e-6
+
+
+def test_the_test_of_the_output_rejects_another_target(pair):
+    target, draft = pair
+    rng = np.random.default_rng(1)
+    outputs = [
+        generate(logits_of(draft), logits_of(draft), [0], tree="2x2", max_new_tokens=3, rng=rng)
+        for _ in range(3000)
+    ]
+    law = dict(np.ndenumerate(target_law(target, 3)))
+    assert p_value([output.tokens for output in outputs], law) < 1e-6
+
+
+def test_metrics_add_up(pair):
+    target, draft = pair
+    told = []
+    output = generate(
+        logits_of(target), logits_of(draft), [0], tree="2x3", max_new_tokens=40, rng=2,
+        on_step=lambda tokens, metrics: told.append((tokens, metrics)),
+    )  # fmt: skip
+    metrics = output.metrics
+    assert len(output.tokens) == metrics.num_tokens == 40
+    assert sum(len(tokens) for tokens, _ in told) == 40
+    assert metrics.num_steps == len(told)
+    assert metrics.accept_length == pytest.approx(40 / metrics.num_steps)
+    assert 0.0 <= metrics.acceptance_rate <= 1.0
+    assert 0.0 < metrics.verify_share < 1.0
+    assert (metrics + metrics).num_tokens == 80
+    assert metrics.to_dict()["num_steps"] == metrics.num_steps
+    assert Metrics().to_dict()["accept_length"] is None
+
+
+def test_a_draft_equal_to_the_target_is_always_accepted(pair):
+    target, _ = pair
+    for rule in ("traversal_hull", "level_sequential", "traversal", "optimal"):
+        output = generate(
+            logits_of(target), logits_of(target), [0], tree="chain3", rule=rule,
+            max_new_tokens=24, rng=3,
+        )  # fmt: skip
+        assert output.metrics.accept_length == 4.0
+
+
+def test_it_ends_at_stop_tokens_and_at_the_limit(pair):
+    target, draft = pair
+    output = generate(logits_of(target), logits_of(draft), [0], stop_tokens={2}, rng=4)
+    assert output.tokens.index(2) == len(output.tokens) - 1
+    assert generate(logits_of(target), logits_of(draft), [0], max_new_tokens=0).tokens == ()
+    one = generate(logits_of(target), logits_of(draft), [0], max_new_tokens=1, rng=0)
+    assert len(one.tokens) == 1
+
+
+def test_greedy_decoding_is_the_argmax_of_the_target(pair):
+    target, draft = pair
+    output = generate(
+        logits_of(target), logits_of(draft), [0], temperature=0.0, max_new_tokens=6, rng=0
+    )
+    text = [0]
+    for _ in range(6):
+        text.append(int(np.argmax(logits_of(target)(text))))
+    assert list(output.tokens) == text[1:]
+
+
+def test_trees_grown_by_acceptance_keep_to_their_budget(pair):
+    target, draft = pair
+    rng = np.random.default_rng(5)
+    for budget in (1, 4, 9, 20):
+        root = grow_by_acceptance(
+            lambda texts: np.stack([draft(t) for t in texts]), budget, 2, 3, "with_replacement", rng
+        )
+        drawn = sum(node.draws.size for node in root.walk())
+        assert 2 <= drawn <= max(budget, 2)
+        assert max(node.depth for node in root.walk()) <= 3
+        for node in root.walk():
+            node.target = target(node.tokens)
+        assert get_rule("level_sequential").expected_accepted(root) >= 0.0
+    with pytest.raises(InvalidInput, match="num_nodes is 0"):
+        grow_by_acceptance(lambda texts: None, 0, 2, 3, "greedy", rng)
+
+
+class Paths:
+    """A model that gives the logits of several prefixes at once, and counts its passes."""
+
+    def __init__(self, table):
+        self.table, self.passes = table, 0
+
+    def logits(self, ids, rows):
+        self.passes += 1
+        return np.stack([logits_of(self.table)(ids[: row + 1]) for row in rows])
+
+
+def test_models_are_asked_once_for_each_path(pair):
+    target, _ = pair
+    model = Paths(target)
+    texts = [(), (1,), (2,), (1, 0), (1, 2), (2, 2)]
+    found = tree_logits(model)([0], texts)
+    assert model.passes == 3
+    np.testing.assert_allclose(found, tree_logits(logits_of(target))([0], texts))
+    with pytest.raises(InvalidInput, match="empty"):
+        _by_paths(model, [], texts)
+    with pytest.raises(InvalidInput, match="no model"):
+        tree_logits(3)
+
+
+def test_bad_input(pair):
+    target, draft = (logits_of(table) for table in pair)
+    with pytest.raises(InvalidInput, match="prompt is empty"):
+        generate(target, draft, [])
+    with pytest.raises(InvalidInput, match="max_new_tokens"):
+        generate(target, draft, [0], max_new_tokens=-1)
+    with pytest.raises(InvalidInput, match="unknown tree"):
+        generate(target, draft, [0], tree="big")
+    with pytest.raises(UnknownName, match="rule"):
+        generate(target, draft, [0], rule="best")
+    with pytest.raises(UnknownName, match="scheme"):
+        generate(target, draft, [0], scheme="none")
