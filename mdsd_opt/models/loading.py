@@ -67,7 +67,7 @@ class LoadedModel:
 
         with torch.inference_mode():
             output = self.model(self._tensor(ids), use_cache=False).logits[0]
-            return _to_numpy(output[torch.as_tensor(list(rows), device=output.device)])
+            return to_numpy_array(output[torch.as_tensor(list(rows), device=output.device)])
 
     def continuation(
         self, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
@@ -83,7 +83,7 @@ class LoadedModel:
             while len(tokens) < count:
                 output = self.model(step, past_key_values=cache, use_cache=True)
                 cache = output.past_key_values
-                tokens.append(choose(_to_numpy(output.logits[0, -1])))
+                tokens.append(choose(to_numpy_array(output.logits[0, -1])))
                 if tokens[-1] in ends:
                     break
                 step = self._tensor(tokens[-1:])
@@ -305,7 +305,7 @@ def _shallow(module: Any) -> Any:
     return twin
 
 
-def _to_numpy(tensor: Any) -> NDArray[Any]:
+def to_numpy_array(tensor: Any) -> NDArray[Any]:
     """An array of the same dtype, bfloat16 included."""
     import torch
 
