@@ -19,6 +19,7 @@ import mdsd_opt as mo
 from mdsd_opt.batch.device_rates import Request, rates_in_chunks
 from mdsd_opt.gpu import availability, dlpack
 from mdsd_opt.gpu.layout import DeviceLogits
+from mdsd_opt.gpu.rates import FilterSettings
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def request_of(
     num_drafts: tuple[int, ...] = (3,),
     **changes: Any,
 ) -> Request:
-    values = {"target_scale": LOG2_E, "draft_scale": LOG2_E, "masks_tokens": False} | changes
+    values = {"target_scale": LOG2_E, "draft_scale": LOG2_E} | changes
     return Request(drafts, verifier, num_drafts, **values)
 
 
@@ -70,6 +71,13 @@ class TestChunks:
         expected = mo.acceptance_rates(target, draft, counts)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
+    def test_filters(self, engine: HostEngine) -> None:
+        target, draft = near_rows(5, 90)
+        request = request_of(filters=FilterSettings(top_k=20, min_p=0.01))
+        found = rates_in_chunks(engine, target, draft, request, 1500)
+        expected = mo.acceptance_rates(target, draft, (3,), top_k=20, min_p=0.01)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
     def test_bad_rows_are_named_as_on_the_cpu(self, engine: HostEngine) -> None:
         target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))
         draft[1, 0, 7] = np.nan
@@ -86,7 +94,6 @@ class TestObstacles:
         ("changes", "reason"),
         [
             ({"verifier": "gumbel"}, "no kernel of verifier 'gumbel'"),
-            ({"masks_tokens": True}, "top_k, top_p, min_p"),
             ({"draft_scale": 1e7}, "temperature"),
             ({"num_drafts": (2, 65)}, "num_drafts is 65.*at most 64"),
         ],

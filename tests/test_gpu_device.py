@@ -88,6 +88,16 @@ def test_batches_larger_than_a_chunk() -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    "options", [{"top_k": 40}, {"top_p": 0.9}, {"min_p": 0.02}, {"temperature": 0.0}]
+)
+def test_filters(options: dict[str, Any]) -> None:
+    target, draft = near_rows(6, 50_000)
+    found = mo.acceptance_rates(target, draft, (1, 3), device="gpu", **options)
+    expected = reference(target, draft, (1, 3), **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
 def test_bad_rows() -> None:
     target, draft = (x.reshape(2, 3, 1000) for x in near_rows(6, 1000))
     target[1, 2, 999] = np.nan

@@ -230,6 +230,78 @@ class TestOtherRates:
         assert rates.most_fixed_drafts(1, 512) == 64
 
 
+class TestFilters:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"top_k": 1},
+            {"top_k": 5},
+            {"top_k": 10_000},
+            {"top_p": 0.3},
+            {"top_p": 0.95},
+            {"min_p": 0.05},
+            {"min_p": 1.0},
+            {"top_k": 30, "top_p": 0.8, "min_p": 0.02},
+        ],
+    )
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_rates_of_filtered_rows(
+        self, engine: HostEngine, options: dict[str, Any], dtype: str
+    ) -> None:
+        settings = rates.FilterSettings(**options)
+        for size in (1, 7, 700):
+            for name, rows in rows_of_every_character(size).items():
+                if name == "uniform draft" and "top_p" in options:
+                    continue  # all tie but for rounding; see below
+                target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in rows)
+                pair = rates.with_filters(engine, pair_of(target, draft, 0.7, 1.3), settings)
+                found = rates.with_replacement(engine, pair, (1, 3))
+                expected = on_cpu(
+                    target, draft, (1, 3), temperature=0.7, draft_temperature=1.3, **options
+                )
+                np.testing.assert_allclose(
+                    found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name
+                )
+
+    @pytest.mark.parametrize("sides", [(True, False), (False, True), (True, True)])
+    def test_temperature_of_zero(self, engine: HostEngine, sides: tuple[bool, bool]) -> None:
+        target, draft = (np.round(x) for x in near_rows(4, 500))  # ties: the lowest token counts
+        target[1, 400:] = target.max()
+        draft[1, 300:] = draft.max()
+        target[2] = draft[2]
+        settings = rates.FilterSettings(*sides)
+        temperatures = {
+            "temperature": 0.0 if sides[0] else 1.0,
+            "draft_temperature": 0.0 if sides[1] else 1.0,
+        }
+        pair = rates.with_filters(engine, pair_of(target, draft), settings)
+        for function, options in ((rates.with_replacement, {}), OTHERS["greedy"], OTHERS["rrs"]):
+            found = function(engine, pair, (1, 3))
+            expected = on_cpu(target, draft, (1, 3), **temperatures, **options)
+            np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
+
+    def test_all_filters_of_fixed_drafts(self, engine: HostEngine) -> None:
+        target, draft = near_rows(3, 800)
+        settings = rates.FilterSettings(top_k=6, top_p=0.9)
+        pair = rates.with_filters(engine, pair_of(target, draft), settings)
+        for name in OTHERS:
+            function, options = OTHERS[name]
+            found = function(engine, pair, (2, 5, 9))
+            expected = on_cpu(target, draft, (2, 5, 9), top_k=6, top_p=0.9, **options)
+            np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name)
+
+    def test_ties_are_kept(self, engine: HostEngine) -> None:
+        draft = np.zeros((1, 64), np.float32)
+        target = np.repeat(np.arange(8, dtype=np.float32), 8)[None]
+        for options in ({"top_k": 3}, {"top_p": 0.4}, {"top_p": 1e-9}, {"top_k": 12}):
+            pair = rates.with_filters(
+                engine, pair_of(target, draft), rates.FilterSettings(**options)
+            )
+            found = rates.with_replacement(engine, pair, (2,))
+            expected = on_cpu(target, draft, (2,), **options)
+            np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
+
+
 class TestLayout:
     def test_strides_shapes_and_broadcasting(self, engine: HostEngine) -> None:
         wide_target, wide_draft = near_rows(24, 130)

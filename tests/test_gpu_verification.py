@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
+from mdsd_opt.batch.device_rates import filter_settings
+from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.gpu import availability, twin
+from mdsd_opt.gpu.rates import with_filters
 from mdsd_opt.gpu.verification import Randomness, verify_rows
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels, selection_law
 
@@ -225,6 +229,27 @@ class TestBatch:
             assert place == (ids.tolist().index(token) if token in ids else -1)
         np.testing.assert_array_equal(found.accepted, found.draft_index >= 0)
 
+    @pytest.mark.parametrize("options", [{"top_k": 5, "min_p": 0.1}, {"temperature": 0.0}])
+    def test_filters(self, engine: HostEngine, options: dict[str, Any]) -> None:
+        target, draft = near_rows(10, 80)
+        drafts = np.ascontiguousarray(np.argsort(-draft, axis=1)[:, [0, 2, 1]])
+        settings = filter_settings(
+            Sampling(
+                options.get("temperature", 1.0), options.get("top_k"), None, options.get("min_p")
+            ),
+            Sampling(1.0, options.get("top_k"), None, options.get("min_p")),
+        )
+        assert settings is not None
+        pair = pair_of(target, draft)
+        if "temperature" in options:
+            pair = replace(pair, target_scale=1.0)
+        pair = with_filters(engine, pair, settings)
+        on_engine = verify_rows(engine, pair, drafts, Randomness(1))
+        found = verify_batch(target, draft, drafts, seed=1, draft_temperature=1.0, **options)
+        assert found.tokens.tolist() == on_engine.tokens.tolist()
+        kept = mo.softmax(target, **options) > 0
+        assert kept[np.arange(10), found.tokens].all()
+
     def test_shapes_follow_the_logits(self) -> None:
         target, draft = (x.reshape(2, 3, 40) for x in near_rows(6, 40))
         drafts = np.zeros((2, 3, 2), np.int32)
@@ -253,7 +278,7 @@ class TestBatch:
             ({"drafts": np.zeros((2, 3))}, "token ids"),
             ({"drafts": np.zeros((3, 3), int)}, "all axes of drafts"),
             ({"drafts": np.zeros((2, 65), int)}, "at most 64"),
-            ({"temperature": 0.0}, "temperatures"),
+            ({"temperature": 1e7}, "temperatures"),
             ({"seed": -1}, "seed"),
             ({"step": 1 << 32}, "step"),
             ({"device": "tpu"}, "device"),

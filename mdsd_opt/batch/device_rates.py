@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
+from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates, streaming
 from mdsd_opt.gpu.availability import is_available, require_device
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
-from mdsd_opt.gpu.rates import Pair, RowRates
+from mdsd_opt.gpu.rates import FilterSettings, Pair, RowRates
 
 RatesFunction = Callable[[Engine, Pair, Sequence[int]], RowRates]
 
@@ -42,8 +43,8 @@ class Request:
     num_drafts : tuple of int
     target_scale, draft_scale : float
         log2(e) divided by the temperature.
-    masks_tokens : bool
-        Whether there are filters, or a temperature of zero.
+    filters : FilterSettings or None
+        Which tokens are left out, if any.
     """
 
     drafts: str
@@ -51,14 +52,12 @@ class Request:
     num_drafts: tuple[int, ...]
     target_scale: float
     draft_scale: float
-    masks_tokens: bool
+    filters: FilterSettings | None = None
 
     def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
         """Why the kernels cannot do it, for logits of these shapes; "" if they can."""
         if (self.drafts, self.verifier) not in _FUNCTIONS:
             return f"there is no kernel of verifier {self.verifier!r} with drafts {self.drafts!r}"
-        if self.masks_tokens:
-            return "the kernels take no top_k, top_p, min_p and no temperature of 0"
         if not all(1e-6 < scale < 1e6 for scale in (self.target_scale, self.draft_scale)):
             return "the temperature is too large or too small for single precision"
         if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):
@@ -81,6 +80,8 @@ class Request:
     def compute(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> RowRates:
         """Launch the kernels; several times where there are many numbers of drafts."""
         pair = Pair(target, draft, self.target_scale, self.draft_scale)
+        if self.filters is not None:
+            pair = rates.with_filters(engine, pair, self.filters)
         function = _FUNCTIONS[self.drafts, self.verifier]
         step = rates.MAX_COUNTS
         parts = [
@@ -90,6 +91,16 @@ class Request:
         if len(parts) == 1:
             return parts[0]
         return RowRates(engine.join([part.rates for part in parts]), None, parts[0].is_bad)
+
+
+def filter_settings(target: Sampling, draft: Sampling) -> FilterSettings | None:
+    """What the kernels have to leave out, None for nothing; filters are the same on both sides."""
+    if not (target.masks_tokens or draft.masks_tokens):
+        return None
+    top_k = None if target.top_k is None else int(target.top_k)
+    return FilterSettings(
+        target.temperature == 0, draft.temperature == 0, top_k, target.top_p, target.min_p
+    )
 
 
 def device_rates(

@@ -143,17 +143,11 @@ def _on_device(
     job: Job, target_logits: Any, draft_logits: Any, drafts: str, verifier: str, device: str | None
 ) -> Any | None:
     """Rates from the kernels, or None if the CPU has to compute them."""
-    from mdsd_opt.batch.device_rates import Request, device_rates
+    from mdsd_opt.batch.device_rates import Request, device_rates, filter_settings
 
-    sides = (job.target_sampling, job.draft_sampling)
-    request = Request(
-        drafts,
-        verifier,
-        job.num_drafts,
-        sides[0].scale,
-        sides[1].scale,
-        any(side.masks_tokens for side in sides),
-    )
+    target, draft = job.target_sampling, job.draft_sampling
+    filters = filter_settings(target, draft)
+    request = Request(drafts, verifier, job.num_drafts, target.scale, draft.scale, filters)
     return device_rates(target_logits, draft_logits, request, device)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import library_of, like, to_numpy
-from mdsd_opt.batch.rows import LogitRows, Sampling, paired_rows
+from mdsd_opt.batch.device_rates import filter_settings
+from mdsd_opt.batch.rows import LogitRows, Sampling, Storage, paired_rows
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.gpu import interop, rates, twin
 from mdsd_opt.gpu.availability import is_available, require_device
@@ -47,6 +48,9 @@ def verify_batch(
     *,
     temperature: float = 1.0,
     draft_temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
     seed: int = 0,
     step: int = 0,
     device: str | None = None,
@@ -67,7 +71,9 @@ def verify_batch(
     drafts : array_like of int, shape (..., K)
         Token ids in draw order; -1 where a draft is missing.
     temperature, draft_temperature : float
-        Of the target, and of the draft if it differs; above zero.
+        Of the target, and of the draft if it differs. 0 leaves the likeliest token alone.
+    top_k, top_p, min_p : optional
+        Filters, applied to either side in this order; see `mdsd_opt.softmax`.
     seed, step : int
         Random numbers are Philox4x32-10 with the row's number and `step` as counter: give another
         step for every decision. The three numbers of a row (the level of the selection, the test,
@@ -93,9 +99,11 @@ def verify_batch(
     if not 0 <= seed < 1 << 64 or not 0 <= step < 1 << 32:
         raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")
     second = temperature if draft_temperature is None else draft_temperature
-    samplings = [Sampling(t, None, None, None) for t in (temperature, second)]
-    if not all(1e-6 < s.scale < 1e6 and s.temperature > 0 for s in samplings):
-        raise InvalidInput(f"temperatures {temperature} and {second}: give between 2e-6 and 1e6")
+    samplings = [Sampling(t, top_k, top_p, min_p) for t in (temperature, second)]
+    if not all(1e-6 < s.scale < 1e6 for s in samplings):
+        raise InvalidInput(
+            f"temperatures {temperature} and {second}: give 0, or between 2e-6 and 1e6"
+        )
     randomness = Randomness(seed, step)
     if device == "gpu":
         require_device()
@@ -123,9 +131,9 @@ def decide_on_cpu(
     rows = randomness.first_row + np.arange(num_rows)
     uniforms = twin.uniforms_of(randomness.seed, randomness.step, rows)
     tokens = np.empty(num_rows, np.int64)
+    storage = Storage(np.dtype(np.float32), False)
     for row in range(num_rows):
-        index = np.unravel_index(row, target.values.shape[:-1])
-        sides = [side.values[index].astype(np.float32) for side in (target, draft)]
+        sides = [side.read(row, row + 1, storage, side.vocab_size)[0] for side in (target, draft)]
         for side, logits in zip((target, draft), sides, strict=True):
             if not np.isfinite(logits.max()):
                 raise side.bad_row(row)
@@ -184,6 +192,9 @@ def _on_device(
             return None
         scales = samplings[0].scale, samplings[1].scale
         pair = rates.Pair(target, draft, *scales)
+        filters = filter_settings(samplings[0], samplings[1])
+        if filters is not None:
+            pair = rates.with_filters(engine, pair, filters)
         shape = index_shape(target, draft)
         if interop.is_on_device(drafts):
             ids = cupy.from_dlpack(drafts).astype(np.int64)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape, num_rows, runs
-from mdsd_opt.gpu.sources import FIXED_DRAFTS, REJECTION, WITH_REPLACEMENT, Kernel
+from mdsd_opt.gpu.sources import (
+    FIXED_DRAFTS,
+    REJECTION,
+    TOKEN_FILTERS,
+    WITH_REPLACEMENT,
+    Kernel,
+)
 
 #: Keys of log-ratios are integers of so many bits, see `kernels/ratio_histogram.cuh`.
 KEY_BITS = 23
@@ -26,9 +32,6 @@ MAX_DRAFTS = 64
 
 #: Places for likeliest tokens in a block, see `kernels/likeliest.cuh`.
 _CANDIDATES = 8192
-
-#: What `kernels/logits.cuh` calls a Filter.
-FILTER = np.dtype([("threshold", np.float32), ("only", np.int32)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +88,7 @@ class Pair:
     target_scale, draft_scale : float
         log2(e) divided by the temperature.
     target_filters, draft_filters : buffer or None
-        One `FILTER` a row: tokens that are left out.
+        One ``Filter`` of `kernels/logits.cuh` a row, of 8 bytes: tokens that are left out.
     """
 
     target: DeviceLogits
@@ -122,6 +125,43 @@ class Pair:
                     _part(self.draft_filters, part),
                 ],
             )
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """Which tokens are left in; see `mdsd_opt.softmax`.
+
+    Attributes
+    ----------
+    target_one_hot, draft_one_hot : bool
+        A temperature of zero.
+    top_k : int or None
+    top_p, min_p : float or None
+    """
+
+    target_one_hot: bool = False
+    draft_one_hot: bool = False
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+
+def with_filters(engine: Engine, pair: Pair, settings: FilterSettings) -> Pair:
+    """Leave out, on both sides, what the settings leave out."""
+    filters = [engine.empty((pair.num_rows, 2), np.float32) for _ in range(2)]
+    top_k = settings.top_k
+    values = [
+        np.int32(settings.target_one_hot),
+        np.int32(settings.draft_one_hot),
+        np.int32(0 if top_k is None or top_k >= pair.target.vocab_size else top_k),
+        np.float64(1.0 if settings.top_p is None else settings.top_p),
+        np.float64(math.log2(settings.min_p) if settings.min_p else -math.inf),
+    ]
+    for part, arguments in pair.arguments():
+        outputs = [side[part] for side in filters]
+        rows = part.stop - part.start
+        engine.launch(TOKEN_FILTERS, pair.types, rows, [*arguments, *values, *outputs])
+    return replace(pair, target_filters=filters[0], draft_filters=filters[1])
 
 
 def _part(buffer: Any, part: slice) -> Any:

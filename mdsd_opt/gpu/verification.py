@@ -54,9 +54,9 @@ def verify_rows(
 
     Parameters
     ----------
-    drafts : buffer of int64, shape (num_rows, K)
+    drafts : buffer of int64, shape (num_rows, K), contiguous
         Drawn independently from q; -1 where there is none.
-    uniforms : buffer of float64, shape (num_rows, 3), optional
+    uniforms : buffer of float64, shape (num_rows, 3), contiguous, optional
         Level, test and residual of every row, in place of `randomness`.
     """
     num_drafts = drafts.shape[1]

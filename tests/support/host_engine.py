@@ -106,6 +106,7 @@ class HostEngine:
     def launch(
         self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
     ) -> None:
+        assert all(a.flags.c_contiguous for a in arguments if isinstance(a, np.ndarray))
         values = [
             np.array(a.ctypes.data, np.uint64) if isinstance(a, np.ndarray) else np.array(a)
             for a in as_scalars(arguments)

@@ -101,6 +101,20 @@ def _verification(engine: HostEngine) -> bytes:
     return found
 
 
+def _filters(engine: HostEngine) -> bytes:
+    found = b""
+    for target, draft in _batches():
+        for settings in (
+            rates.FilterSettings(top_k=40, top_p=0.6, min_p=1e-3),
+            rates.FilterSettings(target_one_hot=True, top_p=0.9),
+            rates.FilterSettings(target_one_hot=True, draft_one_hot=True),
+        ):
+            pair = rates.with_filters(engine, pair_of(target, draft), settings)
+            found += pair.target_filters.tobytes() + pair.draft_filters.tobytes()
+            found += rates.rrs(engine, pair, (3,)).is_bad.tobytes()
+    return found
+
+
 CASES: dict[str, Case] = {
     "with_replacement": _rates_of(rates.with_replacement),
     "greedy": _rates_of(rates.greedy),
@@ -109,4 +123,5 @@ CASES: dict[str, Case] = {
     "kseq": _rates_of(rates.kseq),
     "rrs": _rates_of(rates.rrs),
     "verification": _verification,
+    "filters": _filters,
 }

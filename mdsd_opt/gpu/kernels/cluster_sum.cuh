@@ -2,29 +2,38 @@
 #pragma once
 #include "block.cuh"
 
-
-// Adds up values of all threads of a cluster; every thread gets the sum. The two halves of the
-// scratch take turns, so that a slow reader of one sum is not overtaken by the next.
+// Adds up values of all threads of a cluster, or finds their maximum; every thread gets it. The two
+// halves of the scratch take turns, so that a slow reader is not overtaken by the next.
 class ClusterSum {
  public:
   __device__ explicit ClusterSum(u64 (*scratch)[kMaxWarps]) : scratch_(scratch) {}
 
   __device__ u64 of(u64 value) {
+    return reduced(value, [](u64 a, u64 b) { return a + b; });
+  }
+
+  __device__ u64 greatest(u64 value) {
+    return reduced(value, [](u64 a, u64 b) { return a > b ? a : b; });
+  }
+
+ private:
+  template <class Join>
+  __device__ u64 reduced(u64 value, Join join) {
 #pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+      value = join(value, __shfl_xor_sync(kAllLanes, value, lanes));
     u64* mine = scratch_[turn_];
     turn_ ^= 1;
     if ((threadIdx.x & 31) == 0) mine[threadIdx.x >> 5] = value;
     cluster_sync();
-    u64 sum = 0;
+    u64 all = 0;
     for (u32 rank = 0; rank < MDSD_CLUSTER_SIZE; rank++) {
       const u64* other = in_block(mine, rank);
-      for (u32 w = 0; w < blockDim.x >> 5; w++) sum += other[w];
+      for (u32 w = 0; w < blockDim.x >> 5; w++) all = join(all, other[w]);
     }
-    return sum;
+    return all;
   }
 
- private:
   u64 (*scratch_)[kMaxWarps];
   int turn_ = 0;
 };
