@@ -1,0 +1,170 @@
+"""The papers' experiments, in small versions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.corpora import RUN, write_corpus
+
+import mdsd_opt as mo
+from mdsd_opt import errors
+from mdsd_opt.corpora import RatesConfig
+from mdsd_opt.data import sample_logits_path
+from mdsd_opt.logits_io import load_logits
+from mdsd_opt.report.intervals import MeanInterval, mean_interval
+from mdsd_opt.reproduce import EXPERIMENTS, Logits, reproduce
+from mdsd_opt.reproduce.experiment import all_positive, signed_range
+
+SMALL = {
+    "hu2025": {"temperatures": (0.0, 1.0), "numbers": (1, 2)},
+    "khisti2025": {"draft_temperatures": (1.2, 2.0), "numbers": (2, 4)},
+    "spechub": {"temperatures": (0.6,)},
+}
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Twelve positions of four prompts of the bundled real logits."""
+    sample = load_logits(sample_logits_path())
+    path = tmp_path_factory.mktemp("few") / "few.npz"
+    np.savez(
+        path,
+        target=sample.target[:12],
+        draft=sample.draft[:12],
+        sequence=sample.sequence[:12],
+        metadata=np.array(json.dumps(dict(sample.metadata))),
+    )
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus", num_shards=2)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_on_real_logits(few, name):
+    result = reproduce(name, Logits(few), **SMALL[name])
+    assert (result.num_positions, result.num_groups) == (12, 4)
+    assert "SmolLM2-135M-Instruct" in result.models
+    assert result.published
+    assert result.differences
+    json.dumps(result.to_dict(), allow_nan=False)
+    for table in result.tables:
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        for row in table.rows:
+            for cell in row:
+                assert not isinstance(cell, MeanInterval) or -0.5 < cell.mean <= 1 + 1e-9
+    text = result.to_markdown()
+    assert all(f'"{item.quote}"' in text for item in result.published)
+
+
+def test_hu2025_is_what_acceptance_rates_gives(few):
+    result = reproduce("hu2025", Logits(few), **SMALL["hu2025"])
+    sample = load_logits(few)
+    overview = result.tables[0]
+    for row, scheme in zip(
+        overview.rows, ("with_replacement", "without_replacement", "greedy"), strict=True
+    ):
+        rates = mo.acceptance_rates(
+            sample.target, sample.draft, num_drafts=3, drafts=scheme, temperature=0.7
+        )
+        expected = mean_interval(np.asarray(rates), sample.sequence)
+        assert row[1].mean == pytest.approx(expected.mean, abs=1e-12)
+        assert row[1].half_width == pytest.approx(expected.half_width, abs=1e-12)
+    gap = overview.rows[0][5]
+    assert gap.mean == pytest.approx(overview.rows[0][1].mean - overview.rows[0][2].mean)
+
+
+def test_khisti2025_encloses_the_optimum_of_equal_temperatures(few):
+    result = reproduce("khisti2025", Logits(few), **SMALL["khisti2025"])
+    one_model, two_models = result.tables
+    lower, upper = two_models.rows[0][1], two_models.rows[0][2]  # 1.2 and 1.2: the same draft
+    optimum = next(row[2] for row in one_model.rows if row[:2] == (1.2, "2"))
+    assert lower.mean <= optimum.mean + 1e-9
+    assert optimum.mean <= upper.mean + 1e-9
+    for row in one_model.rows:
+        assert all(cell.mean <= row[2].mean + 1e-9 for cell in row[3:])
+
+
+def test_a_corpus_is_scored_once_and_kept(corpus, tmp_path):
+    out = tmp_path / "rates"
+    first = reproduce("spechub", Logits(corpus, out=out), temperatures=(0.6, 1.0))
+    kept = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    assert len(kept) == 4
+    second = reproduce("spechub", Logits(corpus, out=out), temperatures=(0.6, 1.0))
+    assert second.to_dict() == first.to_dict()
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == kept
+    assert first.num_groups == 8
+
+
+def test_gains_are_paired(corpus):
+    scored = Logits(corpus).score(RatesConfig(("with_replacement",), ("optimal", "rrs"), (2,)))
+    best, other = scored.columns.values()
+    gain = scored.gain(("with_replacement", "optimal", 2), ("with_replacement", "rrs", 2))
+    expected = mean_interval(best - other, scored.groups)
+    assert gain == expected
+
+
+def test_what_the_intervals_leave_open():
+    clear, open_, against = (
+        MeanInterval(0.1, 0.05, 0.15, 9),
+        MeanInterval(0.1, -0.05, 0.25, 9),
+        MeanInterval(-0.1, -0.15, -0.05, 9),
+    )
+    assert all_positive([clear, clear]) is True
+    assert all_positive([clear, open_]) is None
+    assert all_positive([clear, open_, against]) is False
+    assert signed_range([-1e-17, 0.25]) == "+0.0000 to +0.2500"
+
+
+def command(*arguments):
+    return subprocess.run(
+        [*RUN, "reproduce", *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+
+
+def test_the_command(corpus, tmp_path):
+    listed = command()
+    assert all(name in listed.stdout for name in EXPERIMENTS)
+    report = tmp_path / "report.md"
+    done = command("spechub", corpus, "--save", report)
+    assert done.returncode == 0, done.stderr
+    assert "Spechub consistently generates" in done.stdout
+    assert report.read_text().startswith("## spechub: Sun et al.")
+    document = json.loads(command("spechub", corpus, "--json").stdout)
+    assert document["num_positions"] == 40
+    assert len(document["tables"][0]["rows"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("hu2024",), "Did you mean 'hu2025'"),
+        (("hu2025", "nowhere.npz"), "does not exist"),
+        (("hu2025", "--confidence", "1"), "between 0 and 1"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, said):
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_logits_without_a_position(tmp_path):
+    path = tmp_path / "none.npz"
+    np.savez(path, target=np.empty((0, 5)), draft=np.empty((0, 5)))
+    with pytest.raises(errors.InvalidInput, match="no position"):
+        reproduce("spechub", Logits(path))
+
+
+def test_import_stays_light():
+    code = "import sys, mdsd_opt.reproduce.hu2025, mdsd_opt.corpora; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"scipy", "numba", "cvxpy", "rich", "typer", "torch", "distributed", "ray"}
