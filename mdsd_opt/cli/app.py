@@ -11,6 +11,7 @@ from mdsd_opt.cli.audit import audit
 from mdsd_opt.cli.bench import bench
 from mdsd_opt.cli.capture import capture
 from mdsd_opt.cli.check import check
+from mdsd_opt.cli.decode import decode
 from mdsd_opt.cli.rates import rates
 from mdsd_opt.cli.reproduce import reproduce
 from mdsd_opt.cli.solve import solve
@@ -48,4 +49,5 @@ app.command()(audit)
 app.command()(check)
 app.command()(bench)
 app.command()(capture)
+app.command()(decode)
 app.command()(reproduce)

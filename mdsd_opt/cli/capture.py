@@ -96,14 +96,14 @@ def capture(
         raise InvalidInput(f"--precision is {precision!r}: bfloat16, float16 or float32")
     if not shard_mb > 0:
         raise InvalidInput(f"--shard-mb is {shard_mb:g}: give a positive size")
-    skip = _skipped(draft)
+    skip = skipped_layers(draft)
     settings = capturing.CaptureSettings(
         tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
     )
     # read before the models, which take longer to load
     lines = capturing.read_prompts(prompts) if prompts is not None else []
     whole = capturing.read_text(text) if text is not None else ""
-    big, small = _models(target, draft, skip, revision, draft_revision, precision, device)
+    big, small = load_pair(target, draft, skip, revision, draft_revision, precision, device)
     ids = [big.encode(line) for line in lines] or capturing.windows(big.encode(whole), window)
     _require_room(ids, tokens, big, small)
     try:
@@ -128,7 +128,7 @@ def capture(
         )
 
 
-def _skipped(draft: str) -> list[int]:
+def skipped_layers(draft: str) -> list[int]:
     if not draft.startswith("skip:"):
         return []
     try:
@@ -139,7 +139,7 @@ def _skipped(draft: str) -> list[int]:
         ) from None
 
 
-def _models(
+def load_pair(
     target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
     precision: str, device: str,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip

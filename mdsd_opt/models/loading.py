@@ -75,7 +75,7 @@ class LoadedModel:
         """At most `count` tokens after `ids`, each chosen from its logits; ends with the text."""
         import torch
 
-        ends = self._end_tokens()
+        ends = self.end_tokens()
         tokens: list[int] = []
         cache = None
         step = self._tensor(ids)
@@ -94,7 +94,7 @@ class LoadedModel:
 
         return torch.as_tensor([list(ids)], dtype=torch.long, device=self.model.device)
 
-    def _end_tokens(self) -> set[int]:
+    def end_tokens(self) -> set[int]:
         configured = getattr(self.model.generation_config, "eos_token_id", None)
         given = configured if isinstance(configured, list) else [configured]
         return {int(x) for x in [*given, self.tokenizer.eos_token_id] if x is not None}

@@ -1,0 +1,230 @@
+"""mdsd-opt decode: a language model's text, by trees of drafts."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.decoding import Generation, Metrics
+    from mdsd_opt.report.intervals import MeanInterval
+
+_COMPARED = "level_sequential,traversal_hull,traversal,optimal,rrs"
+
+
+def decode(
+    target: Annotated[
+        str,
+        typer.Option(
+            help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.",
+            show_default=False,
+        ),
+    ],
+    draft: Annotated[
+        str,
+        typer.Option(
+            help="The same, or skip:14,18 for the target without these decoder layers.",
+            show_default=False,
+        ),
+    ],
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="May be given several times.", show_default=False)
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
+        ),
+    ] = None,
+    verifier: Annotated[
+        str,
+        typer.Option(
+            help="level_sequential, traversal_hull, traversal, or a token-level verifier; with "
+            "--compare several, separated by commas."
+        ),
+    ] = "level_sequential",
+    tree: Annotated[str, typer.Option(help="Drafts x depth, chain5, or sparse.")] = "4x3",
+    scheme: Annotated[
+        str, typer.Option(help="How the drafts of a node are drawn.")
+    ] = "with_replacement",
+    tokens: Annotated[int, typer.Option(help="New tokens for each prompt, at most.")] = 64,
+    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0,
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the draft; the target's unless given.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all sampling.")] = 0,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="All rules on the same prompts, with confidence intervals."),
+    ] = False,
+    precision: Annotated[
+        str, typer.Option(help="The models run in: bfloat16, float16, float32.")
+    ] = "bfloat16",
+    device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Continue prompts; the text follows the target model exactly, whatever the draft.
+
+    Text comes to stdout as it is accepted, numbers to stderr; --compare prints a table.
+    """
+    from mdsd_opt.capture.texts import read_prompts
+    from mdsd_opt.cli.capture import load_pair, skipped_layers
+    from mdsd_opt.decoding import generate, get_rule, parse_topology
+    from mdsd_opt.decoding.draft_tree import scheme_maker
+    from mdsd_opt.models.tree_pass import TreeModel
+
+    if bool(prompt) == (prompts is not None):
+        raise InvalidInput("give either --prompt or --prompts")
+    if tokens < 1:
+        raise InvalidInput(f"--tokens is {tokens}: give at least 1")
+    chosen = verifier
+    if compare and verifier == "level_sequential":
+        chosen = _COMPARED
+    rules = list(dict.fromkeys(name.strip() for name in chosen.split(",")))
+    if len(rules) > 1 and not compare:
+        raise InvalidInput("several verifiers: give --compare, or one of them")
+    for name in rules:
+        get_rule(name)
+    topology, make = parse_topology(tree), scheme_maker(scheme)
+    texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
+    if any(not text.strip() for text in texts):
+        raise InvalidInput("an empty prompt: give some text")
+    skip = skipped_layers(draft)
+    big, small = load_pair(target, draft, skip, None, None, precision, device)
+    ids = [big.encode(text) for text in texts]
+    stop = big.end_tokens()
+
+    def run(rule: str, n: int, on_step: Any = None) -> Generation:
+        return generate(
+            TreeModel(big), TreeModel(small), ids[n], tree=topology, scheme=make, rule=rule,
+            max_new_tokens=tokens, temperature=temperature, draft_temperature=draft_temperature,
+            rng=seed + n, stop_tokens=stop, on_step=on_step, top_k=top_k, top_p=top_p,
+        )  # fmt: skip
+
+    if compare:
+        _compare(rules, run, len(ids), as_json)
+        return
+    outputs = []
+    for n, text in enumerate(texts):
+        if not as_json:
+            print(text, end="", flush=True)
+        with nullcontext() if as_json else _Live() as live:
+            streamed = _Stream(big.tokenizer, live)
+            outputs.append(run(rules[0], n, None if as_json else streamed))
+        if not as_json:
+            print(flush=True)
+    total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
+    if as_json:
+        import json
+
+        found = [
+            {"prompt": text, "text": big.tokenizer.decode(list(o.tokens)), **o.metrics.to_dict()}
+            for text, o in zip(texts, outputs, strict=True)
+        ]
+        print(json.dumps({"rule": rules[0], "tree": tree, "outputs": found}, indent=2))
+    else:
+        from mdsd_opt.cli.output import remark
+
+        remark(_summary(total))
+
+
+def _summary(metrics: Metrics) -> str:
+    return (
+        f"{metrics.num_tokens} tokens in {metrics.num_steps} target calls: accept length "
+        f"{metrics.accept_length:.2f}, acceptance rate {metrics.acceptance_rate:.3f}, "
+        f"{1e3 * metrics.seconds_per_token:.0f} ms a token, verifier "
+        f"{metrics.verify_share:.1%} of it"
+    )
+
+
+class _Live:
+    """A line of numbers on stderr that is written over, on a terminal only."""
+
+    def __enter__(self) -> Any:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live: Any = None
+        if sys.stderr.isatty() and not sys.stdout.isatty():  # the text would be torn otherwise
+            self._live = Live(console=Console(stderr=True), transient=True)
+            self._live.start()
+        return self._live
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+class _Stream:
+    """Print what the tokens so far spell, as they come."""
+
+    def __init__(self, tokenizer: Any, live: Any) -> None:
+        self._tokenizer, self._live = tokenizer, live
+        self._tokens: list[int] = []
+        self._printed = ""
+
+    def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
+        self._tokens += tokens
+        text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
+        if text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
+            print(text[len(self._printed) :], end="", flush=True)
+            self._printed = text
+        if self._live is not None:
+            self._live.update(_summary(metrics))
+
+
+def _compare(rules: list[str], run: Any, num_prompts: int, as_json: bool) -> None:
+    """All rules on the same prompts."""
+    import json
+
+    import numpy as np
+
+    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.report.intervals import mean_interval
+
+    found: dict[str, list[Metrics]] = {}
+    for name in rules:
+        for n in range(num_prompts):
+            found.setdefault(name, []).append(run(name, n).metrics)
+        remark(f"{name}: {_summary(sum(found[name][1:], found[name][0]))}")
+
+    def lengths(name: str) -> MeanInterval:
+        return mean_interval(np.array([metrics.accept_length for metrics in found[name]]))
+
+    if as_json:
+        rows = [
+            {
+                "rule": name,
+                "accept_length": lengths(name).to_dict(),
+                **{"total": sum(found[name][1:], found[name][0]).to_dict()},
+            }
+            for name in rules
+        ]
+        print(json.dumps({"num_prompts": num_prompts, "rows": rows}, indent=2))
+        return
+    from rich.table import Table
+
+    from mdsd_opt.report.tables import with_interval
+
+    table = Table(title=f"{num_prompts} prompts; 95% intervals over them", title_justify="left")
+    table.add_column("rule")
+    for heading in ("accept length", "acceptance rate", "ms a token", "verifier's share"):
+        table.add_column(heading, justify="right")
+    for name in rules:
+        total = sum(found[name][1:], found[name][0])
+        table.add_row(
+            name,
+            with_interval(lengths(name)),
+            f"{total.acceptance_rate:.3f}",
+            f"{1e3 * total.seconds_per_token:.1f}",
+            f"{total.verify_share:.1%}",
+        )
+    show_table(table)
