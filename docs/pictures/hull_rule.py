@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import mdsd_opt as mo
 from mdsd_opt.water_filling import water_fill
 
 IMAGES = Path(__file__).parents[1] / "images"
-LEVELS = (0.0, 0.3, 0.4, 0.55, 0.75, 0.95)
+LEVELS = (0.0, 0.25, 0.5, 0.65, 0.75, 0.95)
 
 
 def lower_hull(x: np.ndarray, y: np.ndarray) -> list[int]:
@@ -43,7 +44,7 @@ def main() -> None:
     for number, (s, axes) in enumerate(zip(LEVELS, figure.subplots(2, 3).ravel(), strict=True)):
         y = r - s * f
         hull = lower_hull(a, y)
-        for block, (start, stop) in enumerate(zip(hull, hull[1:], strict=False)):
+        for block, (start, stop) in enumerate(pairwise(hull)):
             axes.axvspan(a[start], a[stop], color=f"C{block}", alpha=0.18, lw=0)
             names = ", ".join(str(i) for i in range(start + 1, stop + 1))
             axes.text((a[start] + a[stop]) / 2, 1.08, names, ha="center", va="center", fontsize=8)
