@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -36,3 +38,14 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 default_role = "code"  # `name` in a docstring is code
+
+
+def keep_single_letters(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list
+) -> None:
+    """A line such as "K." is a description, not the start of a list."""
+    lines[:] = [re.sub(r"^(\s*)([A-Za-z]\.)(?=\s|$)", r"\1\\\2", line) for line in lines]
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", keep_single_letters, priority=400)

@@ -1,4 +1,4 @@
-"""Targets of three tokens, and how often they can be accepted: docs/images/acceptance-region.png."""
+"""Targets of three tokens, and their best acceptance: docs/images/acceptance-region.png."""
 
 from __future__ import annotations
 
