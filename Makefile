@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels test-torch test-cluster test-models lint bench clean
+.PHONY: demo test test-kernels test-torch test-cluster test-models lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -31,6 +31,9 @@ lint: $(VENV)/.test  ## style and types
 
 bench: $(VENV)/.test $(VENV)/.cdd  ## solver, batch and decision speed, with circumstances
 	$(BIN)/mdsd-opt bench
+
+docs: $(VENV)/.docs  ## the documentation site, in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean:
 	rm -rf $(VENV)

@@ -1,0 +1,61 @@
+"""Every example in the documentation runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from mdsd_opt.errors import MissingExtra
+
+ROOT = Path(__file__).parents[1]
+FENCE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+#: Needs a CUDA device, and says so.
+NOT_RUN = {"gpu.md"}
+
+PAGES = sorted(
+    str(page.relative_to(ROOT / "docs"))
+    for page in (ROOT / "docs").rglob("*.md")
+    if FENCE.search(page.read_text()) and str(page.relative_to(ROOT / "docs")) not in NOT_RUN
+)
+
+
+def run_page(text: str, name: str) -> list[str]:
+    """Run the blocks of a page in order, in one namespace; returns what did not match."""
+    namespace: dict[str, object] = {"__name__": name}
+    failures: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    for fence in FENCE.finditer(text):
+        language, code = fence.groups()
+        line = text[: fence.start()].count("\n") + 1
+        if language == "python":
+            exec(compile("\n" * line + code, name, "exec"), namespace)
+            continue
+        test = doctest.DocTestParser().get_doctest(code, namespace, name, name, line)
+        runner.run(test, out=failures.append, clear_globs=False)
+        namespace = test.globs
+    return failures
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_print_what_the_page_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some examples write files
+    text = (ROOT / "docs" / page).read_text()
+    if "cddlib_checks" in text and importlib.util.find_spec("cdd") is None:
+        pytest.skip("needs the extra cdd")
+    try:
+        failures = run_page(text, page)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    assert not failures, "\n".join(failures)
+
+
+def test_a_wrong_number_is_noticed() -> None:
+    assert run_page("```pycon\n>>> 1 + 1\n3\n\n```\n", "page")
+    assert not run_page("```python\nx = 1\n```\n```pycon\n>>> x + 1\n2\n\n```\n", "page")
