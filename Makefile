@@ -10,13 +10,13 @@ demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table 
 KERNEL_TESTS := tests/test_gpu_compile.py tests/test_gpu_kernels.py
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
-	$(BIN)/python -m pytest $(KERNEL_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS:%=--ignore=%)
 
 test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
-	$(BIN)/python -m pytest $(KERNEL_TESTS)
+	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS)
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
-	$(BIN)/python -m pytest tests_torch
+	$(BIN)/python -m pytest --numprocesses auto tests_torch
 
 test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
 	$(BIN)/python -m pytest tests_cluster
