@@ -1,7 +1,8 @@
 """Seconds of one decision on given probabilities, by each verifier, against the argsort route.
 
 One thread; each round has positions and drafts of its own. The argsort route does in NumPy what the
-optimal rule needs first: sort by p/q, gather, cumulate, and find the best prefix.
+optimal rule needs first: sort by p/q, gather, cumulate, and find the best prefix. So does the packed
+sort route, with a faster sort.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
     routes: dict[str, Callable[[], Any]] = {
         "optimal": lambda: sort_free_step.decide(p, drafts, tokens, uniforms),
         _AGAINST: lambda: _argsort_route(p, q, k),
+        "packed sort route": lambda: _packed_sort_route(p, q, k),
         "optimal, collapsed": lambda: collapsed._verify(problem, tokens, uniforms),
     }
     if problem.vocab_size <= max(_FEW_TOKENS.values()):
@@ -136,3 +138,14 @@ def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
     order = np.argsort(np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0))
     difference = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
     return 1.0 + min(float(difference.min()), 0.0)
+
+
+def _packed_sort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
+    """The same with ratio and token in one 64-bit number, which sorts faster than an argsort."""
+    token_bits = np.int64((1 << 18) - 1)
+    ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
+    packed = (ratio.view(np.int64) & ~token_bits) | np.arange(p.size)
+    packed.sort()
+    inside = q[packed & token_bits]
+    difference = np.cumsum(packed.view(np.float64) * inside) - np.cumsum(inside) ** num_drafts
+    return 1.0 + min(float(difference[inside > 0].min()), 0.0)
