@@ -1,8 +1,8 @@
 """Seconds of one decision on given probabilities, by each verifier, against the argsort route.
 
 One thread; each round has positions and drafts of its own. The argsort route does in NumPy what the
-optimal rule needs first: sort by p/q, gather, cumulate, and find the best prefix. So does the packed
-sort route, with a faster sort.
+optimal rule needs first: sort by p/q, gather, cumulate, and find the best prefix. So does the
+packed sort route, with a faster sort.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
 def _packed_sort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
     """The same with ratio and token in one 64-bit number, which sorts faster than an argsort."""
     token_bits = np.int64((1 << 18) - 1)
-    ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
+    ratio = np.divide(p, q, out=np.full_like(p, 1e300), where=q > 0)
     packed = (ratio.view(np.int64) & ~token_bits) | np.arange(p.size)
     packed.sort()
     inside = q[packed & token_bits]
