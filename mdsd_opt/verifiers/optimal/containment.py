@@ -15,7 +15,7 @@ Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 # Coarse runs hold at most this mass and this many buckets (a quarter of an octave).
-_COARSE_MASS = 4e-3
+_COARSE_MASS = 8e-3
 _COARSE_BUCKETS = 16
 
 
