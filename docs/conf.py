@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pybtex.plugin import register_plugin
+from pybtex.style.formatting.unsrt import Style as UnsortedStyle
+from pybtex.style.labels import BaseLabelStyle
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import mdsd_opt
@@ -22,6 +26,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "sphinxcontrib.bibtex",
 ]
 exclude_patterns = ["_build", "pictures"]
 
@@ -40,6 +45,40 @@ napoleon_use_ivar = True
 default_role = "code"  # `name` in a docstring is code
 
 
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "keys"
+
+_ENTRIES = (Path(__file__).parent / "references.bib").read_text(encoding="utf-8")
+_KEY = "|".join(re.findall(r"^@\w+\{(\w+),", _ENTRIES, re.MULTILINE))
+_CITATION = re.compile(rf"\[({_KEY})\](?!\()")
+_CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.MULTILINE | re.DOTALL)
+
+
+class KeyLabels(BaseLabelStyle):
+    """Label every reference by its key."""
+
+    def format_labels(self, sorted_entries: Any) -> list[str]:
+        return [entry.key for entry in sorted_entries]
+
+
+class KeyStyle(UnsortedStyle):
+    default_label_style = KeyLabels
+
+
+register_plugin("pybtex.style.formatting", "keys", KeyStyle)
+
+
+def cite_in_page(app: Any, page: str, source: list) -> None:
+    """[Key] becomes a citation here, and stays readable where Markdown is shown as it is."""
+    parts = _CODE.split(source[0])
+    parts[::2] = [_CITATION.sub(r"{cite:p}`\1`", part) for part in parts[::2]]
+    source[0] = "".join(parts)
+
+
+def cite_in_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list) -> None:
+    lines[:] = [_CITATION.sub(r":cite:p:`\1`", line) for line in lines]
+
+
 def keep_single_letters(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list
 ) -> None:
@@ -48,4 +87,6 @@ def keep_single_letters(
 
 
 def setup(app: Any) -> None:
+    app.connect("source-read", cite_in_page)
+    app.connect("autodoc-process-docstring", cite_in_docstring)
     app.connect("autodoc-process-docstring", keep_single_letters, priority=400)

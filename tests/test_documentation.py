@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
+from mdsd_opt import verifiers
 from mdsd_opt.errors import MissingExtra
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +56,28 @@ def test_examples_print_what_the_page_says(
     except MissingExtra as error:
         pytest.skip(str(error))
     assert not failures, "\n".join(failures)
+
+
+ROOMS = (
+    *("", ".drafts", ".draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
+    *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".reproduce"),
+)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_name_is_in_the_api_reference(room: str) -> None:
+    reference = (ROOT / "docs" / "api.md").read_text()
+    listed = set(re.findall(r"^\.\. auto(?:class|function):: .*\.(\w+)$", reference, re.MULTILINE))
+    for module in re.findall(r"^\.\. automodule:: (\S+)$", reference, re.MULTILINE):
+        listed |= set(vars(importlib.import_module(module)))
+    public = importlib.import_module(f"mdsd_opt{room}").__all__
+    assert {name for name in public if name[0] != "_" and not name.isupper()} <= listed
+
+
+def test_every_verifier_has_a_page_with_an_example() -> None:
+    for name in verifiers.names():
+        page = (ROOT / "docs" / "verifiers" / f"{name}.md").read_text()
+        assert f'verifiers.get("{name}")' in "".join(code for _, code in FENCE.findall(page))
 
 
 def test_a_wrong_number_is_noticed() -> None:
