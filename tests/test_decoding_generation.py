@@ -7,7 +7,14 @@ import pytest
 from support.chi_square import p_value
 from support.tables import Table, target_law
 
-from mdsd_opt.decoding import Metrics, generate, get_rule, grow_by_acceptance, tree_logits
+from mdsd_opt.decoding import (
+    DynamicTree,
+    Metrics,
+    generate,
+    get_rule,
+    grow_by_acceptance,
+    tree_logits,
+)
 from mdsd_opt.decoding.language_models import _by_paths
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -104,16 +111,28 @@ def test_trees_grown_by_acceptance_keep_to_their_budget(pair):
     rng = np.random.default_rng(5)
     for budget in (1, 4, 9, 20):
         root = grow_by_acceptance(
-            lambda texts: np.stack([draft(t) for t in texts]), budget, 2, 3, "with_replacement", rng
-        )
+            lambda texts: np.stack([draft(t) for t in texts]),
+            DynamicTree(budget, 2, 3), "with_replacement", rng,
+        )  # fmt: skip
         drawn = sum(node.draws.size for node in root.walk())
         assert 2 <= drawn <= max(budget, 2)
         assert max(node.depth for node in root.walk()) <= 3
         for node in root.walk():
             node.target = target(node.tokens)
         assert get_rule("level_sequential").expected_accepted(root) >= 0.0
-    with pytest.raises(InvalidInput, match="num_nodes is 0"):
-        grow_by_acceptance(lambda texts: None, 0, 2, 3, "greedy", rng)
+    with pytest.raises(InvalidInput, match="num_nodes=0"):
+        DynamicTree(0, 2, 3)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_output_of_dynamic_trees_follows_the_target(pair, rule):
+    target, draft = pair
+    rng = np.random.default_rng(6)
+    options = {"tree": DynamicTree(6, 2, 3), "rule": rule, "max_new_tokens": 3, "rng": rng}
+    outputs = [
+        generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(2000)
+    ]
+    assert p_value(outputs, dict(np.ndenumerate(target_law(target, 3)))) > 1e-6
 
 
 class Paths:

@@ -158,6 +158,7 @@ def test_names_topologies_and_what_is_refused():
     assert parse_topology("4x3").num_nodes == 4 + 16 + 64
     assert parse_topology("chain5").depth == 5
     assert parse_topology("sparse").depth == 5
+    assert parse_topology("dynamic24").num_nodes == 24
     for text in ("4", "0x2", "2x0", "x", "50x50"):
         with pytest.raises(InvalidInput):
             parse_topology(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +48,7 @@ def decode(
             "--compare several, separated by commas."
         ),
     ] = "level_sequential",
-    tree: Annotated[str, typer.Option(help="Drafts x depth, chain5, or sparse.")] = "4x3",
+    tree: Annotated[str, typer.Option(help="Drafts x depth, chain5, sparse, dynamic24.")] = "4x3",
     scheme: Annotated[
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
@@ -73,7 +72,8 @@ def decode(
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
 
-    Text comes to stdout as it is accepted, numbers to stderr; --compare prints a table.
+    Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
+    goes to stderr. --compare prints a table.
     """
     from mdsd_opt.capture.texts import read_prompts
     from mdsd_opt.cli.capture import load_pair, skipped_layers
@@ -114,13 +114,11 @@ def decode(
         return
     outputs = []
     for n, text in enumerate(texts):
-        if not as_json:
-            print(text, end="", flush=True)
-        with nullcontext() if as_json else _Live() as live:
-            streamed = _Stream(big.tokenizer, live)
-            outputs.append(run(rules[0], n, None if as_json else streamed))
-        if not as_json:
-            print(flush=True)
+        if as_json:
+            outputs.append(run(rules[0], n))
+            continue
+        with _Screen(text, big.tokenizer) as screen:
+            outputs.append(run(rules[0], n, screen))
     total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
     if as_json:
         import json
@@ -145,40 +143,61 @@ def _summary(metrics: Metrics) -> str:
     )
 
 
-class _Live:
-    """A line of numbers on stderr that is written over, on a terminal only."""
+class _Screen:
+    """Text and numbers as they come: in place on a terminal, else the text alone."""
 
-    def __enter__(self) -> Any:
-        from rich.console import Console
-        from rich.live import Live
-
+    def __init__(self, prompt: str, tokenizer: Any) -> None:
+        self._prompt, self._tokenizer = prompt, tokenizer
+        self._tokens: list[int] = []
+        self._printed = ""
         self._live: Any = None
-        if sys.stderr.isatty() and not sys.stdout.isatty():  # the text would be torn otherwise
-            self._live = Live(console=Console(stderr=True), transient=True)
+
+    def __enter__(self) -> _Screen:
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(transient=True, refresh_per_second=8)
             self._live.start()
-        return self._live
+        else:
+            print(self._prompt, end="", flush=True)
+        return self
+
+    def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
+        """After a step."""
+        self._tokens += tokens
+        text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
+        if self._live is not None:
+            self._live.update(_panel(self._prompt + text, metrics))
+        elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
+            print(text[len(self._printed) :], end="", flush=True)
+            self._printed = text
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+            text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
+            print(self._prompt + text, end="")
+        print(flush=True)
 
 
-class _Stream:
-    """Print what the tokens so far spell, as they come."""
+def _panel(text: str, metrics: Metrics) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
 
-    def __init__(self, tokenizer: Any, live: Any) -> None:
-        self._tokenizer, self._live = tokenizer, live
-        self._tokens: list[int] = []
-        self._printed = ""
-
-    def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
-        self._tokens += tokens
-        text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
-        if text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
-            print(text[len(self._printed) :], end="", flush=True)
-            self._printed = text
-        if self._live is not None:
-            self._live.update(_summary(metrics))
+    table = Table()
+    headings = ("tokens", "target calls", "accept length", "acceptance rate", "ms a token")
+    for heading in (*headings, "verifier's share"):
+        table.add_column(heading, justify="right")
+    table.add_row(
+        str(metrics.num_tokens),
+        str(metrics.num_steps),
+        f"{metrics.accept_length:.2f}",
+        f"{metrics.acceptance_rate:.3f}",
+        f"{1e3 * metrics.seconds_per_token:.0f}",
+        f"{metrics.verify_share:.1%}",
+    )
+    return Group(Text(text), table)
 
 
 def _compare(rules: list[str], run: Any, num_prompts: int, as_json: bool) -> None:

@@ -8,11 +8,12 @@ from mdsd_opt.decoding.draft_tree import Node, grow, grow_by_acceptance
 from mdsd_opt.decoding.generation import Generation, Metrics, generate, weigh
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
-from mdsd_opt.decoding.topology import Topology, k_ary, parse_topology, sparse
+from mdsd_opt.decoding.topology import DynamicTree, Topology, k_ary, parse_topology, sparse
 from mdsd_opt.decoding.tree_optimum import tree_optimum
 
 __all__ = [
     "Accepted",
+    "DynamicTree",
     "Generation",
     "Metrics",
     "Node",

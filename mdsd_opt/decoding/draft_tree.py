@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.topology import Place, Topology
+from mdsd_opt.decoding.topology import DynamicTree, Place, Topology
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import UnknownName
 
 Law = NDArray[np.float64]
 Tokens = tuple[int, ...]
@@ -118,9 +118,7 @@ def grow(
 
 def grow_by_acceptance(
     model: DraftModel,
-    num_nodes: int,
-    num_drafts: int,
-    max_depth: int,
+    tree: DynamicTree,
     scheme: str | SchemeMaker,
     rng: np.random.Generator,
 ) -> Node:
@@ -132,23 +130,20 @@ def grow_by_acceptance(
 
     Parameters
     ----------
-    num_nodes : int
-        Drafts in the tree, at most; at least those of the root are drawn.
-    num_drafts : int
-        Drafts after each node that gets any.
-    max_depth : int
+    model : callable
+        Draft laws after some continuations, as probabilities [n, V].
+    tree : DynamicTree
+        The budget; at least the drafts of the root are drawn.
+    scheme : str or callable
+    rng : numpy.random.Generator
     """
-    if min(num_nodes, num_drafts, max_depth) < 1:
-        raise InvalidInput(
-            f"num_nodes is {num_nodes}, num_drafts {num_drafts}, max_depth {max_depth}: give at "
-            "least 1 of each"
-        )
     make = scheme_maker(scheme)
     root = Node((), ())
     level = [(1.0, root)]
-    left = max(num_nodes, num_drafts)
-    for depth in range(max_depth):
-        widest = max(left // (num_drafts * (max_depth - depth)), 1)
+    num_drafts = tree.num_drafts
+    left = max(tree.num_nodes, num_drafts)
+    for depth in range(tree.max_depth):
+        widest = max(left // (num_drafts * (tree.max_depth - depth)), 1)
         level = sorted(level, key=lambda item: (-item[0], item[1].tokens))[:widest]
         level = level[: left // num_drafts]
         if not level:

@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens, grow, scheme_maker
+from mdsd_opt.decoding.draft_tree import (
+    Node,
+    SchemeMaker,
+    Tokens,
+    grow,
+    grow_by_acceptance,
+    scheme_maker,
+)
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
-from mdsd_opt.decoding.topology import Topology, parse_topology
+from mdsd_opt.decoding.topology import DynamicTree, Topology, parse_topology
 from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput
 
@@ -94,7 +101,7 @@ def generate(
     draft: Any,
     prompt: Sequence[int],
     *,
-    tree: Topology | str = "4x3",
+    tree: Topology | DynamicTree | str = "4x3",
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "level_sequential",
     max_new_tokens: int = 64,
@@ -114,8 +121,8 @@ def generate(
         ``logits(ids, rows)`` or ``tree_logits(ids, continuations)``, see `tree_logits`.
     prompt : sequence of int
         Token ids, at least one.
-    tree : Topology or str
-        "4x3", "chain5", "sparse".
+    tree : Topology, DynamicTree or str
+        "4x3", "chain5", "sparse", "dynamic24".
     scheme : str or callable
         How the drafts of a node are drawn: a name, or a function (q, num_drafts) -> scheme.
     rule : TreeRule or str
@@ -156,7 +163,10 @@ def generate(
     while len(text) - start < max_new_tokens:
         began = time.perf_counter()
 
-        root = grow(draft_laws, topology, make, rng)
+        if isinstance(topology, DynamicTree):
+            root = grow_by_acceptance(draft_laws, topology, make, rng)
+        else:
+            root = grow(draft_laws, topology, make, rng)
         drafted = time.perf_counter()
         nodes = root.walk()
         laws = softmax(ask_target(text, [node.tokens for node in nodes]), temperature, **filters)

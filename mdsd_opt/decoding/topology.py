@@ -19,7 +19,10 @@ _SPARSE: dict[Place, int] = {
     (0, 0, 0, 0): 1,
 }  # fmt: skip
 
-_FORMS = "as drafts x depth (4x3), chain5 for one draft at a time, or sparse"
+_FORMS = (
+    "as drafts x depth (4x3), chain5 for one draft at a time, sparse, or dynamic24 for a tree of "
+    "at most 24 drafts grown where acceptance is likeliest"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,28 @@ class Topology:
         return self.num_drafts.get(place, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class DynamicTree:
+    """A tree that grows where acceptance is likeliest, see `grow_by_acceptance`.
+
+    Attributes
+    ----------
+    num_nodes : int
+        Drafts of the whole tree, at most.
+    num_drafts : int
+        Drafts after each node that gets any.
+    max_depth : int
+    """
+
+    num_nodes: int
+    num_drafts: int = 4
+    max_depth: int = 6
+
+    def __post_init__(self) -> None:
+        if min(self.num_nodes, self.num_drafts, self.max_depth) < 1:
+            raise InvalidInput(f"{self}: give at least 1 of each")
+
+
 def k_ary(num_drafts: int, depth: int) -> Topology:
     """`num_drafts` after every node, `depth` levels of them."""
     if num_drafts < 1 or depth < 1:
@@ -80,10 +105,12 @@ def sparse() -> Topology:
     return Topology(_SPARSE, "sparse")
 
 
-def parse_topology(text: str) -> Topology:
-    """A topology by its name: "4x3", "chain5" or "sparse"."""
+def parse_topology(text: str) -> Topology | DynamicTree:
+    """A tree by its name: "4x3", "chain5", "sparse" or "dynamic24"."""
     if text == "sparse":
         return sparse()
+    if match := re.fullmatch(r"dynamic(\d{1,4})", text):
+        return DynamicTree(int(match[1]))
     if match := re.fullmatch(r"chain(\d{1,4})", text):
         chain = k_ary(1, int(match[1]))
         return Topology(chain.num_drafts, text)
