@@ -16,8 +16,8 @@ from mdsd_opt.errors import MissingExtra
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: Needs a CUDA device, and says so.
-NOT_RUN = {"gpu.md"}
+#: These need a CUDA device, and a corpus that took hours to capture; they say so.
+NOT_RUN = {"gpu.md", "corpora.md"}
 
 PAGES = sorted(
     str(page.relative_to(ROOT / "docs"))
