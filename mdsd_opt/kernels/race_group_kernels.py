@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.kernels.race_kernels import Race, State, add_light_tokens, add_token
-from mdsd_opt.kernels.sum_kernels import lane_sum
+from mdsd_opt.kernels.sum_kernels import sum_of_others
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
@@ -39,9 +39,7 @@ class RaceGroups(NamedTuple):
 @kernel
 def rates_left(q: Vector, likeliest: Integers) -> tuple[float, float]:
     """Sums of all q but the given ones, and of all but the first of them."""
-    rest = q.copy()
-    rest[likeliest] = 0.0
-    slowest = lane_sum(rest)
+    slowest = sum_of_others(q, likeliest)
     return slowest, slowest + q[likeliest[1:]].sum()
 
 
