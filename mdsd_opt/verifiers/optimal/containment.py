@@ -75,7 +75,9 @@ class Raced(Containment):
         limits = (_COARSE_MASS, _COARSE_BUCKETS) if coarse else (0.0, 0)
         self.ends = kernels.merge_small(race_groups, *limits)
         self._groups = closed_groups(self.sums)
-        self._curve = kernels.race_curve(race, race_groups, drafts.num_drafts, self._groups)
+        self._curve = kernels.race_curve(
+            race, race_groups, drafts.num_drafts, self._groups, not coarse
+        )
 
     def closed(self) -> Groups:
         return self._groups

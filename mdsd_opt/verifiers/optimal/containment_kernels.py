@@ -137,20 +137,26 @@ def merge_small(race_groups: RaceGroups, most_mass: float, most_buckets: int) ->
 
 
 @kernel
-def race_curve(race: Race, race_groups: RaceGroups, num_drafts: int, groups: Groups) -> RaceCurve:
-    """Run the race over all groups, which are closed; fill in Q at their ends."""
+def race_curve(
+    race: Race, race_groups: RaceGroups, num_drafts: int, groups: Groups, may_open: bool
+) -> RaceCurve:
+    """Run the race over all groups, which are closed; fill in Q at their ends.
+
+    The race before each group is kept only if groups may be opened later.
+    """
     count = np.array([num_drafts])
     escaped = np.empty(1)
     state = empty_prefix(race, num_drafts)
-    rang = np.empty((NUM_BUCKETS, num_drafts, race.times.size))
+    rang = np.empty((NUM_BUCKETS if may_open else 0, num_drafts, race.times.size))
     once = np.empty(NUM_BUCKETS)
     outside = np.zeros(NUM_BUCKETS + 1)
     for bucket in range(NUM_BUCKETS - 1, -1, -1):
         outside[bucket] = outside[bucket + 1] + race_groups.sums[bucket, 1]
     for g in range(groups.buckets.size):
         bucket = groups.buckets[g]
-        rang[bucket] = state.rang
-        once[bucket] = state.once[0]
+        if may_open:
+            rang[bucket] = state.rang
+            once[bucket] = state.once[0]
         add_group(state, race_groups, bucket, race)
         escape(state, outside[bucket + 1], race, count, escaped)
         groups.contained[g + 1] = min(max(1.0 - escaped[0], 0.0), 1.0)
