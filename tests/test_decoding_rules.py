@@ -7,7 +7,15 @@ import pytest
 from support.tables import Table, output_law, target_law
 
 import mdsd_opt as mo
-from mdsd_opt.decoding import Node, get_rule, k_ary, parse_topology, rule_names, tree_optimum
+from mdsd_opt.decoding import (
+    DynamicTree,
+    Node,
+    get_rule,
+    k_ary,
+    parse_topology,
+    rule_names,
+    tree_optimum,
+)
 from mdsd_opt.decoding.rules import Stop, Traversal
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
@@ -44,6 +52,45 @@ def test_multi_step_rules_are_lossless(name, scheme, vocab_size, topology):
     check_lossless(get_rule(name), 0, vocab_size, topology, scheme)
 
 
+@pytest.mark.parametrize("name", [*MULTI_STEP, "optimal"])
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize(("vocab_size", "budget"), [(2, 10), (2, 6), (3, 6)])
+def test_dynamic_trees_are_lossless(name, scheme, vocab_size, budget):
+    """With ten drafts, nodes of different parents compete for the last level."""
+    tree = DynamicTree(budget, num_drafts=2, max_depth=3)
+    target, draft = tables(7, vocab_size, 3)
+    law, _ = output_law(get_rule(name), target, draft, tree, scheme)
+    np.testing.assert_allclose(law, target_law(target, 4), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize(("vocab_size", "depth"), [(3, 3), (3, 1), (2, 3), (1, 2)])
+def test_block_verification_is_lossless(scheme, vocab_size, depth):
+    accepted = check_lossless(
+        get_rule("block_verification"), 0, vocab_size, k_ary(1, depth), scheme
+    )
+    target, draft = tables(0, vocab_size, depth)
+    assert accepted == pytest.approx(block_verification(target, draft, depth), abs=1e-12)
+
+
+def test_block_verification_of_a_draft_equal_to_the_target():
+    _, draft = tables(0, 3, 2)
+    law, accepted = output_law(
+        get_rule("block_verification"), draft, draft, k_ary(1, 2), "with_replacement"
+    )
+    np.testing.assert_allclose(law, target_law(draft, 3), rtol=0, atol=1e-12)
+    assert accepted == pytest.approx(2.0, abs=1e-12)
+
+
+def test_block_verification_refuses_what_is_no_single_path():
+    target, draft = tables(0, 3, 2)
+    rule = get_rule("block_verification")
+    with pytest.raises(InvalidInput, match="single path"):
+        output_law(rule, target, draft, k_ary(2, 2), "with_replacement")
+    with pytest.raises(UnsupportedScheme, match="top_k"):
+        output_law(rule, target, draft, k_ary(1, 2), "top_k")
+
+
 @pytest.mark.parametrize("name", ["traversal_hull", "level_sequential"])
 @pytest.mark.parametrize("scheme", ["greedy", "top_k"])
 def test_rules_by_the_hull_take_every_prefix_order(name, scheme):
@@ -76,7 +123,10 @@ def test_a_wrong_rule_is_not_lossless():
 def test_one_draft_a_node_is_block_verification(seed):
     target, draft = tables(seed, 3, 3)
     chain = k_ary(1, 3)
-    found = [output_law(get_rule(n), target, draft, chain, "with_replacement") for n in MULTI_STEP]
+    found = [
+        output_law(get_rule(name), target, draft, chain, "with_replacement")
+        for name in (*MULTI_STEP, "block_verification")
+    ]
     for law, accepted in found[1:]:
         np.testing.assert_allclose(law, found[0][0], rtol=0, atol=1e-12)
         assert accepted == pytest.approx(found[0][1], abs=1e-12)
@@ -152,7 +202,8 @@ def test_verify_draws_from_the_ways_to_end():
 
 
 def test_names_topologies_and_what_is_refused():
-    assert set(MULTI_STEP) < set(rule_names())
+    assert {*MULTI_STEP, "block_verification"} < set(rule_names())
+    assert get_rule("trav_hull").name == "traversal_hull"
     with pytest.raises(UnknownName, match="level_sequential"):
         get_rule("level")
     assert parse_topology("4x3").num_nodes == 4 + 16 + 64

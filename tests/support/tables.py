@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from mdsd_opt.decoding import Node
+from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
 from mdsd_opt.decoding.draft_tree import scheme_maker
 
 
@@ -68,12 +68,43 @@ def trees(draft, topology, scheme) -> Iterator[tuple[Node, float]]:
         yield root, probability
 
 
+def dynamic_trees(draft, tree, scheme) -> Iterator[tuple[Node, float]]:
+    """Every tree that can grow, with its probability: all scripts of draws are replayed."""
+    make = scheme_maker(scheme)
+    waiting = [()]
+    while waiting:
+        script, chosen, weights = waiting.pop(), [], []
+
+        def scripted(q, num_drafts, script=script, chosen=chosen, weights=weights):
+            drafts = make(q, num_drafts)
+            ways = [way for way in zip(*drafts.tuple_law(), strict=True) if way[1] > 0.0]
+
+            def sample(rng):
+                n = len(chosen)
+                if n >= len(script):  # not written yet: the first way, the others later
+                    waiting.extend((*chosen, other) for other in range(1, len(ways)))
+                way = script[n] if n < len(script) else 0
+                chosen.append(way)
+                weights.append(float(ways[way][1]))
+                return np.asarray(ways[way][0], dtype=np.int64)
+
+            drafts.sample = sample
+            return drafts
+
+        laws = lambda texts: np.stack([draft(text) for text in texts])  # noqa: E731
+        root = grow_by_acceptance(laws, tree, scripted, np.random.default_rng(0))
+        yield root, float(np.prod(weights))
+
+
 def output_law(rule, target, draft, topology, scheme):
     """Law of the first depth + 1 tokens of the output, and the mean number of accepted drafts."""
-    length = topology.depth + 1
+    if isinstance(topology, DynamicTree):
+        length, found = topology.max_depth + 1, dynamic_trees(draft, topology, scheme)
+    else:
+        length, found = topology.depth + 1, trees(draft, topology, scheme)
     law = np.zeros((target.vocab_size,) * length)
     accepted = 0.0
-    for root, probability in trees(draft, topology, scheme):
+    for root, probability in found:
         for node in root.walk():
             node.target = target(node.tokens)
         total = 0.0

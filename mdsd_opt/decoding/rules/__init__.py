@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule
+from mdsd_opt.decoding.rules.block_verification import BlockVerification
 from mdsd_opt.decoding.rules.level_sequential import LevelSequential
 from mdsd_opt.decoding.rules.top_down import TopDown
 from mdsd_opt.decoding.rules.traversal import Traversal
@@ -12,6 +13,7 @@ from mdsd_opt.verifiers import names as verifier_names
 
 __all__ = [
     "Accepted",
+    "BlockVerification",
     "LevelSequential",
     "Stop",
     "TopDown",
@@ -26,7 +28,11 @@ _MULTI_STEP: dict[str, type[TreeRule]] = {
     "traversal": Traversal,
     "traversal_hull": TraversalHull,
     "level_sequential": LevelSequential,
+    "block_verification": BlockVerification,
 }
+
+#: Short names; `rule_names` lists the long ones.
+_SHORT = {"trav_hull": "traversal_hull"}
 
 
 def rule_names() -> tuple[str, ...]:
@@ -42,6 +48,7 @@ def get_rule(name: str) -> TreeRule:
     UnknownName
         No such rule; the message lists those that exist.
     """
+    name = _SHORT.get(name, name)
     if name in _MULTI_STEP:
         return _MULTI_STEP[name]()
     if name in verifier_names():
