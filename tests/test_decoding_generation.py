@@ -7,14 +7,17 @@ import pytest
 from support.chi_square import p_value
 from support.tables import Table, target_law
 
+from mdsd_opt.cli.decode import _rules_for
 from mdsd_opt.decoding import (
     DynamicTree,
     Metrics,
     generate,
     get_rule,
     grow_by_acceptance,
+    parse_topology,
     tree_logits,
 )
+from mdsd_opt.decoding.draft_tree import scheme_maker
 from mdsd_opt.decoding.language_models import _by_paths
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -171,3 +174,17 @@ def test_bad_input(pair):
         generate(target, draft, [0], rule="best")
     with pytest.raises(UnknownName, match="scheme"):
         generate(target, draft, [0], scheme="none")
+
+
+@pytest.mark.parametrize("tree", ["2x2", "chain2", "dynamic6"])
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy", "top_k"])
+def test_the_rules_that_are_compared_fit_the_drafts(pair, tree, scheme):
+    target, draft = pair
+    rules = _rules_for(scheme_maker(scheme), parse_topology(tree))
+    assert {"level_sequential", "optimal", "naive_target"} <= set(rules)
+    for rule in rules:
+        output = generate(
+            logits_of(target), logits_of(draft), [0], tree=tree, scheme=scheme, rule=rule,
+            max_new_tokens=4, rng=0,
+        )  # fmt: skip
+        assert len(output.tokens) == 4

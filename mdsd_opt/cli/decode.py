@@ -11,10 +11,9 @@ import typer
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.decoding import Generation, Metrics
+    from mdsd_opt.decoding import DynamicTree, Generation, Metrics, Topology
+    from mdsd_opt.decoding.draft_tree import SchemeMaker
     from mdsd_opt.report.intervals import MeanInterval
-
-_COMPARED = "level_sequential,traversal_hull,traversal,optimal,rrs"
 
 
 def decode(
@@ -42,12 +41,14 @@ def decode(
         ),
     ] = None,
     verifier: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="level_sequential, traversal_hull, traversal, or a token-level verifier; with "
-            "--compare several, separated by commas."
+            help="level_sequential (the default), traversal_hull, traversal, block_verification, "
+            "or a token-level verifier; with --compare several, separated by commas: all by "
+            "default that are lossless for the drafts, but for lp, which is for few tokens.",
+            show_default=False,
         ),
-    ] = "level_sequential",
+    ] = None,
     tree: Annotated[str, typer.Option(help="Drafts x depth, chain5, sparse, dynamic24.")] = "4x3",
     scheme: Annotated[
         str, typer.Option(help="How the drafts of a node are drawn.")
@@ -85,15 +86,15 @@ def decode(
         raise InvalidInput("give either --prompt or --prompts")
     if tokens < 1:
         raise InvalidInput(f"--tokens is {tokens}: give at least 1")
-    chosen = verifier
-    if compare and verifier == "level_sequential":
-        chosen = _COMPARED
-    rules = list(dict.fromkeys(name.strip() for name in chosen.split(",")))
+    topology, make = parse_topology(tree), scheme_maker(scheme)
+    if verifier is not None:
+        rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
+    else:
+        rules = _rules_for(make, topology) if compare else ["level_sequential"]
     if len(rules) > 1 and not compare:
         raise InvalidInput("several verifiers: give --compare, or one of them")
     for name in rules:
         get_rule(name)
-    topology, make = parse_topology(tree), scheme_maker(scheme)
     texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
     if any(not text.strip() for text in texts):
         raise InvalidInput("an empty prompt: give some text")
@@ -132,6 +133,31 @@ def decode(
         from mdsd_opt.cli.output import remark
 
         remark(_summary(total))
+
+
+def _rules_for(make: SchemeMaker, topology: Topology | DynamicTree) -> list[str]:
+    """All rules that are lossless for the drafts and feasible for many tokens."""
+    import numpy as np
+
+    from mdsd_opt import verifiers
+    from mdsd_opt.decoding import Topology, rule_names
+
+    counts = {topology.num_drafts} if not isinstance(topology, Topology) else {
+        *topology.num_drafts.values()
+    }  # fmt: skip
+    examples = [make(np.full(50, 0.02), count) for count in counts]
+    fitting = []
+    for name in rule_names():
+        if name in ("block_verification", "traversal"):
+            drawn = all(x.scheme in ("with_replacement", "without_replacement") for x in examples)
+            fits = drawn and (name == "traversal" or counts == {1})
+        elif name in verifiers.names():
+            fits = name != "lp" and all(verifiers.get(name).supports(x) for x in examples)
+        else:
+            fits = True
+        if fits:
+            fitting.append(name)
+    return fitting
 
 
 def _summary(metrics: Metrics) -> str:
