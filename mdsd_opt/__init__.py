@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 
 if TYPE_CHECKING:
+    from mdsd_opt import batch as batch
     from mdsd_opt import cddlib_checks as cddlib_checks
+    from mdsd_opt import corpora as corpora
+    from mdsd_opt import decoding as decoding
+    from mdsd_opt import gpu as gpu
     from mdsd_opt import solvers as solvers
     from mdsd_opt import verifiers as verifiers
     from mdsd_opt.auditing import AuditReport as AuditReport
@@ -84,7 +88,7 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
-_MODULES = ("cddlib_checks", "solvers", "verifiers")
+_MODULES = ("batch", "cddlib_checks", "corpora", "decoding", "gpu", "solvers", "verifiers")
 
 
 def __getattr__(name: str) -> Any:
