@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels test-torch test-cluster test-models lint bench docs clean
+.PHONY: demo test test-kernels test-torch test-cluster test-models test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -23,6 +23,9 @@ test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local worke
 
 test-models: $(VENV)/.test $(VENV)/.models $(VENV)/.smollm2  ## PyTorch and a real language model
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests_models
+
+test-wheels: $(VENV)/.test  ## wheel and sdist in empty environments of every Python found
+	./scripts/check-wheels $(BIN)/python
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .
