@@ -58,6 +58,19 @@ def cap_level(
 
 
 @kernel
+def block_holding(starts: NDArray[np.int64], count: int, top: int) -> tuple[int, int]:
+    """Block [start, stop) of a place, given where each of the blocks starts, and the last ends."""
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if starts[middle] <= top:
+            low = middle
+        else:
+            high = middle - 1
+    return starts[low], starts[low + 1]
+
+
+@kernel
 def block_of(
     sums_p: Vector, sums_q: Vector, contained: Vector, level: float,
     split: int, raised: int, c: float, capped: int, cap: float, top: int,
@@ -103,11 +116,4 @@ def block_of(
         weight[height] = block_weight
         height += 1
     starts[height] = stop
-    low, high = 0, height - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if starts[middle] <= top:
-            low = middle
-        else:
-            high = middle - 1
-    return starts[low], starts[low + 1]
+    return block_holding(starts, height, top)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.numba_cache import kernel
+from mdsd_opt.verifiers.optimal.block_kernels import block_holding
 
 Vector = NDArray[np.float64]
 
@@ -225,11 +226,4 @@ def block_at_level(
         weight[height] = block_weight
         height += 1
     starts[height] = last
-    low, high = 0, height - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if starts[middle] <= top:
-            low = middle
-        else:
-            high = middle - 1
-    return starts[low], starts[low + 1]
+    return block_holding(starts, height, top)
