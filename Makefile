@@ -21,8 +21,11 @@ test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
 test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
 	$(BIN)/python -m pytest tests_cluster
 
+# All of them take some minutes.
+MODEL_TESTS ?= tests_models
+
 test-models: $(VENV)/.test $(VENV)/.models $(VENV)/.smollm2  ## PyTorch and a real language model
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests_models
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(MODEL_TESTS)
 
 test-wheels: $(VENV)/.test  ## wheel and sdist in empty environments of every Python found
 	./scripts/check-wheels $(BIN)/python
