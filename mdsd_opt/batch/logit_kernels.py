@@ -87,8 +87,9 @@ def row_maximum(row: Row, is_half: bool) -> float:
     lanes = np.full(LANES, stored_number(row[0], is_half))
     whole = size - size % LANES
     for start in range(0, whole, LANES):
+        block = row[start : start + LANES]
         for lane in range(LANES):
-            value = stored_number(row[start + lane], is_half)
+            value = stored_number(block[lane], is_half)
             lanes[lane] = value if value > lanes[lane] else lanes[lane]
     for i in range(whole, size):
         value = stored_number(row[i], is_half)
@@ -130,9 +131,10 @@ def weigh_block(side: Side, start: int, size: int, exponents: Vector, weights: V
 
     A NaN stays a NaN in both.
     """
-    row, is_half, largest, scale, offset, _, _ = side
-    for i in range(size):
-        logit = np.float64(stored_number(row[start + i], is_half))
+    _, is_half, largest, scale, offset, _, _ = side
+    row = side.row[start : start + size]  # indexed from 0, so that the loop vectorises
+    for i in range(row.size):
+        logit = np.float64(stored_number(row[i], is_half))
         y = exponent_of(logit, largest, scale, offset)
         exponents[i] = y
         weights[i] = scaled_exp2(y)

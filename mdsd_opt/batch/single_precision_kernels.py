@@ -54,15 +54,16 @@ def weigh_block_single(
     side: Side, start: int, size: int, exponents: Singles, weights: Singles
 ) -> None:
     """`logit_kernels.weigh_block` in float32, for 16- and 32-bit logits."""
-    row, is_half = side.row, side.is_half
+    is_half = side.is_half
+    row = side.row[start : start + size]  # indexed from 0, so that the loop vectorises
     scale = np.float32(side.scale)
     scale_rest = np.float32(side.scale - np.float64(scale))
     base = np.float32(side.base)
     shift = np.float32(side.shift)
     bias = np.int32(150) - np.int32(side.shift)
     lowest = np.float32((side.shift + _LOWEST_EXPONENT) / side.scale)
-    for i in range(size):
-        logit = stored_number(row[start + i], is_half) - base
+    for i in range(row.size):
+        logit = stored_number(row[i], is_half) - base
         logit = lowest if logit < lowest else logit
         shifted = _fused(logit, scale, _TO_INTEGER)
         k = shifted - _TO_INTEGER

@@ -134,9 +134,10 @@ def _fill_buckets(p: Side, q: Side, grid: Grid, keys: Keys, sums: Matrix) -> Non
         weigh(p, start, size, exponents[0], weights[0])
         weigh(q, start, size, exponents[1], weights[1])
         exponents[0] -= exponents[1]
-        bucket_keys(exponents[0], grid, keys[start : start + size])
-        for i in range(size):
-            key = keys[start + i]
+        keys_here = keys[start : start + size]
+        bucket_keys(exponents[0], grid, keys_here)
+        for i in range(keys_here.size):
+            key = keys_here[i]
             run[key, 0] += weights[0, i]
             run[key, 1] += weights[1, i]
         if (start + BLOCK) % _RUN == 0 or start + BLOCK >= keys.size:

@@ -18,7 +18,7 @@ Keys = NDArray[np.uint16]
 
 #: Tokens after which the running sums are put aside and begun anew: adding equal numbers always
 #: rounds the same way, and long runs of them are common (ties, bfloat16).
-_RUN = 16_384
+_RUN = 32_768
 
 # Columns of the sums kept of every group of tokens: 8 to fill a cache line.
 P = 0
@@ -54,19 +54,25 @@ def collect_groups(p: Vector, q: Vector, keys: Keys, num_groups: int, race: Race
     num_heavy = 0
     factor = 1.0 / race.light_rate
     for start in range(0, q.size, _RUN):
-        for i in range(start, min(start + _RUN, q.size)):
-            key = keys[i]
-            x = q[i] * factor
+        # Slices, indexed from 0: no index needs a check for being negative.
+        p_here, q_here, keys_here = (
+            p[start : start + _RUN],
+            q[start : start + _RUN],
+            keys[start : start + _RUN],
+        )
+        for i in range(q_here.size):
+            key = keys_here[i]
+            x = q_here[i] * factor
             if x > 1.0:
-                heavy[num_heavy] = q[i]
+                heavy[num_heavy] = q_here[i]
                 next_heavy[num_heavy] = first_heavy[key]
                 first_heavy[key] = num_heavy
                 num_heavy += 1
                 x = 0.0
             x2 = x * x
             x4 = x2 * x2
-            run[key, 0] += p[i]
-            run[key, 1] += q[i]
+            run[key, 0] += p_here[i]
+            run[key, 1] += q_here[i]
             run[key, 2] += x
             run[key, 3] += x2
             run[key, 4] += x2 * x

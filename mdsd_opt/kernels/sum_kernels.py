@@ -19,8 +19,9 @@ def lane_sum(values: Vector) -> float:
     lanes = np.zeros(LANES)
     whole = values.size - values.size % LANES
     for start in range(0, whole, LANES):
+        block = values[start : start + LANES]  # indexed from 0, so that the loop vectorises
         for lane in range(LANES):
-            lanes[lane] += values[start + lane]
+            lanes[lane] += block[lane]
     for i in range(whole, values.size):
         lanes[i - whole] += values[i]
     return lanes.sum()

@@ -69,15 +69,16 @@ def token_buckets(p: Vector, q: Vector) -> Buckets:
     buckets = np.empty(p.size, np.uint16)
     ratio = np.empty(_BLOCK)
     bits = ratio.view(np.int64)
-    for start in range(0, p.size, _BLOCK):
-        size = min(_BLOCK, p.size - start)
-        for i in range(size):
-            ratio[i] = p[start + i] / q[start + i]
-        for i in range(size):
+    for start in range(0, p.size, _BLOCK):  # slices: index from 0, so that the loops vectorise
+        p_here, q_here = p[start : start + _BLOCK], q[start : start + _BLOCK]
+        buckets_here = buckets[start : start + _BLOCK]
+        for i in range(p_here.size):
+            ratio[i] = p_here[i] / q_here[i]
+        for i in range(p_here.size):
             bucket = ((bits[i] + _HALF) >> _SHIFT) - _LOWEST
             bucket = bucket if bucket > 0 else 0
             bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
-            buckets[start + i] = bucket if q[start + i] > 0.0 else NEVER_DRAFTED
+            buckets_here[i] = bucket if q_here[i] > 0.0 else NEVER_DRAFTED
     return buckets
 
 
@@ -194,20 +195,29 @@ def opened(groups: Groups, is_open: Flags, keys: Keys, p: Vector, q: Vector) -> 
     return result
 
 
+@kernel(reassociate=True)
+def _excess_mass(p: Vector, q: Vector, buckets: Buckets, ratio: Vector) -> float:
+    mass = 0.0
+    for i in range(p.size):
+        excess = p[i] - ratio[buckets[i]] * q[i]
+        mass += excess if excess > 0.0 else 0.0
+    return mass
+
+
 @kernel
 def excess_token(p: Vector, q: Vector, buckets: Buckets, ratio: Vector, uniform: float) -> int:
     """Draw from the positive part of p - ratio q, `ratio` given by bucket; -1 if it has no mass."""
-    sums = np.zeros((p.size + _BLOCK - 1) // _BLOCK)
-    for i in range(p.size):
-        excess = p[i] - ratio[buckets[i]] * q[i]
-        sums[i // _BLOCK] += excess if excess > 0.0 else 0.0
-    total = sums.sum()
+    masses = np.empty((p.size + _BLOCK - 1) // _BLOCK)
+    for block in range(masses.size):
+        here = slice(block * _BLOCK, (block + 1) * _BLOCK)
+        masses[block] = _excess_mass(p[here], q[here], buckets[here], ratio)
+    total = masses.sum()
     if total <= 0.0:
         return -1
     point = uniform * total
     block = 0
-    while block + 1 < sums.size and point >= sums[block]:
-        point -= sums[block]
+    while block + 1 < masses.size and point >= masses[block]:
+        point -= masses[block]
         block += 1
     last = -1
     for i in range(block * _BLOCK, p.size):
