@@ -11,6 +11,7 @@ import pytest
 
 from mdsd_opt.bench import Record, Report, changes, load_report, run, scaling
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
+from mdsd_opt.report.bench_files import markdown, save_report
 
 
 def record(**given):
@@ -44,13 +45,36 @@ def test_quick_runs_measure(name):
 
 def test_reports_survive_their_file(tmp_path):
     first = report(record(), record(vocab_size=400, median_ms=None, p90_ms=None, note="LIMIT"))
-    first.save(tmp_path / "a.json")
+    save_report(first, tmp_path / "a.json")
     again = load_report(tmp_path / "a.json")
     assert again.records == first.records
-    first.save(tmp_path / "a.csv")
+    save_report(first, tmp_path / "a.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert [row["processor"] for row in rows] == ["some", "some"]
     assert rows[1]["median_ms"] == ""
+    save_report(first, tmp_path / "a.md")
+    assert (tmp_path / "a.md").read_text() == markdown(first)
+
+
+def test_markdown_shows_every_measurement_and_where_it_was_made():
+    page = markdown(
+        report(
+            record(against="x", times_faster=4.0, gap=1e-9, gap_kind="error", note="a|b"),
+            record(vocab_size=40_000, median_ms=12345.6, p90_ms=None),
+            record(benchmark="other", num_drafts=0, vocab_size=100),
+        )
+    )
+    assert page.startswith("some; load_average None.")
+    lines = [line for line in page.splitlines() if line.startswith("| full_lp")]
+    # three measurements, and one exponent from two sizes
+    assert lines == [
+        "| full_lp | with replacement | 100 | 2 | 1 | 2 | 3 | 4 | 1e-09 | a\\|b |",
+        "| full_lp | with replacement | 40,000 | 2 | 1 | 12,346 | - |  |  |  |",
+        "| full_lp | with replacement | 100 | 1 | 2 | 3 |",
+        "| full_lp | with replacement | 2 | 100 | 40,000 | 1.46 |",
+    ]
+    assert "times faster than x" in page
+    assert page.count("**") == 4
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"records": [{}], "circumstances": {}}', "[1]"])

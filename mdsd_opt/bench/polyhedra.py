@@ -6,11 +6,10 @@ the median of the repeats. A case that runs out of time is a line of the table, 
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mdsd_opt.bench.record import Record
 from mdsd_opt.cddlib_checks import cones, engines, prefixes
@@ -24,29 +23,41 @@ if TYPE_CHECKING:
 Job = Callable[..., Any]
 
 
-def cases() -> list[tuple[str, Job, dict[str, Any]]]:
-    listed: list[tuple[str, Job, dict[str, Any]]] = []
+class Case(NamedTuple):
+    """A check of one size; 0 drafts where it speaks of none."""
+
+    problem: str
+    vocab_size: int
+    num_drafts: int
+    job: Job
+    arguments: dict[str, Any]
+    route: str = "double description"
+
+
+def cases() -> list[Case]:
+    listed: list[Case] = []
     for v, largest in ((5, 5), (6, 6), (7, 4), (7, 7), (8, 4), (8, 8), (10, 2), (12, 2)):
-        sizes = list(range(1, largest + 1))
-        listed.append((f"acceptance cone, V = {v}, sets of 1 to {largest}", cones.acceptance_cone,
-                       {"vocab_size": v, "sizes": sizes}))  # fmt: skip
+        arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
+        title = f"acceptance cone, sets of 1 to {largest}"
+        listed.append(Case(title, v, 0, cones.acceptance_cone, arguments))
     for v, largest in ((5, 5), (6, 6), (7, 4), (7, 7), (10, 2)):
-        sizes = list(range(1, largest + 1))
-        listed.append((f"hypograph cone, V = {v}, sets of 1 to {largest}", cones.hypograph_cone,
-                       {"vocab_size": v, "sizes": sizes}))  # fmt: skip
+        arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
+        title = f"hypograph cone, sets of 1 to {largest}"
+        listed.append(Case(title, v, 0, cones.hypograph_cone, arguments))
     for scheme in ("with_replacement", "without_replacement", "independent"):
         for v, k in ((5, 3), (6, 4), (7, 3), (8, 3)):
-            listed.append((f"polytope {scheme.replace('_', ' ')}, V = {v}, K = {k}",
-                           acceptance_polytope, {"drafts": drafts_for(scheme, v, k)}))  # fmt: skip
+            arguments = {"drafts": drafts_for(scheme, v, k)}
+            listed.append(Case(f"polytope, {scheme}", v, k, acceptance_polytope, arguments))
     for v, k in ((3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3)):
-        listed.append((f"projection, V = {v}, K = {k}", engines.projection,
-                       {"drafts": drafts_for("with_replacement", v, k)}))  # fmt: skip
+        arguments = {"drafts": drafts_for("with_replacement", v, k)}
+        listed.append(Case("projection", v, k, engines.projection, arguments))
     for v, k in ((4, 3), (5, 3), (6, 3)):
-        listed.append((f"prefix programmes, V = {v}, K = {k}", prefixes.prefix_programmes,
-                       {"schemes": [drafts_for("with_replacement", v, k)]}))  # fmt: skip
+        arguments = {"schemes": [drafts_for("with_replacement", v, k)]}
+        job = prefixes.prefix_programmes
+        listed.append(Case("prefix programmes", v, k, job, arguments, "vertex enumeration"))
     for v, k in ((6, 4), (8, 4)):
-        listed.append((f"slopes, five q, V = {v}, K = {k}", prefixes.q_convexity,
-                       {"schemes": battery("with_replacement", v, k)}))  # fmt: skip
+        arguments = {"schemes": battery("with_replacement", v, k)}
+        listed.append(Case("slopes, five q", v, k, prefixes.q_convexity, arguments))
     return listed
 
 
@@ -73,16 +84,15 @@ def measure(job: Job, arguments: dict[str, Any], timeout: float, repeats: int) -
 def records(settings: Settings) -> Iterator[Record]:
     """Every case with a deadline of a minute; quick runs take the smallest, with 20 s."""
     timeout, repeats = (20.0, 1) if settings.quick else (60.0, settings.rounds or 3)
-    for title, job, arguments in cases()[: 1 if settings.quick else None]:
-        found = measure(job, arguments, timeout, repeats)
+    for case in cases()[: 1 if settings.quick else None]:
+        found = measure(case.job, case.arguments, timeout, repeats)
         sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
-        size, num_drafts = _dimensions(title)
         yield Record(
             benchmark="polyhedra",
-            route="double description" if "programmes" not in title else "vertex enumeration",
-            problem=title,
-            vocab_size=size,
-            num_drafts=num_drafts,
+            route=case.route,
+            problem=case.problem,
+            vocab_size=case.vocab_size,
+            num_drafts=case.num_drafts,
             dtype="Fraction",
             threads=1,
             seed=0,
@@ -93,9 +103,3 @@ def records(settings: Settings) -> Iterator[Record]:
             gap_kind="exact",
             note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
         )
-
-
-def _dimensions(title: str) -> tuple[int, int]:
-    """V and K of a title; 0 drafts where it speaks of none."""
-    numbers = {name: int(value) for name, value in re.findall(r"([VK]) = (\d+)", title)}
-    return numbers["V"], numbers.get("K", 0)

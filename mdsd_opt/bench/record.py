@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files import atomic_write
 from mdsd_opt.versions import versions
 
 
@@ -97,12 +96,6 @@ class Report:
         writer.writeheader()
         writer.writerows({**asdict(record), **self.circumstances} for record in self.records)
         return text.getvalue()
-
-    def save(self, path: Path) -> None:
-        """As JSON, or as CSV where the name ends so."""
-        text = self.as_csv() if path.suffix == ".csv" else self.as_json()
-        with atomic_write(path) as file:
-            file.write(text.encode())
 
 
 def load_report(path: Path) -> Report:

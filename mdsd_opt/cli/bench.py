@@ -9,7 +9,7 @@ import typer
 
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
-_OUT_SUFFIXES = (".json", ".csv")
+_OUT_SUFFIXES = (".json", ".csv", ".md")
 
 
 def bench(
@@ -31,7 +31,7 @@ def bench(
     seed: Annotated[int, typer.Option(help="Of the problems.")] = 0,
     out: Annotated[
         list[Path] | None,
-        typer.Option(help="Save as .json or .csv; may be given twice.", show_default=False),
+        typer.Option(help="Save as .json, .csv or .md; may be given again.", show_default=False),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Save a picture of time against V (.png, .svg or .pdf).")
@@ -48,10 +48,11 @@ def bench(
     """
     for path in out or []:
         if path.suffix not in _OUT_SUFFIXES:
-            raise InvalidInput(f"--out is {path}: give a name that ends in .json or .csv")
+            raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
     from mdsd_opt.bench import Record, changes, load_report, run
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.report import bench_tables
+    from mdsd_opt.report.bench_files import save_report
     from mdsd_opt.report.rates_plot import check_plot_path
 
     if plot is not None:
@@ -60,12 +61,13 @@ def bench(
 
     def tell(record: Record) -> None:
         took = "did not finish" if record.median_ms is None else f"{record.median_ms:.3g} ms"
+        drafts = f", K = {record.num_drafts}" if record.num_drafts else ""
         remark(f"{record.benchmark}: {record.route}, {record.problem}, "
-               f"V = {record.vocab_size:,}, K = {record.num_drafts}: {took}")  # fmt: skip
+               f"V = {record.vocab_size:,}{drafts}: {took}")  # fmt: skip
 
     report = run(names or (), quick=quick, rounds=rounds, threads=threads, seed=seed, progress=tell)
     for path in out or []:
-        report.save(path)
+        save_report(report, path)
         remark(f"saved as {path}")
     if as_json:
         print(report.as_json(), end="")

@@ -38,7 +38,7 @@ def records_table(report: Report) -> Table:
             record.route,
             record.problem,
             f"{record.vocab_size:,}",
-            str(record.num_drafts),
+            str(record.num_drafts or ""),
             str(record.threads),
             "-" if record.median_ms is None else f"{record.median_ms:.3g}",
             "-" if record.p90_ms is None else f"{record.p90_ms:.3g}",
