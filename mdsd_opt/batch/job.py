@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.batch.row_functions import RowFunction
 from mdsd_opt.batch.rows import LogitRows, Sampling, Storage, common_storage, paired_rows
+from mdsd_opt.progress import progress_bar
 
 #: Tokens a thread takes at once: some milliseconds of work, little enough to be shared evenly.
 _TOKENS_PER_TASK = 1 << 20
@@ -54,7 +54,7 @@ class Job:
             self._run(target, draft, storage, rows, rates)
             return len(rows)
 
-        with _progress_bar(rates.shape[0], self.progress) as advance:
+        with progress_bar("acceptance rates", rates.shape[0], self.progress) as advance:
             for done in self._completed(run, tasks):
                 advance(done)
         return rates.reshape(*target.index_shape, len(self.num_drafts))
@@ -104,16 +104,3 @@ class Job:
         if bad.any():
             row, side = np.argwhere(bad)[0]
             raise (target, draft)[side].bad_row(rows.start + int(row))
-
-
-@contextmanager
-def _progress_bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    if not wanted:
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("acceptance rates", total=total)
-        yield lambda done: bar.advance(task, done)

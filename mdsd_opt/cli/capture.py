@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.progress import progress_bar
 
 if TYPE_CHECKING:
     from mdsd_opt.models.loading import LoadedModel
 
 
 def capture(
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.",
-            show_default=False,
-        ),
-    ],
-    draft: Annotated[
-        str,
-        typer.Option(
-            help="The same, or skip:14,18 for the target without these decoder layers.",
-            show_default=False,
-        ),
-    ],
+    target: options.TargetModel,
+    draft: options.DraftModel,
     out: Annotated[
         Path, typer.Option(help="Folder for the shards and their manifest.", show_default=False)
     ],
@@ -79,9 +67,7 @@ def capture(
         bool, typer.Option("--force", help="Overwrite another capture in the folder.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
-    ] = None,
+    progress: options.Progress = None,
 ) -> None:
     """The target continues prompts, and the logits of both models at every new token are kept.
 
@@ -107,9 +93,8 @@ def capture(
     ids = [big.encode(line) for line in lines] or capturing.windows(big.encode(whole), window)
     _require_room(ids, tokens, big, small)
     try:
-        with _progress_bar(
-            len(ids), sys.stderr.isatty() if progress is None else progress
-        ) as advance:
+        wanted = sys.stderr.isatty() if progress is None else progress
+        with progress_bar("prompts", len(ids), wanted) as advance:
             manifest = capturing.capture(
                 ids, big, small, out, settings, _description(big, small), force, advance
             )
@@ -183,16 +168,3 @@ def _description(target: LoadedModel, draft: LoadedModel) -> dict[str, Any]:
             "transformers": transformers.__version__,
         },
     }
-
-
-@contextmanager
-def _progress_bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    if not wanted:
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("prompts", total=total)
-        yield lambda done: bar.advance(task, done)

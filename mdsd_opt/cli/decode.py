@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,20 +18,8 @@ if TYPE_CHECKING:
 
 
 def decode(
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.",
-            show_default=False,
-        ),
-    ],
-    draft: Annotated[
-        str,
-        typer.Option(
-            help="The same, or skip:14,18 for the target without these decoder layers.",
-            show_default=False,
-        ),
-    ],
+    target: options.TargetModel,
+    draft: options.DraftModel,
     prompt: Annotated[
         list[str] | None, typer.Option(help="May be given several times.", show_default=False)
     ] = None,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
 
@@ -57,27 +58,14 @@ def rates(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; all by default.")] = None,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
-    ] = None,
+    threads: options.Threads = None,
+    progress: options.Progress = None,
     seed: Annotated[
         int, typer.Option(help="Of rrs without replacement, which is estimated at K >= 3.")
     ] = 0,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a folder: local (by default), torchrun, dask or ray.", show_default=False
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Of a folder: processes to start on this machine.", show_default=False),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Of a folder: a Dask or Ray cluster that runs.", show_default=False),
-    ] = None,
+    engine: options.Engine = None,
+    workers: options.Workers = None,
+    address: options.Address = None,
     out: Annotated[
         Path | None,
         typer.Option(

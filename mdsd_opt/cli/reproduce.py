@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -38,15 +39,11 @@ def reproduce(
     save: Annotated[
         Path | None, typer.Option(help="Write the report as Markdown.", show_default=False)
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Of a folder: processes to start.", show_default=False)
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; all by default.")] = None,
+    workers: options.Workers = None,
+    threads: options.Threads = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
-    ] = None,
+    progress: options.Progress = None,
 ) -> None:
     """A paper's experiment on your logits, beside what the paper states."""
     if not 0 < confidence < 1:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from mdsd_opt.batch.row_functions import BOUNDS
 from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import Corpus, open_corpus
+from mdsd_opt.corpora.corpus import open_corpus
 from mdsd_opt.corpora.engines import Placement, Task, engine
 from mdsd_opt.corpora.scoring import load_rates
 from mdsd_opt.corpora.streaming import RunningSummary
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.files import unreadable
+from mdsd_opt.progress import progress_bar
 from mdsd_opt.report.rates import RateRow, with_gaps
 
 #: Rows of scored rates that are summed up in one go.
@@ -135,10 +134,11 @@ def score_corpus(
         todo = tasks
     else:
         todo = [t for t in tasks if load_rates(t.path_in, t.path_out, t.config) is None]
-    with _progress_bar(corpus, len(tasks) - len(todo), progress) as done:
+    finished = len(tasks) - len(todo)
+    with progress_bar("shards", len(corpus.shards), progress, finished) as advance:
         if todo:
-            run(todo, placement, done)
-    return tasks, len(tasks) - len(todo)
+            run(todo, placement, lambda name: advance(1))
+    return tasks, finished
 
 
 def _summed_up(
@@ -187,24 +187,3 @@ def _summed_up(
         over.pop(),
         num_reused,
     )
-
-
-@contextmanager
-def _progress_bar(corpus: Corpus, finished: int, wanted: bool) -> Iterator[Callable[[str], None]]:
-    """A bar over shards; yields what to call after each one."""
-    if not wanted:
-        yield lambda name: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("shards"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("shards", total=len(corpus.shards), completed=finished)
-        yield lambda name: bar.advance(task)

@@ -13,29 +13,15 @@ from numpy.typing import NDArray
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import (
     ExactSupportLaw,
-    PrefixDraftScheme,
-    checked_num_drafts,
     inverse_cdf,
 )
+from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 
 
-class _FixedSetDrafts(PrefixDraftScheme):
+class _FixedSetDrafts(OneDraft):
     """A set T that is always drafted, then perhaps one token drawn from q outside T."""
-
-    def __init__(self, q: Any, num_drafts: int) -> None:
-        self._draft = Distribution.of(q, "q")
-        self.num_drafts = checked_num_drafts(num_drafts)
-        self.vocab_size = self._draft.vocab_size
-
-    @property
-    def q(self) -> NDArray[np.float64]:
-        return self._draft.values
-
-    @cached_property
-    def exact_q(self) -> tuple[Fraction, ...]:
-        return self._draft.exact()
 
     def _likeliest(self, count: int) -> NDArray[np.int64]:
         """The `count` likeliest tokens of positive probability, ties towards the lowest id."""

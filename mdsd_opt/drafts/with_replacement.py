@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, ClassVar
@@ -12,13 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import (
     ExactSupportLaw,
-    PrefixDraftScheme,
-    checked_num_drafts,
     inverse_cdf,
 )
+from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import (
     SupportLaw,
     compositions,
@@ -28,7 +25,7 @@ from mdsd_opt.drafts.support_law import (
 )
 
 
-class WithReplacement(PrefixDraftScheme):
+class WithReplacement(OneDraft):
     r"""K i.i.d. draws from q: :math:`\Pr(x) = \prod_k q(x_k)`, :math:`Q(H) = q(H)^K`.
 
     Parameters
@@ -44,27 +41,6 @@ class WithReplacement(PrefixDraftScheme):
     """
 
     scheme: ClassVar[str] = "with_replacement"
-
-    def __init__(self, q: Any, num_drafts: int) -> None:
-        self._draft = Distribution.of(q, "q")
-        self.num_drafts = checked_num_drafts(num_drafts)
-        self.vocab_size = self._draft.vocab_size
-
-    @property
-    def q(self) -> NDArray[np.float64]:
-        return self._draft.values
-
-    @cached_property
-    def exact_q(self) -> tuple[Fraction, ...]:
-        return self._draft.exact()
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return self.q
-
-    @property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        return self.exact_q
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         inside = float(self.q[subset].sum())

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import Distribution
-from mdsd_opt.drafts.base import ExactSupportLaw, PrefixDraftScheme, checked_num_drafts
+from mdsd_opt.drafts.base import ExactSupportLaw
+from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
 from mdsd_opt.errors import UnsupportedScheme
 
@@ -20,7 +20,7 @@ from mdsd_opt.errors import UnsupportedScheme
 _CHUNK = 1 << 22
 
 
-class WithoutReplacement(PrefixDraftScheme):
+class WithoutReplacement(OneDraft):
     r"""Successive sampling: :math:`\Pr(x) = \prod_k q(x_k) / (1 - \sum_{l<k} q(x_l))`.
 
     If at most K tokens have q > 0, exactly these are drafted and `sample` pads with -1.
@@ -38,27 +38,6 @@ class WithoutReplacement(PrefixDraftScheme):
     """
 
     scheme: ClassVar[str] = "without_replacement"
-
-    def __init__(self, q: Any, num_drafts: int) -> None:
-        self._draft = Distribution.of(q, "q")
-        self.num_drafts = checked_num_drafts(num_drafts)
-        self.vocab_size = self._draft.vocab_size
-
-    @property
-    def q(self) -> NDArray[np.float64]:
-        return self._draft.values
-
-    @cached_property
-    def exact_q(self) -> tuple[Fraction, ...]:
-        return self._draft.exact()
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return self.q
-
-    @property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        return self.exact_q
 
     @cached_property
     def support(self) -> NDArray[np.int64]:

@@ -71,6 +71,23 @@ def block_holding(starts: NDArray[np.int64], count: int, top: int) -> tuple[int,
 
 
 @kernel
+def pooled(
+    starts: NDArray[np.int64], mass: Vector, weight: Vector, height: int,
+    start: int, block_mass: float, block_weight: float,
+) -> int:  # fmt: skip
+    """Put a block on the stack of blocks, joined with those of no lower mass per weight."""
+    while height > 0 and mass[height - 1] * block_weight >= block_mass * weight[height - 1]:
+        height -= 1
+        block_mass += mass[height]
+        block_weight += weight[height]
+        start = starts[height]
+    starts[height] = start
+    mass[height] = block_mass
+    weight[height] = block_weight
+    return height + 1
+
+
+@kernel
 def block_of(
     sums_p: Vector, sums_q: Vector, contained: Vector, level: float,
     split: int, raised: int, c: float, capped: int, cap: float, top: int,
@@ -96,7 +113,6 @@ def block_of(
         height = 1
     stop = last
     for i in range(first, last + 1):
-        start = i
         if i < last:
             block_weight = sums_q[i + 1] - sums_q[i]
             block_mass = sums_p[i + 1] - sums_p[i] - level * (contained[i + 1] - contained[i])
@@ -106,14 +122,6 @@ def block_of(
             block_mass = cap * block_weight - level * (contained[n] - contained[capped])
         else:
             break
-        while height > 0 and mass[height - 1] * block_weight >= block_mass * weight[height - 1]:
-            height -= 1
-            block_mass += mass[height]
-            block_weight += weight[height]
-            start = starts[height]
-        starts[height] = start
-        mass[height] = block_mass
-        weight[height] = block_weight
-        height += 1
+        height = pooled(starts, mass, weight, height, i, block_mass, block_weight)
     starts[height] = stop
     return block_holding(starts, height, top)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.numba_cache import kernel
-from mdsd_opt.verifiers.optimal.block_kernels import block_holding
+from mdsd_opt.verifiers.optimal.block_kernels import block_holding, pooled
 
 Vector = NDArray[np.float64]
 
@@ -213,17 +213,6 @@ def block_at_level(
     weight = np.empty(last - first + 1)
     height = 0
     for i in range(first, last):
-        start = i
-        block_mass = x[i] - level * w[i] * f[i]
-        block_weight = w[i]
-        while height > 0 and mass[height - 1] * block_weight >= block_mass * weight[height - 1]:
-            height -= 1
-            block_mass += mass[height]
-            block_weight += weight[height]
-            start = starts[height]
-        starts[height] = start
-        mass[height] = block_mass
-        weight[height] = block_weight
-        height += 1
+        height = pooled(starts, mass, weight, height, i, x[i] - level * w[i] * f[i], w[i])
     starts[height] = last
     return block_holding(starts, height, top)

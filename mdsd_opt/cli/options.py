@@ -1,0 +1,40 @@
+"""Options that several commands share, with their help."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+TargetModel = Annotated[
+    str,
+    typer.Option(
+        help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.",
+        show_default=False,
+    ),
+]
+DraftModel = Annotated[
+    str,
+    typer.Option(
+        help="The same, or skip:14,18 for the target without these decoder layers.",
+        show_default=False,
+    ),
+]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; all by default.")]
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a folder: local (by default), torchrun, dask or ray.", show_default=False
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Of a folder: processes to start on this machine.", show_default=False),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of a folder: a Dask or Ray cluster that runs.", show_default=False),
+]
