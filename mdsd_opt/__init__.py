@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from mdsd_opt.drafts import WithReplacement as WithReplacement
     from mdsd_opt.errors import MdsdError as MdsdError
     from mdsd_opt.errors import ProblemTooLarge as ProblemTooLarge
+    from mdsd_opt.files.problems import load_problem as load_problem
+    from mdsd_opt.files.problems import save_problem as save_problem
     from mdsd_opt.problem import TransportProblem as TransportProblem
-    from mdsd_opt.problem_io import load_problem as load_problem
-    from mdsd_opt.problem_io import save_problem as save_problem
     from mdsd_opt.solution import Solution as Solution
     from mdsd_opt.solution import Status as Status
     from mdsd_opt.solution import TransportPlan as TransportPlan
@@ -76,10 +76,10 @@ _HOME = {
     "best_draft_temperature": "draft_choice",
     "certify": "certificate",
     "compare_draft_schemes": "draft_choice",
-    "load_problem": "problem_io",
+    "load_problem": "files.problems",
     "load_trace": "auditing",
     "methods": "solvers",
-    "save_problem": "problem_io",
+    "save_problem": "files.problems",
     "show_versions": "versions",
     "softmax": "distributions",
     "solve": "solvers",

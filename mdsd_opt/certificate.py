@@ -7,7 +7,7 @@ marginal x, the claimed one or else the water-filled one of the subset, after a 
 :math:`x(G) \ge Q(G)` on every prefix G in the order of x/w: if it fails by at most d, a selection
 law within total variation d of x exists, so :math:`\sum_i \min(p_i, x_i) - d` is reached. Where Q
 has no such order, a `proof` bounds P(H) - Q(H) for every H at once: tiles that cover the points
-(q_1(H), .., q_K(H)) (`box_bounds`), or a mixture of priority orders (`order_bounds`).
+(q_1(H), .., q_K(H)), or a mixture of priority orders (`lower_bounds`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from mdsd_opt import exact_plan
-from mdsd_opt.box_bounds import BoxCover, cover_bound
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.order_bounds import OrderMixture, mixture_shortfall
-from mdsd_opt.plan_check import feasible_mass, plan_violations
+from mdsd_opt.lower_bounds.boxes import BoxCover, cover_bound
+from mdsd_opt.lower_bounds.orders import OrderMixture, mixture_shortfall
+from mdsd_opt.plans.exact import feasible_value
+from mdsd_opt.plans.feasibility import feasible_mass, plan_violations
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution, Status
 from mdsd_opt.water_filling import exact_water_fill, water_fill
@@ -98,7 +98,7 @@ def certify(
         violations += found
         if not found:
             lower = (
-                exact_plan.feasible_value(problem, solution.plan)
+                feasible_value(problem, solution.plan)
                 if exact
                 else float(feasible_mass(problem, solution.plan).sum())
             )

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.box_bounds import BoxCover
-from mdsd_opt.order_bounds import OrderMixture
+from mdsd_opt.lower_bounds.boxes import BoxCover
+from mdsd_opt.lower_bounds.orders import OrderMixture
 
 
 class Status(enum.Enum):

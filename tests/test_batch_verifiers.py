@@ -14,7 +14,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
-from mdsd_opt.logits_io import load_logits
+from mdsd_opt.files.logits import load_logits
 from mdsd_opt.verifiers.rrs_rates import without_replacement_rate
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")

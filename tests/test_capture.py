@@ -20,7 +20,7 @@ from mdsd_opt import errors, softmax
 from mdsd_opt.capture import CaptureSettings, capture, read_prompts, read_text, windows
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
 from mdsd_opt.corpora.manifest import load_manifest
-from mdsd_opt.logits_io import load_logits
+from mdsd_opt.files.logits import load_logits
 
 #: So that child processes find the package `support`.
 WITH_SUPPORT = {

@@ -25,11 +25,11 @@ from support.corpora import (
 )
 
 from mdsd_opt import errors
-from mdsd_opt.array_files import read_safetensors, write_safetensors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
 from mdsd_opt.corpora.manifest import Manifest, ShardEntry
 from mdsd_opt.corpora.streaming import NUM_BINS, RunningSummary
-from mdsd_opt.logits_io import LogitsSample, load_logits
+from mdsd_opt.files.arrays import read_safetensors, write_safetensors
+from mdsd_opt.files.logits import LogitsSample, load_logits
 from mdsd_opt.report.intervals import mean_interval
 from mdsd_opt.report.rates import rate_rows
 

@@ -14,7 +14,7 @@ import mdsd_opt as mo
 from mdsd_opt import errors
 from mdsd_opt.corpora import RatesConfig
 from mdsd_opt.data import sample_logits_path
-from mdsd_opt.logits_io import load_logits
+from mdsd_opt.files.logits import load_logits
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 from mdsd_opt.reproduce import EXPERIMENTS, Logits, reproduce
 from mdsd_opt.reproduce.experiment import all_positive, signed_range

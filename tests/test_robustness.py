@@ -22,7 +22,7 @@ from safetensors.numpy import save
 import mdsd_opt as mo
 from mdsd_opt.bench import load_report
 from mdsd_opt.errors import MdsdError, UnreadableFile
-from mdsd_opt.logits_io import load_logits
+from mdsd_opt.files.logits import load_logits
 
 FUZZ = settings(
     max_examples=150,

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from support.strategies import Case, cases, distributions
 
 import mdsd_opt as mo
-from mdsd_opt.box_bounds import BoxCover, cover_bound, tile_bound
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.order_bounds import OrderMixture, order_marginal
+from mdsd_opt.lower_bounds.boxes import BoxCover, cover_bound, tile_bound
+from mdsd_opt.lower_bounds.orders import OrderMixture, order_marginal
 from mdsd_opt.solvers.min_norm_point import min_norm_point
 
 

@@ -13,7 +13,7 @@ import torch
 
 from mdsd_opt import errors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
-from mdsd_opt.logits_io import load_logits
+from mdsd_opt.files.logits import load_logits
 from mdsd_opt.models.loading import (
     load_model,
     require_same_vocabulary,

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.array_files import (
+from mdsd_opt.arrays import frozen
+from mdsd_opt.errors import UnreadableFile
+from mdsd_opt.files import parse_json
+from mdsd_opt.files.arrays import (
     Arrays,
     checked_suffix,
     missing_array,
@@ -18,9 +21,6 @@ from mdsd_opt.array_files import (
     read_safetensors,
     text_of,
 )
-from mdsd_opt.arrays import frozen
-from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files import parse_json
 
 _FORMATS = {
     ".npz": "arrays target, draft, drafts, tokens",

@@ -62,7 +62,7 @@ def _synthetic(rng: np.random.Generator, size: int) -> Logits:
 class _Bundled:
     def __init__(self) -> None:
         from mdsd_opt.data import sample_logits_path
-        from mdsd_opt.logits_io import load_logits
+        from mdsd_opt.files.logits import load_logits
 
         self._sample = load_logits(sample_logits_path())
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.array_files import read_safetensors, write_safetensors
 from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
 from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
+from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 
 _DTYPES = ("bfloat16", "float32")
 

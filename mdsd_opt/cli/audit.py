@@ -113,7 +113,7 @@ def _problem(
 ) -> TransportProblem:
     """The problem of the file, or random target and draft laws."""
     if path is not None:
-        from mdsd_opt.problem_io import load_problem
+        from mdsd_opt.files.problems import load_problem
 
         return load_problem(path)
     import numpy as np

@@ -13,7 +13,7 @@ from mdsd_opt.report.rates import RateRow
 
 if TYPE_CHECKING:
     from mdsd_opt.draft_choice import SchemeComparison
-    from mdsd_opt.logits_io import LogitsSample
+    from mdsd_opt.files.logits import LogitsSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def rates_of_files(
     With ``rank=True`` draft schemes are also ranked, at the largest number of drafts.
     """
     from mdsd_opt.data import sample_logits_path
-    from mdsd_opt.logits_io import load_logits
+    from mdsd_opt.files.logits import load_logits
     from mdsd_opt.report.rates import rate_rows
 
     if not paths:

@@ -31,7 +31,7 @@ def solve(
     The exit code is 1 if a certificate finds a claim that does not hold.
     """
     from mdsd_opt.cli.output import show_table
-    from mdsd_opt.problem_io import load_problem
+    from mdsd_opt.files.problems import load_problem
     from mdsd_opt.report import tables
     from mdsd_opt.report.methods import method_rows, methods_table
     from mdsd_opt.solvers import methods

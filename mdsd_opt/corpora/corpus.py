@@ -21,7 +21,7 @@ class Corpus:
     ----------
     folder : Path
     shards : tuple of Path
-        Files that `mdsd_opt.logits_io.load_logits` reads.
+        Files that `mdsd_opt.files.logits.load_logits` reads.
     manifest : Manifest or None
         Of a captured corpus.
     """

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.array_files import read_safetensors, write_safetensors
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnreadableFile
 from mdsd_opt.files import file_size
-from mdsd_opt.logits_io import LogitsSample, load_logits
+from mdsd_opt.files.arrays import read_safetensors, write_safetensors
+from mdsd_opt.files.logits import LogitsSample, load_logits
 from mdsd_opt.report.rates import combinations
 
 #: Logits of both models that are looked at in one go, in bytes.

@@ -11,7 +11,7 @@ import numpy as np
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers, is_supported
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-from mdsd_opt.logits_io import LogitsSample
+from mdsd_opt.files.logits import LogitsSample
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 
 #: A gap between rrs and the optimum below this is within the error of batched rates.

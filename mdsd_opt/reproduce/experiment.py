@@ -18,7 +18,7 @@ from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.corpora.scoring import load_rates
 from mdsd_opt.corpora.summary import score_corpus
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.logits_io import LogitsSample, load_logits
+from mdsd_opt.files.logits import LogitsSample, load_logits
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.box_bounds import BoxCover, TileBound, tile_bound
 from mdsd_opt.drafts.product_form import ProductForm
+from mdsd_opt.lower_bounds.boxes import BoxCover, TileBound, tile_bound
 
 Vector = NDArray[np.float64]
 

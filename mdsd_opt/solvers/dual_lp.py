@@ -8,7 +8,7 @@ import numpy as np
 
 from mdsd_opt.arrays import frozen
 from mdsd_opt.errors import UnknownName
-from mdsd_opt.plan_check import clip_to_marginals
+from mdsd_opt.plans.feasibility import clip_to_marginals
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution, Status, TransportPlan
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend

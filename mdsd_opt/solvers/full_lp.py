@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mdsd_opt.arrays import frozen
 from mdsd_opt.drafts import IndependentDrafts, SupportLaw, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.plan_check import clip_to_marginals
+from mdsd_opt.plans.feasibility import clip_to_marginals
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import PlanBasis, Solution, Status, TransportPlan, weighted_count
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend, packing_lp

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import frozen
-from mdsd_opt.box_bounds import BoxCover
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.order_bounds import OrderMixture
+from mdsd_opt.lower_bounds.boxes import BoxCover
+from mdsd_opt.lower_bounds.orders import OrderMixture
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution, Status
 from mdsd_opt.solvers import budget

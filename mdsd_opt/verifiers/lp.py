@@ -111,8 +111,8 @@ class LinearProgramme(Verifier):
 
 
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
-    from mdsd_opt.exact_plan import feasible_masses
-    from mdsd_opt.plan_check import feasible_mass
+    from mdsd_opt.plans.exact import feasible_masses
+    from mdsd_opt.plans.feasibility import feasible_mass
 
     drawn: dict[tuple[int, ...], Any]
     masses: list[Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from mdsd_opt.array_files import write_safetensors
+from mdsd_opt.files.arrays import write_safetensors
 
 RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
 

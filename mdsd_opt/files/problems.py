@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.array_files import checked_suffix, missing_array, read_npz, read_safetensors, text_of
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
@@ -34,6 +33,7 @@ from mdsd_opt.drafts import (
 )
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile, UnsupportedScheme
 from mdsd_opt.files import atomic_write, parse_json, read_json
+from mdsd_opt.files.arrays import checked_suffix, missing_array, read_npz, read_safetensors, text_of
 from mdsd_opt.problem import TransportProblem
 
 Document = dict[str, Any]

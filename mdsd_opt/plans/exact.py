@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
-from mdsd_opt.exact_basis import basis_masses
-from mdsd_opt.exact_flow import integer_flow_masses
+from mdsd_opt.plans.exact_basis import basis_masses
+from mdsd_opt.plans.exact_flow import integer_flow_masses
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import TransportPlan
 

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from mdsd_opt import softmax
-from mdsd_opt.array_files import read_npy
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
-from mdsd_opt.logits_io import LogitsSample, load_logits
+from mdsd_opt.files.arrays import read_npy
+from mdsd_opt.files.logits import LogitsSample, load_logits
 
 RNG = np.random.default_rng(4)
 TARGET, DRAFT = RNG.normal(size=(2, 2, 3, 7)).astype(np.float32)

@@ -24,7 +24,6 @@ from mdsd_opt import (
     load_problem,
     save_problem,
 )
-from mdsd_opt.array_files import read_npz, read_safetensors
 from mdsd_opt.drafts import (
     DraftScheme,
     DraftSetLaw,
@@ -36,6 +35,7 @@ from mdsd_opt.drafts import (
 )
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnreadableFile, UnsupportedScheme
 from mdsd_opt.files import atomic_write, read_json
+from mdsd_opt.files.arrays import read_npz, read_safetensors
 from mdsd_opt.problems import known_problems
 
 SUFFIXES = [".json", ".npz", ".safetensors"]

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.array_files import (
+from mdsd_opt.arrays import frozen
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.files import parse_json
+from mdsd_opt.files.arrays import (
     MAX_UNPACKED_BYTES,
     Arrays,
     checked_suffix,
@@ -20,9 +23,6 @@ from mdsd_opt.array_files import (
     read_safetensors,
     text_of,
 )
-from mdsd_opt.arrays import frozen
-from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.files import parse_json
 
 _FORMATS = {
     ".npz": "arrays 'target' and 'draft'",

@@ -1,0 +1,12 @@
+"""What is read and written: whole files, arrays, logits and problems, however broken a file is."""
+
+from mdsd_opt.files.whole_files import (
+    atomic_write,
+    file_size,
+    parse_json,
+    read_bytes,
+    read_json,
+    unreadable,
+)
+
+__all__ = ["atomic_write", "file_size", "parse_json", "read_bytes", "read_json", "unreadable"]

@@ -1,0 +1,1 @@
+"""Transport plans: whether they are feasible, and the exact plan behind rounded masses."""
