@@ -28,7 +28,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinxcontrib.bibtex",
 ]
-exclude_patterns = ["_build", "pictures"]
+exclude_patterns = ["_build", "pictures", "benchmarks/measured"]
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3

@@ -51,7 +51,7 @@ def bench(
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
     from mdsd_opt.bench import Record, changes, load_report, run
     from mdsd_opt.cli.output import remark, show_table
-    from mdsd_opt.report import bench_tables
+    from mdsd_opt.report import bench_plot, bench_tables
     from mdsd_opt.report.bench_files import save_report
     from mdsd_opt.report.rates_plot import check_plot_path
 
@@ -78,7 +78,7 @@ def bench(
             show_table(fitted)
     if plot is not None:
         try:
-            bench_tables.save_plot(report, plot)
+            bench_plot.save_plot(report, plot)
             remark(f"picture saved as {plot}")
         except MissingExtra as error:
             remark(f"no picture: {error}")

@@ -1,16 +1,13 @@
-"""Measurements as tables and as a picture."""
+"""Measurements as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mdsd_opt.bench.comparison import Change
 from mdsd_opt.bench.record import Record, Report
 from mdsd_opt.bench.scaling import scaling
-from mdsd_opt.errors import MissingExtra
-from mdsd_opt.files import atomic_write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,36 +98,3 @@ def changes_table(found: Sequence[Change]) -> Table:
             verdict,
         )
     return table
-
-
-def save_plot(report: Report, path: Path) -> None:
-    """Time against V, a line for each route, a panel for each benchmark.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra.of("matplotlib", "plot", "a picture") from None
-
-    done = [record for record in report.records if record.median_ms is not None]
-    benchmarks = list(dict.fromkeys(record.benchmark for record in done))
-    figure = Figure(figsize=(7.0, 3.6 * len(benchmarks)), layout="constrained")
-    for i, benchmark in enumerate(benchmarks):
-        axes = figure.add_subplot(len(benchmarks), 1, i + 1)
-        lines: dict[str, list[tuple[int, float]]] = {}
-        for record in done:
-            if record.benchmark == benchmark and record.median_ms is not None:
-                name = f"{record.route}, {record.problem}, K = {record.num_drafts}"
-                lines.setdefault(name, []).append((record.vocab_size, record.median_ms))
-        for name, points in lines.items():
-            axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, label=name)
-        axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=benchmark)
-        if len(lines) <= 16:
-            axes.legend(fontsize=6)
-        axes.grid(alpha=0.3)
-    with atomic_write(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150)
