@@ -82,6 +82,21 @@ def _many_likeliest(engine: HostEngine) -> bytes:
     return rates.top_k(engine, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
 
 
+def _race_in_all_passes(engine: HostEngine) -> bytes:
+    """Bins, parts and keys that are divided, more than one pass can; and drafts that are all."""
+    found = b""
+    draft = np.random.default_rng(0).normal(size=(1, 500))
+    crowded = draft + np.random.default_rng(1).normal(size=draft.shape) * 1e-5
+    for target, drafts, counts in (
+        (crowded.astype(np.float32), draft.astype(np.float32), (1, 2, 5)),
+        (*flat_rows(700), (3,)),
+        (*near_rows(2, 4), (2, 4, 5)),
+    ):
+        result = rates.without_replacement(engine, pair_of(target, drafts), counts)
+        found += result.rates.tobytes() + result.gaps.tobytes()
+    return found
+
+
 def _verification(engine: HostEngine) -> bytes:
     """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
     found = b""
@@ -117,6 +132,8 @@ def _filters(engine: HostEngine) -> bytes:
 
 CASES: dict[str, Case] = {
     "with_replacement": _rates_of(rates.with_replacement),
+    "without_replacement": _rates_of(rates.without_replacement),
+    "race in all passes": _race_in_all_passes,
     "greedy": _rates_of(rates.greedy),
     "top_k": _rates_of(rates.top_k),
     "many likeliest": _many_likeliest,
