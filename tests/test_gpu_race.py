@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.host_engine import TYPES, HostEngine, build
-from support.kernel_cases import flat_rows, near_rows, pair_of
+from support.kernel_cases import flat_race_rows, flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
@@ -85,10 +85,7 @@ def test_ratios_that_crowd_around_the_threshold(engine: HostEngine, spread: floa
 @pytest.mark.parametrize("size", [60, 500, 5000])
 def test_rows_where_any_prefix_may_be_the_best(engine: HostEngine, size: int) -> None:
     """P(H) = Q(H) for every prefix: bins are open by the dozen, and more than a pass divides."""
-    order = np.arange(1.0, size + 1)
-    mass = order * (order - 1) * (order - 2) / (size * (size - 1) * (size - 2))
-    target = np.log(np.maximum(np.diff(mass, prepend=0.0), 1e-12))[None].astype(np.float32)
-    check(engine, target, np.zeros_like(target), (3,))
+    check(engine, *flat_race_rows(size), (3,))
     check(engine, *flat_rows(size), (2, 3, 4))
 
 

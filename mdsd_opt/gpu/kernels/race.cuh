@@ -75,7 +75,8 @@ __device__ inline void sort_heavy(FoundTokens& found, HeavyTokens& heavy) {
   if (threadIdx.x == 0) heavy.size = size;
 }
 
-// Sums over heavy tokens; `once` needs the total of the light ones.
+// Sums over heavy tokens; `once` needs the total of the light ones, and is there after the next
+// barrier.
 __device__ inline void sum_heavy(HeavyTokens& heavy, double light_total) {
   int size = heavy.size;
   double total = light_total;

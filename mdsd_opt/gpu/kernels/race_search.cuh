@@ -212,6 +212,7 @@ __device__ inline int plan_division(RaceMemory& memory, const RaceCurve& curve, 
   }
   int total;
   int place = sum_before(found, memory.count_scratch, total);
+  int& next = level == 0 ? plan.next_bin : plan.next_part;
   for (int i = 0; i < each && place < kRaceCells; i++) {
     if (!(open >> i & 1)) continue;
     int bin = begin + i;
@@ -220,13 +221,12 @@ __device__ inline int plan_division(RaceMemory& memory, const RaceCurve& curve, 
     for (int j = 0; j < num_counts; j++)
       if (memory.drafts[j] > 0) plan.escape[level][place][j] = curve.escape_before(j, bin);
     place++;
+    if (place == kRaceCells && total > kRaceCells) next = bin + 1;
   }
-  __syncthreads();
   if (threadIdx.x == 0 && total > 0) {
-    int next = total > kRaceCells ? plan.cells[level][kRaceCells - 1] + 1 : kRaceBins;
+    if (total <= kRaceCells) next = kRaceBins;
+    if (level == 0) plan.next_part = 0;
     plan.num_cells[level] = min(total, kRaceCells);
-    plan.next_part = level == 0 ? 0 : next;
-    if (level == 0) plan.next_bin = next;
     plan.level = level + 1;
   }
   return total;

@@ -98,7 +98,6 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
         double light_total =
             static_cast<double>(sum_before_cell(memory, 1, kRaceCells)) * scale.unit;
         sum_heavy(memory.heavy, light_total);
-        __syncthreads();
         double light_rate = static_cast<double>(scale.light_limit) * scale.unit;
         race = make_race(most, light_total + memory.heavy.outside[0], light_rate, light_total);
         is_new = false;
