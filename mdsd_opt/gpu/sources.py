@@ -38,7 +38,7 @@ class Kernel:
 
 
 WITH_REPLACEMENT = Kernel("with_replacement", "WithReplacementMemory", 106_496)
-WITHOUT_REPLACEMENT = Kernel("without_replacement", "RaceMemory", 98_304)
+WITHOUT_REPLACEMENT = Kernel("without_replacement", "RaceMemory", 90_112)
 FIXED_DRAFTS = Kernel("fixed_drafts", "FixedDraftsMemory", 75_776)
 REJECTION = Kernel("rejection", "RejectionMemory", 1_024)
 OPTIMAL_VERIFICATION = Kernel("optimal_verification", "OptimalVerificationMemory", 90_112)
