@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-KERNEL_TESTS := tests/test_gpu_compile.py tests/test_gpu_kernels.py
+KERNEL_TESTS := tests/test_gpu_compile.py tests/test_gpu_kernels.py tests/test_gpu_race.py
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
 	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS:%=--ignore=%)

@@ -26,6 +26,7 @@ from mdsd_opt.versions import versions
 
 RATES = "acceptance_rates"
 VERIFY = "verify_batch"
+SCHEMES = ("with_replacement", "without_replacement")
 _FLUSH_BYTES = 256 << 20  # several times the second-level cache
 _CHECKED_ROWS = 4
 
@@ -73,7 +74,7 @@ def make_logits(cupy: Any, size: int, num_rows: int, dtype: str, seed: int) -> l
     return [torch.from_dlpack(x).to(getattr(torch, dtype)) for x in (target, draft)]
 
 
-def kernel_launch(target: Any, draft: Any, num_drafts: int) -> Callable[[], Any]:
+def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Callable[[], Any]:
     """The kernel alone, without the check of the rows that a call ends with."""
     from mdsd_opt.gpu import interop, rates
     from mdsd_opt.gpu.cupy_engine import engine_of_device
@@ -85,7 +86,8 @@ def kernel_launch(target: Any, draft: Any, num_drafts: int) -> Callable[[], Any]
     if sides[0] is None or sides[1] is None:
         raise TypeError("logits that the kernels do not read")
     pair = rates.Pair(sides[0], sides[1], scale, scale)
-    return lambda: rates.with_replacement(engine, pair, (num_drafts,))
+    function = getattr(rates, drafts)
+    return lambda: function(engine, pair, (num_drafts,))
 
 
 def sort_routes(target: Any, draft: Any, num_drafts: int) -> dict[str, Callable[[], Any]]:
@@ -144,14 +146,21 @@ def measure_rates(
             pair = make_logits(clock.cupy, size, arguments.rows, dtype, arguments.seed)
             moved = sum(x.nbytes for x in pair)
             routes = {
-                "mdsd_opt, kernel": kernel_launch(*pair, arguments.num_drafts),
+                **{
+                    f"mdsd_opt, kernel, {drafts.replace('_', ' ')}": kernel_launch(
+                        *pair, arguments.num_drafts, drafts
+                    )
+                    for drafts in SCHEMES
+                },
                 f"mdsd_opt.{RATES}": lambda pair=pair: mo.acceptance_rates(
                     *pair, arguments.num_drafts
                 ),
                 **sort_routes(*pair, arguments.num_drafts),
             }
-            expected = mo.acceptance_rates(*map(to_float64, pair), arguments.num_drafts)
+            checked = [to_float64(logits) for logits in pair]
+            rates = {x: mo.acceptance_rates(*checked, arguments.num_drafts, x) for x in SCHEMES}
             for name, launch in routes.items():
+                expected = rates["without_replacement" if "without" in name else "with_replacement"]
                 found = launch()
                 found = getattr(found, "rates", found)[:_CHECKED_ROWS]
                 found = np.asarray(found.get() if hasattr(found, "get") else found.cpu())

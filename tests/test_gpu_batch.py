@@ -71,11 +71,12 @@ class TestChunks:
         expected = mo.acceptance_rates(target, draft, counts)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
-    def test_filters(self, engine: HostEngine) -> None:
+    @pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
+    def test_filters(self, engine: HostEngine, drafts: str) -> None:
         target, draft = near_rows(5, 90)
-        request = request_of(filters=FilterSettings(top_k=20, min_p=0.01))
+        request = request_of(drafts, filters=FilterSettings(top_k=20, min_p=0.01))
         found = rates_in_chunks(engine, target, draft, request, 1500)
-        expected = mo.acceptance_rates(target, draft, (3,), top_k=20, min_p=0.01)
+        expected = mo.acceptance_rates(target, draft, (3,), drafts, top_k=20, min_p=0.01)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
     def test_bad_rows_are_named_as_on_the_cpu(self, engine: HostEngine) -> None:
@@ -96,6 +97,14 @@ class TestObstacles:
             ({"verifier": "gumbel"}, "no kernel of verifier 'gumbel'"),
             ({"draft_scale": 1e7}, "temperature"),
             ({"num_drafts": (2, 65)}, "num_drafts is 65.*at most 64"),
+            (
+                {"drafts": "without_replacement", "num_drafts": (33,)},
+                "num_drafts is 33.*at most 32",
+            ),
+            (
+                {"drafts": "without_replacement", "verifier": "rrs"},
+                "no kernel of verifier 'rrs' with drafts 'without_replacement'",
+            ),
         ],
     )
     def test_of_the_request(self, changes: dict[str, Any], reason: str) -> None:

@@ -28,6 +28,7 @@ DTYPES: dict[str, Any] = {
 }
 COMBINATIONS = {
     "optimal": {},
+    "without_replacement": {"drafts": "without_replacement"},
     "kseq": {"verifier": "kseq"},
     "rrs": {"verifier": "rrs"},
     "greedy": {"drafts": "greedy"},
@@ -65,10 +66,12 @@ def test_types_that_differ(dtypes: tuple[str, str]) -> None:
     np.testing.assert_allclose(found, reference(target, draft, (2, 4)), rtol=0, atol=TOLERANCE)
 
 
-def test_many_open_bins() -> None:
+@pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
+def test_many_open_bins(drafts: str) -> None:
     target, draft = flat_rows(131_072)
-    found = mo.acceptance_rates(target, draft, 3, device="gpu")
-    np.testing.assert_allclose(found, reference(target, draft, 3), rtol=0, atol=TOLERANCE)
+    found = mo.acceptance_rates(target, draft, 3, drafts, device="gpu")
+    expected = reference(target, draft, 3, drafts=drafts)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
@@ -88,13 +91,15 @@ def test_batches_larger_than_a_chunk() -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
 @pytest.mark.parametrize(
-    "options", [{"top_k": 40}, {"top_p": 0.9}, {"min_p": 0.02}, {"temperature": 0.0}]
+    "options",
+    [{"top_k": 40}, {"top_k": 2}, {"top_p": 0.9}, {"min_p": 0.02}, {"temperature": 0.0}],
 )
-def test_filters(options: dict[str, Any]) -> None:
+def test_filters(options: dict[str, Any], drafts: str) -> None:
     target, draft = near_rows(6, 50_000)
-    found = mo.acceptance_rates(target, draft, (1, 3), device="gpu", **options)
-    expected = reference(target, draft, (1, 3), **options)
+    found = mo.acceptance_rates(target, draft, (1, 3), drafts, device="gpu", **options)
+    expected = reference(target, draft, (1, 3), drafts=drafts, **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
@@ -145,13 +150,13 @@ class TestLibraries:
         cupy = pytest.importorskip("cupy")
         target, draft = near_rows(3, 500)
         on_device = [cupy.asarray(x) for x in (target, draft)]
-        found = mo.acceptance_rates(*on_device, 3, "without_replacement")
+        options = {"drafts": "without_replacement"}
+        found = mo.acceptance_rates(*on_device, 40, **options)
         assert isinstance(found, cupy.ndarray)
-        np.testing.assert_allclose(
-            found.get(), reference(target, draft, 3, drafts="without_replacement"), atol=1e-9
-        )
-        with pytest.raises(mo.errors.UnsupportedScheme, match="no kernel"):
-            mo.acceptance_rates(*on_device, 3, "without_replacement", device="gpu")
+        expected = reference(target, draft, 40, **options)
+        np.testing.assert_allclose(found.get(), expected, atol=1e-9)
+        with pytest.raises(mo.errors.UnsupportedScheme, match="at most 32"):
+            mo.acceptance_rates(*on_device, 40, device="gpu", **options)
 
 
 class TestVerification:

@@ -24,6 +24,7 @@ _FUNCTIONS: dict[tuple[str, str], RatesFunction] = {
     ("with_replacement", "optimal"): rates.with_replacement,
     ("with_replacement", "kseq"): rates.kseq,
     ("with_replacement", "rrs"): rates.rrs,
+    ("without_replacement", "optimal"): rates.without_replacement,
     ("greedy", "optimal"): rates.greedy,
     ("greedy", "greedy"): rates.greedy,
     ("greedy", "spechub"): rates.greedy,
@@ -73,6 +74,8 @@ class Request:
         most = rates.MAX_DRAFTS
         if self.drafts in ("greedy", "top_k"):
             most = rates.most_fixed_drafts(target[-1], threads_per_row)
+        elif self.drafts == "without_replacement":
+            most = rates.most_race_drafts(target[-1], threads_per_row)
         if max(self.num_drafts) > most:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""

@@ -16,6 +16,7 @@ from mdsd_opt.gpu.sources import (
     REJECTION,
     TOKEN_FILTERS,
     WITH_REPLACEMENT,
+    WITHOUT_REPLACEMENT,
     Kernel,
 )
 
@@ -29,6 +30,9 @@ MAX_COUNTS = 8
 #: Vocabularies the sums of a row can hold, and numbers of drafts the grid of ratios is made for.
 MAX_VOCAB_SIZE = 1 << 22
 MAX_DRAFTS = 64
+
+#: Drafts without replacement, see `kernels/race.cuh`: the error of its quadrature grows with them.
+MAX_RACE_DRAFTS = 32
 
 #: Places for likeliest tokens in a block, see `kernels/likeliest.cuh`.
 _CANDIDATES = 8192
@@ -182,6 +186,30 @@ def with_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> R
             [*arguments, slope, offset, counts, np.int32(len(num_drafts)), *outputs],
         )
     return result
+
+
+def without_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+    """Optimal acceptance rates of K drafts without replacement; at most `MAX_COUNTS` of them.
+
+    K is at most `most_race_drafts`. Where it reaches the number of possible drafts, the rate is
+    their probability.
+    """
+    counts = engine.upload(np.array(num_drafts, np.int32))
+    result = _empty_rates(engine, pair, num_drafts)
+    for part, arguments in pair.arguments():
+        outputs = [result.rates[part], result.gaps[part], result.is_bad[part]]
+        engine.launch(
+            WITHOUT_REPLACEMENT,
+            pair.types,
+            part.stop - part.start,
+            [*arguments, counts, np.int32(len(num_drafts)), *outputs],
+        )
+    return result
+
+
+def most_race_drafts(vocab_size: int, threads_per_row: int) -> int:
+    """Largest K of `without_replacement`, which looks for the K + 1 likeliest drafts."""
+    return min(MAX_RACE_DRAFTS, most_fixed_drafts(vocab_size, threads_per_row) - 1)
 
 
 def greedy(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:

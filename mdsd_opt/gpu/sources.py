@@ -38,12 +38,20 @@ class Kernel:
 
 
 WITH_REPLACEMENT = Kernel("with_replacement", "WithReplacementMemory", 106_496)
+WITHOUT_REPLACEMENT = Kernel("without_replacement", "RaceMemory", 90_112)
 FIXED_DRAFTS = Kernel("fixed_drafts", "FixedDraftsMemory", 75_776)
 REJECTION = Kernel("rejection", "RejectionMemory", 1_024)
 OPTIMAL_VERIFICATION = Kernel("optimal_verification", "OptimalVerificationMemory", 90_112)
 TOKEN_FILTERS = Kernel("token_filters", "TokenFiltersMemory", 35_840)
 
-KERNELS = (WITH_REPLACEMENT, FIXED_DRAFTS, REJECTION, OPTIMAL_VERIFICATION, TOKEN_FILTERS)
+KERNELS = (
+    WITH_REPLACEMENT,
+    WITHOUT_REPLACEMENT,
+    FIXED_DRAFTS,
+    REJECTION,
+    OPTIMAL_VERIFICATION,
+    TOKEN_FILTERS,
+)
 
 
 def most_shared_bytes() -> int:

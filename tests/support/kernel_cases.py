@@ -26,6 +26,14 @@ def flat_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]
     return target.astype(np.float32), draft.astype(np.float32)
 
 
+def flat_race_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The same for three drafts without replacement: P = Q for all prefixes of equal tokens."""
+    n, size = np.arange(1.0, vocab_size + 1), float(vocab_size)
+    ends = n * (n - 1) * (n - 2) / (size * (size - 1) * (size - 2))
+    target = np.log(np.maximum(np.diff(ends, prepend=0.0), 1e-12))[None].astype(np.float32)
+    return target, np.zeros_like(target)
+
+
 def near_rows(
     num_rows: int, vocab_size: int, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -82,6 +90,24 @@ def _many_likeliest(engine: HostEngine) -> bytes:
     return rates.top_k(engine, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
 
 
+def _race_in_all_passes(engine: HostEngine) -> bytes:
+    """Bins, parts and keys that are divided, more than one pass can; and drafts that are all."""
+    found = b""
+    rng = np.random.default_rng(5)
+    crowded, closer = rng.normal(size=(1, 500)), rng.normal(size=(24, 1000))
+    batches = [
+        (crowded + rng.normal(size=crowded.shape) * 1e-5, crowded, (1, 2, 5)),
+        (closer + rng.normal(size=closer.shape) * 0.1, closer, (1,)),
+        (*flat_race_rows(60), (3,)),
+        (*near_rows(2, 4), (2, 4, 5)),
+    ]
+    for target, draft, counts in batches:
+        pair = pair_of(target.astype(np.float32), draft.astype(np.float32))
+        result = rates.without_replacement(engine, pair, counts)
+        found += result.rates.tobytes() + result.gaps.tobytes()
+    return found
+
+
 def _verification(engine: HostEngine) -> bytes:
     """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
     found = b""
@@ -117,6 +143,8 @@ def _filters(engine: HostEngine) -> bytes:
 
 CASES: dict[str, Case] = {
     "with_replacement": _rates_of(rates.with_replacement),
+    "without_replacement": _rates_of(rates.without_replacement),
+    "race in all passes": _race_in_all_passes,
     "greedy": _rates_of(rates.greedy),
     "top_k": _rates_of(rates.top_k),
     "many likeliest": _many_likeliest,
