@@ -150,10 +150,13 @@ class HostLane:
         yield
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
-        if side in self.sent:
-            self.sent[side].view(np.uint8)[...] = 0xA5
-        self.sent[side] = values.copy()
-        return host_logits(self.sent[side])
+        return host_logits(self.stage(side, values))
+
+    def stage(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        if name in self.sent:
+            self.sent[name].view(np.uint8)[...] = 0xA5
+        self.sent[name] = values.copy()
+        return self.sent[name]
 
 
 def host_logits(values: NDArray[Any]) -> DeviceLogits:

@@ -69,7 +69,6 @@ struct Totals {
   double p, q;
 };
 
-
 // Prefix sums of the bins' integer masses, in place.
 __device__ inline Totals prefix_masses(u64* p, u64* q, ReduceScratch& scratch) {
   int each = kBins / blockDim.x, begin = threadIdx.x * each;
@@ -90,8 +89,9 @@ __device__ inline Totals prefix_masses(u64* p, u64* q, ReduceScratch& scratch) {
   return {static_cast<double>(p_total), static_cast<double>(q_total)};
 }
 
-// Fill in the curves, given prefix sums of p and q.
-__device__ inline void collapse(const u64* p, const u64* q, Totals totals, Grid grid, int k,
+// Fill in the curves, given prefix sums of p and q. Returns 1 + min over ends of bins of P - A^K:
+// no lossless rule accepts more often, and none but the width of a bin keeps from that.
+__device__ inline double collapse(const u64* p, const u64* q, Totals totals, Grid grid, int k,
                                 Reduce& reduce, Curves& curves) {
   int each = kBins / blockDim.x, begin = threadIdx.x * each;
   double factor = totals.q / totals.p;  // from ratios of weights to ratios of probabilities
@@ -172,6 +172,7 @@ __device__ inline void collapse(const u64* p, const u64* q, Totals totals, Grid 
     curves.r[b + 1] = upper;
   }
   __syncthreads();
+  return fmin(fmax(1.0 + cut.value, 0.0), 1.0);
 }
 
 // The block of bins [start, stop) that holds bin `top` at a level.
