@@ -19,6 +19,7 @@ _BINS = 1 << BIN_BITS
 _KEYS_PER_BIN = 1 << (KEY_BITS - BIN_BITS)
 _LOWEST = np.float32(200.0)
 _RESIDUAL_UNITS = 2.0**60
+_MASS_UNITS = 2.0**56
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,10 +129,10 @@ def collapse(row: WeighedRow, num_drafts: int) -> CollapsedMarginal:
     mean = np.divide(p, q, out=np.zeros(_BINS), where=q > 0)
     below = np.arange(_BINS) < h
     ratio = np.where(below, np.minimum(row.highest, np.maximum(k, mean)), row.lowest)
-    rounded = np.concatenate([[0.0], np.cumsum(ratio * q)])
+    rounded = _ends(ratio * q)
     ratio[:h] = _raised(ratio[:h], mean[:h], q[:h], a, rounded, f[h], p_ends[h])
     ratio[h:] = _capped(ratio[h:], mean[h:], q[h:], a[h:], rounded[h:], 1.0 - f[h])
-    r = np.concatenate([[0.0], np.cumsum(ratio * q)])
+    r = _ends(ratio * q)
     lifted = np.maximum(r, f)
     lifted[a == 1.0] = 1.0
     moved = lifted != r
@@ -144,6 +145,12 @@ def _bin_sums(bins: NDArray[np.int64], weights: NDArray[np.uint64]) -> Vector:
     sums = np.zeros(_BINS, np.uint64)
     np.add.at(sums, bins, weights)
     return sums.astype(np.float64)
+
+
+def _ends(masses: Vector) -> Vector:
+    """Sums up to the end of every bin, of masses in whole units."""
+    units = np.cumsum((masses * _MASS_UNITS + 0.5).astype(np.uint64))
+    return np.concatenate([[0.0], units.astype(np.float64) / _MASS_UNITS])
 
 
 def _raised(
