@@ -28,6 +28,7 @@ COUNTS = (1, 4)
 
 RATES: dict[str, tuple[Callable[..., rates.RowRates], dict[str, str]]] = {
     "with_replacement": (rates.with_replacement, {}),
+    "without_replacement": (rates.without_replacement, {"drafts": "without_replacement"}),
     "greedy": (rates.greedy, {"drafts": "greedy"}),
     "top_k": (rates.top_k, {"drafts": "top_k"}),
     "kseq": (rates.kseq, {"verifier": "kseq"}),

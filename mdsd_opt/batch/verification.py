@@ -90,10 +90,10 @@ def verify_batch(
     Returns
     -------
     BatchVerdict
-        In the library of the target's logits. A rate is at most the optimum and a rate with its gap
-        at least the optimum, up to 1e-12, or 1e-6 on a device; the rare residual draws that hit a
-        draft come on top of the rate on a device, at most `gap` of them. On the CPU the optimal
-        verifier's gap is zero.
+        In the library of the target's logits. The optimum is between a rate and that rate with its
+        gap, up to the error of `acceptance_rates`, or 1e-6 on a device. On the CPU the optimal
+        verifier's gap is zero. On a device the rare residual draws that hit a draft come on top of
+        the rate, at most `gap` of them.
 
     Raises
     ------
