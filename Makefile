@@ -2,18 +2,21 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels test-torch test-cluster test-models test-wheels lint bench docs clean
+.PHONY: demo test test-kernels test-gpu test-torch test-cluster test-models test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-KERNEL_TESTS := tests/test_gpu_compile.py tests/test_gpu_kernels.py tests/test_gpu_race.py
+KERNEL_TESTS := $(patsubst %,tests/test_gpu_%.py,compile kernels race types)
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
 	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS:%=--ignore=%)
 
 test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
 	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS)
+
+test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchmark; needs a CUDA device
+	./scripts/check-gpu $(BIN)/python
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
 	$(BIN)/python -m pytest --numprocesses auto tests_torch

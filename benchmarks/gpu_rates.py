@@ -212,12 +212,13 @@ def cells(row: dict[str, Any]) -> list[str]:
         row["route"],
         f"{row['median_ms']:.3f}",
         f"{row['bytes'] / 1e6:.0f}",
+        f"{row['bytes'] / row['median_ms'] / 1e6:,.0f}",
         f"{row['share_of_copy_bandwidth']:.2f}",
         "" if error is None else f"{error:.0e}",
     ]
 
 
-HEADINGS = ("V", "rows", "dtype", "K", "route", "median ms", "MB", "of copy", "max error")
+HEADINGS = ("V", "rows", "dtype", "K", "route", "median ms", "MB", "GB/s", "of copy", "max error")
 
 
 def markdown(rows: list[dict[str, Any]], circumstances: str) -> str:

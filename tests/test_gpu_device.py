@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from support.kernel_cases import flat_rows, near_rows
+from support import kernel_twin as twin
+from support.kernel_cases import LOG2_E, flat_rows, near_rows
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.gpu import twin, why_unavailable
+from mdsd_opt.gpu import why_unavailable
+from mdsd_opt.gpu.philox import Randomness, uniforms_of
 
 REASON = why_unavailable()
 pytestmark = [
@@ -59,7 +62,7 @@ def test_rates_of_every_character(size: int, dtype: str, name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float16", "bfloat16")])
+@pytest.mark.parametrize("dtypes", list(product(DTYPES, repeat=2)))
 def test_types_that_differ(dtypes: tuple[str, str]) -> None:
     target, draft = (x.astype(DTYPES[d]) for x, d in zip(near_rows(4, 5000), dtypes, strict=True))
     found = mo.acceptance_rates(target, draft, (2, 4), device="gpu")
@@ -159,17 +162,48 @@ class TestLibraries:
             mo.acceptance_rates(*on_device, 40, device="gpu", **options)
 
 
+def drafts_of(draft: Any, num_drafts: int) -> Any:
+    rng = np.random.default_rng(0)
+    return np.stack([rng.choice(row.size, num_drafts, p=row) for row in mo.softmax(draft)])
+
+
 class TestVerification:
-    def test_decides_as_the_cpu(self) -> None:
+    def test_decides_as_the_twin(self) -> None:
         target, draft = near_rows(64, 4000)
-        rng = np.random.default_rng(0)
-        q = mo.softmax(draft)
-        drafts = np.stack([rng.choice(4000, 4, p=row) for row in q])
-        found = verify_batch(target, draft, drafts, seed=3, device="gpu")
-        expected = verify_batch(target, draft, drafts, seed=3, device="cpu")
+        drafts = drafts_of(draft, 4)
+        uniforms = np.random.default_rng(1).random((64, 4))
+        found = verify_batch(target, draft, drafts, uniforms=uniforms, device="gpu")
+        expected = [
+            twin.verify_row(twin.weigh(p, q, 4, LOG2_E, LOG2_E), d, u).token
+            for p, q, d, u in zip(target, draft, drafts, uniforms, strict=True)
+        ]
         # The device's exp2 rounds differently: a decision may tip, once in many thousands.
-        assert (found.tokens == expected.tokens).mean() >= 0.98
+        assert (found.tokens == np.array(expected)).mean() >= 0.98
         assert (found.accepted == (found.draft_index >= 0)).all()
+
+    def test_batches_larger_than_a_chunk(self) -> None:
+        """In chunks by way of the host, and in one piece on the device: the same bits."""
+        cupy = pytest.importorskip("cupy")
+        target, draft = (np.tile(x, (80, 1)) for x in near_rows(8, 131_072))
+        drafts = np.tile(np.argsort(-draft[:8], axis=1)[:, :3], (80, 1))
+        in_chunks = verify_batch(target, draft, drafts, seed=4, with_rates=True, device="gpu")
+        on_device = [cupy.asarray(x) for x in (target, draft)]
+        in_place = verify_batch(*on_device, drafts, seed=4, with_rates=True)
+        for name in ("tokens", "draft_index", "acceptance_rate", "gap"):
+            there, here = getattr(in_place, name), getattr(in_chunks, name)
+            assert isinstance(there, cupy.ndarray)
+            assert there.get().tobytes() == here.tobytes()
+
+    @pytest.mark.parametrize("dtypes", list(product(DTYPES, repeat=2)))
+    def test_rates_bracket_the_optimum(self, dtypes: tuple[str, str]) -> None:
+        pair = [x.astype(DTYPES[d]) for x, d in zip(near_rows(6, 20_000), dtypes, strict=True)]
+        for k in (1, 3, 8):
+            drafts = np.tile(np.arange(k), (6, 1))
+            found = verify_batch(*pair, drafts, with_rates=True, device="gpu")
+            best = reference(*pair, k)
+            assert (found.acceptance_rate <= best + TOLERANCE).all()
+            assert (found.acceptance_rate + found.gap >= best - TOLERANCE).all()
+            assert (found.gap <= 6e-3).all()
 
     def test_output_has_the_law_of_the_target(self) -> None:
         cupy = pytest.importorskip("cupy")
@@ -182,8 +216,8 @@ class TestVerification:
         expected = mo.softmax(target[0]) * trials
         assert ((counts - expected) ** 2 / expected).sum() < 40.0  # false alarm: 4e-5
 
-    def test_random_numbers_are_those_of_the_twin(self) -> None:
+    def test_random_numbers_are_those_of_the_host(self) -> None:
         target = np.log(np.full((500, 64), 1 / 64, np.float32))
         found = verify_batch(target, target, np.full((500, 1), -1), seed=11, step=5, device="gpu")
-        draws = twin.uniforms_of(11, 5, np.arange(500))[:, 2]
+        draws = uniforms_of(Randomness(11, 5), np.arange(500))[:, 3]
         np.testing.assert_array_equal(found.tokens, np.floor(draws * 64))

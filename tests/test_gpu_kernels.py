@@ -19,7 +19,6 @@ from support.barrier_removal import is_noticed
 from support.host_engine import (
     KERNEL_FOLDER,
     SCHEDULES,
-    TYPES,
     HostEngine,
     KernelFault,
     build,
@@ -93,17 +92,6 @@ class TestWithReplacement:
                 # A rate is that of some set, so never too low, but for rounding.
                 assert (found.rates >= expected - 5e-7).all(), name
                 assert (found.rates - found.gaps <= expected + 5e-7).all(), name
-
-    @pytest.mark.parametrize("types", TYPES)
-    def test_target_and_draft_of_different_types(
-        self, engine: HostEngine, types: tuple[str, str]
-    ) -> None:
-        target, draft = near_rows(2, 3001)
-        target, draft = target.astype(DTYPES[types[0]]), draft.astype(DTYPES[types[1]])
-        found = with_replacement(engine, target, draft, (1, 4))
-        np.testing.assert_allclose(
-            found.rates, on_cpu(target, draft, (1, 4)), rtol=0, atol=TOLERANCE
-        )
 
     @pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-5, 1e-6])
     def test_ratios_that_crowd_around_the_threshold(

@@ -7,23 +7,28 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import chi_square
+from support import kernel_twin as twin
 from support.host_engine import HostEngine, build
 from support.kernel_cases import LOG2_E, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.batch.device_rates import filter_settings
-from mdsd_opt.batch.rows import Sampling
-from mdsd_opt.gpu import availability, twin
-from mdsd_opt.gpu.rates import with_filters
-from mdsd_opt.gpu.verification import Randomness, verify_rows
+from mdsd_opt.batch.device_rates import Request
+from mdsd_opt.batch.device_verification import VerificationRequest, verify_in_chunks
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.gpu import availability
+from mdsd_opt.gpu.philox import Randomness, uniforms_of
+from mdsd_opt.gpu.rates import FilterSettings
+from mdsd_opt.gpu.verification import verify_rows
+from mdsd_opt.verifiers import BatchVerdict, Uniforms
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels, selection_law
 
 
@@ -56,8 +61,11 @@ def curve(row: twin.WeighedRow, k: int) -> tuple[Any, Any, Any, Any, twin.Collap
     return used, np.diff(marginal.r)[used], w, f, marginal
 
 
-def exact_output_law(row: twin.WeighedRow, k: int) -> NDArray[np.float64]:
-    """All draft tuples enumerated, the level integrated over the intervals between merges."""
+def exact_output_law(row: twin.WeighedRow, k: int) -> tuple[NDArray[np.float64], float]:
+    """Law of the output, and probability that the selected draft is accepted.
+
+    All draft tuples enumerated, the level integrated over the intervals between merges.
+    """
     p, q = probabilities(row)
     used, x, w, f, marginal = curve(row, k)
     levels = death_levels(x, w, f)
@@ -83,7 +91,7 @@ def exact_output_law(row: twin.WeighedRow, k: int) -> NDArray[np.float64]:
             rejected += probability * length * (1.0 - accept[z])
     if left.sum() > 0:
         law += rejected * left / left.sum()
-    return law
+    return law, 1.0 - rejected
 
 
 class TestLaw:
@@ -98,7 +106,10 @@ class TestLaw:
             target, draft = np.log(np.array(weights, dtype=np.float64)).T
         row = weighed(target, draft, k)
         p, _ = probabilities(row)
-        np.testing.assert_allclose(exact_output_law(row, k), p, rtol=0, atol=1e-12)
+        law, rate = exact_output_law(row, k)
+        np.testing.assert_allclose(law, p, rtol=0, atol=1e-12)
+        drafts = np.full(k, np.flatnonzero(row.q)[0])
+        assert twin.verify_row(row, drafts, np.zeros(4)).rate == pytest.approx(rate, abs=1e-11)
 
     @pytest.mark.parametrize("k", [1, 2, 4, 8])
     def test_of_the_selected_draft_is_the_marginal(self, k: int) -> None:
@@ -138,10 +149,12 @@ class TestKernel:
             trials = 12
             pair = [np.repeat(x[None].astype(np.float32), trials, 0) for x in (target, draft)]
             drafts = drawn(rng, pair[1].astype(np.float64), k)
-            uniforms = rng.random((trials, 3))
+            uniforms = rng.random((trials, 4))
             found = verify_rows(engine, pair_of(*pair), drafts, Randomness(0), uniforms)
             row = weighed(target, draft, k)
-            expected = [twin.verify_row(row, d, u) for d, u in zip(drafts, uniforms, strict=True)]
+            expected = [
+                twin.verify_row(row, d, u).token for d, u in zip(drafts, uniforms, strict=True)
+            ]
             assert found.tokens.tolist() == expected, name
             assert not found.is_bad.any()
 
@@ -149,12 +162,12 @@ class TestKernel:
         target, draft = near_rows(6, 20_000)
         rng = np.random.default_rng(5)
         drafts = drawn(rng, draft.astype(np.float64), 4)
-        uniforms = rng.random((6, 3))
-        uniforms[3:, 1] = 1 - 2.0**-53  # rejected where that is possible at all
+        uniforms = rng.random((6, 4))
+        uniforms[3:, 2] = 1 - 2.0**-53  # rejected where that is possible at all
         engine = HostEngine(library, "random", block_size=128)
         found = verify_rows(engine, pair_of(target, draft), drafts, Randomness(0), uniforms)
         expected = [
-            twin.verify_row(weighed(target[i], draft[i], 4), drafts[i], uniforms[i])
+            twin.verify_row(weighed(target[i], draft[i], 4), drafts[i], uniforms[i]).token
             for i in range(6)
         ]
         assert found.tokens.tolist() == expected
@@ -164,7 +177,7 @@ class TestKernel:
         target = np.array([0.5, 1.5, -np.inf, -np.inf], np.float32)
         draft = np.array([-np.inf, -np.inf, 0.0, 1.0], np.float32)
         draws = (np.arange(50) + 0.5) / 50
-        uniforms = np.stack([np.full(50, 0.3), np.zeros(50), draws], axis=1)
+        uniforms = np.stack([np.full(50, 0.3), np.zeros(50), np.zeros(50), draws], axis=1)
         pair = pair_of(np.repeat(target[None], 50, 0), np.repeat(draft[None], 50, 0))
         drafts = np.full((50, 2), 3, np.int64)
         found = verify_rows(engine, pair, drafts, Randomness(0), uniforms)
@@ -175,11 +188,11 @@ class TestKernel:
         target, draft = near_rows(2, 50)
         draft[:, 7] = -np.inf
         drafts = np.array([[-1, -1], [7, 99]], np.int64)
-        uniforms = np.array([[0.5, 0.5, 0.25], [0.5, 0.5, 0.75]])
+        uniforms = np.array([[0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 0.75]])
         found = verify_rows(engine, pair_of(target, draft), drafts, Randomness(0), uniforms)
         for row in range(2):
             ends = np.cumsum(mo.softmax(target[row]))
-            assert found.tokens[row] == np.searchsorted(ends, uniforms[row, 2])
+            assert found.tokens[row] == np.searchsorted(ends, uniforms[row, 3])
 
     def test_bad_rows(self, engine: HostEngine) -> None:
         target, draft = near_rows(3, 50)
@@ -196,59 +209,251 @@ class TestRandomNumbers:
         """The first words of Philox4x32-10 for counter and key zero, from Random123."""
         bits = np.array([0x6627E8D5, 0xE169C58D])
         expected = ((bits[0] >> 5) * 2.0**26 + (bits[1] >> 6)) / 2.0**53
-        assert twin.uniforms_of(0, 0, np.array([0]))[0, 0] == expected
+        assert uniforms_of(Randomness(0), np.array([0]))[0, 0] == expected
 
     def test_streams_differ_and_repeat(self) -> None:
         rows = np.arange(1000)
-        first = twin.uniforms_of(1 << 40 | 7, 3, rows)
-        np.testing.assert_array_equal(first, twin.uniforms_of(1 << 40 | 7, 3, rows))
-        for other in (twin.uniforms_of(7, 3, rows), twin.uniforms_of(1 << 40 | 7, 4, rows)):
-            assert (other != first).all()
-        assert abs(np.corrcoef(first.T) - np.eye(3)).max() < 0.15
+        first = uniforms_of(Randomness(1 << 40 | 7, 3), rows)
+        np.testing.assert_array_equal(first, uniforms_of(Randomness(1 << 40 | 7, 3), rows))
+        for other in (Randomness(7, 3), Randomness(1 << 40 | 7, 4)):
+            assert (uniforms_of(other, rows) != first).all()
+        assert abs(np.corrcoef(first.T) - np.eye(4)).max() < 0.15
         assert abs(first.mean() - 0.5) < 0.05
 
     def test_the_kernel_draws_the_same(self, engine: HostEngine) -> None:
         target, draft = near_rows(20, 60)
         drafts = drawn(np.random.default_rng(0), draft.astype(np.float64), 3)
-        randomness = Randomness(seed=12345678901234567890, step=4_000_000_000, first_row=1 << 33)
-        found = verify_rows(engine, pair_of(target, draft), drafts, randomness)
-        rows = randomness.first_row + np.arange(20)
-        uniforms = twin.uniforms_of(randomness.seed, randomness.step, rows)
+        randomness = Randomness(seed=12345678901234567890, step=4_000_000_000)
+        pair = pair_of(target, draft)
+        found = verify_rows(engine, pair, drafts, randomness, first_row=1 << 33)
+        uniforms = uniforms_of(randomness, (1 << 33) + np.arange(20))
         again = verify_rows(engine, pair_of(target, draft), drafts, Randomness(0), uniforms)
         assert found.tokens.tolist() == again.tokens.tolist()
 
 
-class TestBatch:
-    def test_is_the_kernel_row_by_row(self, engine: HostEngine) -> None:
-        target, draft = near_rows(12, 80)
-        drafts = drawn(np.random.default_rng(1), draft.astype(np.float64), 3)
-        on_engine = verify_rows(engine, pair_of(target, draft), drafts, Randomness(9, 2))
-        found = verify_batch(target, draft, drafts, seed=9, step=2)
-        assert found.tokens.tolist() == on_engine.tokens.tolist()
-        for token, place, ids in zip(found.tokens, found.draft_index, drafts, strict=True):
-            assert place == (ids.tolist().index(token) if token in ids else -1)
-        np.testing.assert_array_equal(found.accepted, found.draft_index >= 0)
+class TestRates:
+    """What the rule loses: its acceptance rate, and how far at most it is from the optimum."""
 
-    @pytest.mark.parametrize("options", [{"top_k": 5, "min_p": 0.1}, {"temperature": 0.0}])
-    def test_filters(self, engine: HostEngine, options: dict[str, Any]) -> None:
-        target, draft = near_rows(10, 80)
-        drafts = np.ascontiguousarray(np.argsort(-draft, axis=1)[:, [0, 2, 1]])
-        settings = filter_settings(
-            Sampling(
-                options.get("temperature", 1.0), options.get("top_k"), None, options.get("min_p")
-            ),
-            Sampling(1.0, options.get("top_k"), None, options.get("min_p")),
+    #: Weights come from exponents of single precision; 1e-6 is the promise, for a device's exp2.
+    ROUNDING = 1e-7
+
+    def brackets(self, rates: Any, gaps: Any, optimum: Any) -> bool:
+        return bool(
+            (rates <= optimum + self.ROUNDING).all()
+            and (rates + gaps >= optimum - self.ROUNDING).all()
         )
-        assert settings is not None
+
+    @pytest.mark.parametrize("k", [1, 2, 4, 16])
+    @pytest.mark.parametrize("size", [2, 7, 300, 5000])
+    def test_bracket_the_optimum(self, engine: HostEngine, size: int, k: int) -> None:
+        for name, rows in rows_of_every_character(size).items():
+            target, draft = (x[None].astype(np.float32) for x in rows)
+            drafts = drawn(np.random.default_rng(k), draft.astype(np.float64), k)
+            found = verify_rows(
+                engine, pair_of(target, draft), drafts, Randomness(1), with_rates=True
+            )
+            expected = twin.verify_row(
+                weighed(*rows, k), drafts[0], uniforms_of(Randomness(1), np.zeros(1, int))[0]
+            )
+            assert found.tokens[0] == expected.token, name
+            # NumPy's exp2 rounds differently: an ulp of single precision, 1.2e-7, for a weight.
+            assert found.rates[0] == pytest.approx(expected.rate, abs=1.2e-7), name
+            assert found.gaps[0] == pytest.approx(expected.gap, abs=1.2e-7), name
+            best = mo.acceptance_rates(*(x.astype(np.float64) for x in (target, draft)), k)
+            assert self.brackets(found.rates, found.gaps, best), name
+            assert found.gaps[0] <= 6e-3, name
+            assert self.brackets(found.rates, 0.0, best) or found.gaps[0] > 0, name
+
+    def test_wrong_ones_do_not(self, engine: HostEngine) -> None:
+        """Numbers of another K, or without the gap, are seen to be wrong."""
+        target, draft = near_rows(8, 3000)
+        best = mo.acceptance_rates(target, draft, (1, 2, 3))
+        for k in (1, 2, 3):
+            drafts = drawn(np.random.default_rng(0), draft.astype(np.float64), k)
+            found = verify_rows(
+                engine, pair_of(target, draft), drafts, Randomness(0), with_rates=True
+            )
+            fits = [self.brackets(found.rates, found.gaps, best[:, j]) for j in range(3)]
+            assert fits == [j == k - 1 for j in range(3)]
+            if k > 1:
+                assert (found.gaps > 0).any()
+                assert not self.brackets(found.rates, 0.0, best[:, k - 1])
+
+    def test_do_not_change_decisions(self, engine: HostEngine) -> None:
+        target, draft = near_rows(40, 200)
+        drafts = drawn(np.random.default_rng(0), draft.astype(np.float64), 2)
         pair = pair_of(target, draft)
-        if "temperature" in options:
-            pair = replace(pair, target_scale=1.0)
-        pair = with_filters(engine, pair, settings)
-        on_engine = verify_rows(engine, pair, drafts, Randomness(1))
-        found = verify_batch(target, draft, drafts, seed=1, draft_temperature=1.0, **options)
-        assert found.tokens.tolist() == on_engine.tokens.tolist()
-        kept = mo.softmax(target, **options) > 0
-        assert kept[np.arange(10), found.tokens].all()
+        plain = verify_rows(engine, pair, drafts, Randomness(0))
+        with_rates = verify_rows(engine, pair, drafts, Randomness(0), with_rates=True)
+        assert plain.rates is None
+        assert plain.tokens.tolist() == with_rates.tokens.tolist()
+
+    def test_rows_are_those_of_the_drafts_there_are(self, engine: HostEngine) -> None:
+        """A row with fewer drafts is verified as such: else the law would not be the target's."""
+        target, draft = (np.repeat(x, 4, axis=0) for x in near_rows(1, 400))
+        likely = np.argsort(-draft[0])
+        draft[:, 399] = -np.inf
+        drafts = np.array(
+            [[likely[0], -1, likely[1]], [399, likely[0], 1000], [-1, -1, -1], [399, 400, -2]]
+        )
+        uniforms = np.random.default_rng(0).random((4, 4))
+        pair = pair_of(target, draft)
+        found = verify_rows(engine, pair, drafts, Randomness(0), uniforms, with_rates=True)
+        best = np.zeros(4)
+        best[:2] = mo.acceptance_rates(target[0], draft[0], (2, 1))
+        assert self.brackets(found.rates, found.gaps, best)
+        assert found.rates[2:].tolist() == found.gaps[2:].tolist() == [0.0, 0.0]
+        row = weighed(target[0], draft[0], 3)
+        for n in range(4):
+            assert found.tokens[n] == twin.verify_row(row, drafts[n], uniforms[n]).token
+
+
+def request_of(with_rates: bool = False, **options: Any) -> VerificationRequest:
+    rule = Request("with_replacement", "optimal", (3,), LOG2_E, LOG2_E, options.get("filters"))
+    return VerificationRequest(rule, Randomness(9, 2), with_rates)
+
+
+class TestChunks:
+    @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
+    @pytest.mark.parametrize("has_uniforms", [False, True])
+    def test_any_size_gives_the_same_bits(
+        self, engine: HostEngine, chunk_bytes: int, has_uniforms: bool
+    ) -> None:
+        target, draft = near_rows(12, 151)
+        rng = np.random.default_rng(0)
+        drafts = drawn(rng, draft.astype(np.float64), 3)
+        uniforms = rng.random((12, 4)) if has_uniforms else None
+        whole = verify_rows(
+            engine, pair_of(target, draft), drafts, Randomness(9, 2), uniforms, with_rates=True
+        )
+        for shape in ((12,), (3, 4)):
+            sides = (x.reshape(*shape, 151) for x in (target, draft))
+            found = verify_in_chunks(
+                engine,
+                *sides,
+                drafts.reshape(*shape, 3),
+                uniforms,
+                request_of(with_rates=True),
+                chunk_bytes,
+            )
+            assert isinstance(found, BatchVerdict)
+            assert found.tokens.shape == found.gap.shape == found.accepted.shape == shape
+            assert found.tokens.tobytes() == whole.tokens.tobytes()
+            assert found.acceptance_rate.tobytes() == whole.rates.tobytes()
+            assert found.gap.tobytes() == whole.gaps.tobytes()
+        places = found.draft_index.ravel()
+        for token, place, ids in zip(whole.tokens, places, drafts, strict=True):
+            assert place == (ids.tolist().index(token) if token in ids else -1)
+
+    def test_broadcasting_types_filters_and_single_rows(self, engine: HostEngine) -> None:
+        target, draft = near_rows(6, 120)
+        drafts = np.ascontiguousarray(np.argsort(-draft, axis=1)[:, :3])
+        half = target.astype(ml_dtypes.bfloat16)
+        request = request_of(filters=FilterSettings(top_k=40))
+        pairs = [(target[0], draft), (half, draft), (half[0], draft[0]), (half[::-1], draft[::-1])]
+        for pair in pairs:
+            ids = drafts if max(x.ndim for x in pair) == 2 else drafts[0]
+            one, many = (
+                verify_in_chunks(engine, *pair, ids, None, request, size) for size in (1 << 30, 900)
+            )
+            assert isinstance(one, BatchVerdict)
+            assert isinstance(many, BatchVerdict)
+            assert one.tokens.shape == ids.shape[:-1]
+            assert one.tokens.tolist() == many.tokens.tolist()
+            assert one.acceptance_rate is None
+
+    def test_batches_without_rows(self, engine: HostEngine) -> None:
+        empty = np.empty((2, 0, 50), np.float32)
+        found = verify_in_chunks(
+            engine, empty, empty, np.empty((2, 0, 3), int), None, request_of(with_rates=True)
+        )
+        assert isinstance(found, BatchVerdict)
+        assert found.tokens.shape == found.gap.shape == (2, 0)
+
+    def test_bad_rows_are_named(self, engine: HostEngine) -> None:
+        target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))
+        draft[1, 0, 7] = np.nan
+        with pytest.raises(mo.errors.InvalidDistribution, match="draft_logits row 1, 0 has a NaN"):
+            verify_in_chunks(
+                engine, target, draft, np.zeros((2, 3, 3), int), None, request_of(), 1000
+            )
+
+    def test_what_the_kernel_does_not_do(self, engine: HostEngine) -> None:
+        target, draft = near_rows(2, 20)
+        drafts = np.zeros((2, 3), int)
+        for changes, message in (
+            ({"verifier": "rrs"}, "no kernel decides by verifier 'rrs'"),
+            ({"drafts": "greedy"}, "with drafts 'greedy'"),
+            ({"num_drafts": (65,)}, "at most 64"),
+            ({"target_scale": 1e7}, "temperature"),
+        ):
+            request = replace(request_of(), rule=replace(request_of().rule, **changes))
+            found = verify_in_chunks(engine, target, draft, drafts, None, request)
+            assert message in str(found)
+        found = verify_in_chunks(
+            engine, target.astype(np.float64), draft, drafts, None, request_of()
+        )
+        assert "float32, float16 and bfloat16" in str(found)
+
+
+class TestBatch:
+    """On the CPU."""
+
+    @pytest.mark.parametrize(
+        ("scheme", "verifier"),
+        [
+            ("with_replacement", "optimal"),
+            ("with_replacement", "rrs"),
+            ("without_replacement", "optimal"),
+            ("greedy", "greedy"),
+            ("top_k", "optimal"),
+        ],
+    )
+    def test_decides_as_the_verifier(self, scheme: str, verifier: str) -> None:
+        target, draft = near_rows(12, 40)
+        sampling: dict[str, Any] = {"temperature": 0.8, "top_k": 20}
+        p, q = mo.softmax(target, **sampling), mo.softmax(draft, **sampling)
+        rng = np.random.default_rng(1)
+        drafts = np.stack([SINGLE_MODEL_SCHEMES[scheme](row, 3).sample(rng) for row in q])
+        uniforms = uniforms_of(Randomness(9, 2), np.arange(12))
+        expected = mo.verifiers.get(verifier).verify_batch(p, q, drafts, uniforms, scheme)
+        options = {"scheme": scheme, "verifier": verifier, **sampling}
+        found = verify_batch(target, draft, drafts, seed=9, step=2, **options)
+        again = verify_batch(target, draft, drafts, uniforms=uniforms, num_threads=2, **options)
+        for batch in (found, again):
+            assert batch.tokens.tolist() == expected.tokens.tolist()
+            assert batch.draft_index.tolist() == expected.draft_index.tolist()
+            assert batch.accepted.tolist() == expected.accepted.tolist()
+
+    def test_rates_and_gaps(self) -> None:
+        target, draft = near_rows(5, 40)
+        drafts = drawn(np.random.default_rng(0), draft.astype(np.float64), 3)
+        drafts[1, 0], drafts[2] = -1, -1
+        best = mo.acceptance_rates(target, draft, (3, 2))
+        expected = np.array([best[0, 0], best[1, 1], 0.0, best[3, 0], best[4, 0]])
+        optimal = verify_batch(target, draft, drafts, with_rates=True)
+        np.testing.assert_array_equal(optimal.acceptance_rate, expected)
+        np.testing.assert_array_equal(optimal.gap, 0.0)
+        other = verify_batch(target, draft, drafts, with_rates=True, verifier="rrs")
+        own = mo.acceptance_rates(target, draft, (3, 2), verifier="rrs")
+        np.testing.assert_array_equal(other.acceptance_rate[[0, 1, 2]], [own[0, 0], own[1, 1], 0.0])
+        np.testing.assert_array_equal(other.acceptance_rate + other.gap, expected)
+        assert (other.gap[[0, 1, 3, 4]] > 0).all()
+        assert verify_batch(target, draft, drafts).gap is None
+
+    def test_rows_with_fewer_drafts(self) -> None:
+        target, draft = near_rows(3, 40)
+        drafts = np.argsort(-draft, axis=1)[:, :3]
+        drafts[0, 1], drafts[1] = -1, -1
+        uniforms = np.random.default_rng(0).random((3, 4))
+        found = verify_batch(target, draft, drafts, uniforms=uniforms)
+        rule = mo.verifiers.get("optimal")
+        p, q = mo.softmax(target), mo.softmax(draft)
+        for row, ids in ((0, drafts[0, [0, 2]]), (2, drafts[2])):
+            problem = mo.TransportProblem(p[row], mo.WithReplacement(q[row], ids.size))
+            single = rule.verify(problem, ids, Uniforms(*uniforms[row].tolist()))
+            assert found.tokens[row] == single.token
+        assert found.tokens[1] == np.searchsorted(np.cumsum(p[1]), uniforms[1, 3])
 
     def test_shapes_follow_the_logits(self) -> None:
         target, draft = (x.reshape(2, 3, 40) for x in near_rows(6, 40))
@@ -277,8 +482,12 @@ class TestBatch:
         [
             ({"drafts": np.zeros((2, 3))}, "token ids"),
             ({"drafts": np.zeros((3, 3), int)}, "all axes of drafts"),
-            ({"drafts": np.zeros((2, 65), int)}, "at most 64"),
-            ({"temperature": 1e7}, "temperatures"),
+            ({"drafts": np.full((2, 3), 10)}, "row 0: .*outside"),
+            ({"drafts": np.full((2, 3), -2)}, "row 0: .*outside"),
+            ({"uniforms": np.zeros((2, 3))}, "uniforms have shape"),
+            ({"uniforms": np.ones((2, 4))}, r"of \[0, 1\)"),
+            ({"scheme": "none"}, "draft scheme"),
+            ({"verifier": "none"}, "verifier"),
             ({"seed": -1}, "seed"),
             ({"step": 1 << 32}, "step"),
             ({"device": "tpu"}, "device"),
@@ -289,6 +498,15 @@ class TestBatch:
         arguments: dict[str, Any] = {"drafts": np.zeros((2, 3), int)} | changes
         with pytest.raises(mo.errors.InvalidInput, match=message):
             verify_batch(target, draft, **arguments)
+
+    def test_rows_are_named(self) -> None:
+        target, draft = (x.reshape(2, 3, 10) for x in near_rows(6, 10))
+        drafts = np.zeros((2, 3, 2), int)
+        drafts[1, 2, 0] = 10
+        with pytest.raises(mo.errors.InvalidInput, match=r"row 1, 2: .*outside"):
+            verify_batch(target, draft, drafts)
+        with pytest.raises(mo.errors.InvalidInput, match="must fit"):
+            verify_batch(target[:1, :2], draft, drafts)
 
     def test_bad_rows_are_named(self) -> None:
         target, draft = near_rows(2, 10)

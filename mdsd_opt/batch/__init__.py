@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt.batch.rates import acceptance_rates
 
 if TYPE_CHECKING:
-    from mdsd_opt.batch.verification import VerifiedBatch, verify_batch
+    from mdsd_opt.batch.verification import verify_batch
 
-__all__ = ["VerifiedBatch", "acceptance_rates", "verify_batch"]
+__all__ = ["acceptance_rates", "verify_batch"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("VerifiedBatch", "verify_batch"):
-        from mdsd_opt.batch import verification
+    if name == "verify_batch":
+        from mdsd_opt.batch.verification import verify_batch
 
-        return getattr(verification, name)
+        return verify_batch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -80,11 +80,14 @@ class Request:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""
 
+    def pair(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> Pair:
+        """Both sides as the kernels take them; filters are launched."""
+        pair = Pair(target, draft, self.target_scale, self.draft_scale)
+        return pair if self.filters is None else rates.with_filters(engine, pair, self.filters)
+
     def compute(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> RowRates:
         """Launch the kernels; several times where there are many numbers of drafts."""
-        pair = Pair(target, draft, self.target_scale, self.draft_scale)
-        if self.filters is not None:
-            pair = rates.with_filters(engine, pair, self.filters)
+        pair = self.pair(engine, target, draft)
         function = _FUNCTIONS[self.drafts, self.verifier]
         step = rates.MAX_COUNTS
         parts = [
@@ -152,7 +155,7 @@ def device_rates(
     return None
 
 
-_NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
+NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
 
 
 def _rates_in_place(
@@ -172,7 +175,7 @@ def _rates_in_place(
     target = interop.opened(engine, target_logits, stream, reference)
     draft = interop.opened(engine, draft_logits, stream, reference)
     if target is None or draft is None:
-        return _NOT_READ
+        return NOT_READ
     result = request.compute(engine, target, draft)
     shape = index_shape(target, draft)
     interop.check_rows(engine.download(result.is_bad), shape, target_logits, draft_logits)
@@ -191,7 +194,7 @@ def rates_in_chunks(
     if obstacle:
         return obstacle
     if not (interop.is_readable(target) and interop.is_readable(draft)):
-        return _NOT_READ
+        return NOT_READ
     shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
     found = np.empty((int(np.prod(shape)), len(request.num_drafts)))
     is_bad = np.empty(found.shape[0], np.int32)

@@ -7,6 +7,7 @@ there; all others are brought into shape by the thread that is going to use them
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -106,12 +107,27 @@ class LogitRows:
         kept = softmax(values, s.temperature, s.top_k, s.top_p, s.min_p) > 0
         return np.where(kept, values, -np.inf)
 
+    def probabilities(self, row: int) -> NDArray[np.float64]:
+        """One row in float64, counted in the flattened batch, shape (V,)."""
+        values = self.values[np.unravel_index(row, self.values.shape[:-1])].astype(np.float64)
+        if not np.isfinite(values.max()):
+            raise self.bad_row(row)
+        s = self.sampling
+        found: NDArray[np.float64] = softmax(values, s.temperature, s.top_k, s.top_p, s.min_p)
+        return found
+
     def bad_row(self, row: int) -> InvalidDistribution:
         """Error that says what is wrong with a row, counted in the flattened batch."""
         values = self.values[np.unravel_index(row, self.values.shape[:-1])]
+        return bad_row_error(self.name, self._index(row), values)
+
+    def name_of(self, row: int) -> str:
+        """What messages call a row."""
+        return ", ".join(map(str, self._index(row))) or "0"
+
+    def _index(self, row: int) -> list[int]:
         index = np.unravel_index(row, self.index_shape) if self.index_shape else ()
-        shifted = [int(i) + o for i, o in zip(index, self.origin, strict=True)]
-        return bad_row_error(self.name, shifted, values)
+        return [int(i) + o for i, o in zip(index, self.origin, strict=True)]
 
 
 def paired_rows(
@@ -138,13 +154,7 @@ def paired_rows(
             "If the first tokens of both are the same, pad=True takes those that the narrower one "
             "lacks as impossible there."
         )
-    try:
-        index_shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
-    except ValueError:
-        raise InvalidInput(
-            f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
-            "all axes but the last must fit to each other"
-        ) from None
+    index_shape = batch_shape(target.shape, draft.shape)
     sides = []
     for name, values, sampling in (
         ("target_logits", target, target_sampling),
@@ -155,6 +165,23 @@ def paired_rows(
         start = origin or (0,) * len(index_shape)
         sides.append(LogitRows(name, wide, sampling, index_shape, start))
     return sides[0], sides[1]
+
+
+def batch_shape(target: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
+    """Shape of a batch without its vocabulary, from the shapes of both sides.
+
+    Raises
+    ------
+    InvalidInput
+        They do not fit.
+    """
+    try:
+        return np.broadcast_shapes(tuple(target)[:-1], tuple(draft)[:-1])
+    except ValueError:
+        raise InvalidInput(
+            f"target_logits has shape {tuple(target)} and draft_logits has shape {tuple(draft)}: "
+            "all axes but the last must fit to each other"
+        ) from None
 
 
 def _with_vocabulary(logits: Any, name: str) -> NDArray[Any]:

@@ -63,7 +63,7 @@ class CupyEngine:
 
 
 class CupyLane:
-    """A stream, and for either side a pinned buffer on the host and one on the device."""
+    """A stream, and for all that is sent a pinned buffer on the host and one on the device."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -78,6 +78,16 @@ class CupyLane:
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
         """Copy rows to the device without waiting for them; the last ones must have been used."""
+        device = self._copied(side, values)
+        strides = contiguous_strides(values.shape)
+        return DeviceLogits(device.data.ptr, values.dtype.name, values.shape, strides, device)
+
+    def stage(self, name: str, values: NDArray[Any]) -> Any:
+        """Copy what is no logits in the same way, into a buffer."""
+        device = self._copied(name, values)
+        return device[: values.nbytes].view(values.dtype).reshape(values.shape)
+
+    def _copied(self, side: str, values: NDArray[Any]) -> Any:
         if side not in self._buffers or self._buffers[side][0].size < values.nbytes:
             memory = self._cupy.cuda.alloc_pinned_memory(values.nbytes)
             pinned: NDArray[Any] = np.frombuffer(memory, np.uint8, values.nbytes)
@@ -92,8 +102,7 @@ class CupyLane:
             self._cupy.cuda.runtime.memcpyHostToDevice,
             self._stream.ptr,
         )
-        strides = contiguous_strides(values.shape)
-        return DeviceLogits(device.data.ptr, values.dtype.name, values.shape, strides, device)
+        return device
 
 
 @functools.cache

@@ -24,6 +24,10 @@ class Lane(Protocol):
         """Copy rows to the device; the last ones that went this way must have been used."""
         ...
 
+    def stage(self, name: str, values: NDArray[Any]) -> Any:
+        """Copy what is no logits in the same way, into a buffer."""
+        ...
+
 
 class Engine(Protocol):
     """Memory and launches. A buffer is an array in the engine's memory, of the engine's library."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.gpu.engine import Lane
-from mdsd_opt.gpu.layout import DeviceLogits
 
 #: Bytes of logits in one chunk, both sides together.
 CHUNK_BYTES = 256 << 20
@@ -22,9 +21,10 @@ def in_chunks(
     new_lane: Callable[[], Lane],
     target: NDArray[Any],
     draft: NDArray[Any],
-    compute: Callable[[DeviceLogits, DeviceLogits, int], Any],
+    compute: Callable[..., Any],
     collect: Callable[[Any, slice], None],
     chunk_bytes: int = CHUNK_BYTES,
+    beside: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
     """Work on a batch of any size, with no more than two chunks on the device.
 
@@ -35,13 +35,17 @@ def in_chunks(
     target, draft : ndarray, shape (..., V)
         Of shapes that broadcast; float32, float16 or bfloat16.
     compute : callable
-        ``compute(target, draft, start)`` launches the work on the rows from `start` on; what it
-        returns is given to `collect` with the rows' place, once the other lane has been filled.
+        ``compute(target, draft, start, *beside)`` launches the work on the rows from `start` on;
+        what it returns is given to `collect` with the rows' place, once the other lane has been
+        filled.
+    beside : mapping of name to ndarray, shape (num_rows, n), optional
+        What else belongs to the rows, and travels with them; handed to `compute` as buffers.
     """
+    others = dict(beside or {})
     index_shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
     target, draft = (np.broadcast_to(x, (*index_shape, x.shape[-1])) for x in (target, draft))
     num_rows = math.prod(index_shape)
-    row_bytes = sum(x.shape[-1] * x.itemsize for x in (target, draft))
+    row_bytes = sum(x.shape[-1] * x.itemsize for x in (target, draft, *others.values()))
     size = max(1, chunk_bytes // row_bytes)
     lanes = [new_lane() for _ in range(min(_NUM_LANES, math.ceil(num_rows / size)))]
     waiting: list[tuple[Lane, Any, slice]] = []
@@ -55,7 +59,8 @@ def in_chunks(
                 lane.send(name, _rows(values, rows))
                 for name, values in (("target", target), ("draft", draft))
             ]
-            waiting.append((lane, compute(sides[0], sides[1], start), rows))
+            buffers = [lane.stage(name, values[rows]) for name, values in others.items()]
+            waiting.append((lane, compute(*sides, start, *buffers), rows))
     for job in waiting:
         _finish(job, collect)
 

@@ -8,27 +8,9 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.rates import Pair, ratio_grid
 from mdsd_opt.gpu.sources import OPTIMAL_VERIFICATION
-
-
-@dataclass(frozen=True, slots=True)
-class Randomness:
-    """Where random numbers come from: Philox with a counter for every row.
-
-    Attributes
-    ----------
-    seed : int
-        Below 2**64.
-    step : int
-        Below 2**32; another one for every decision with the same seed.
-    first_row : int
-        Number of the batch's first row.
-    """
-
-    seed: int
-    step: int = 0
-    first_row: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,14 +23,25 @@ class RowTokens:
         The output of every row, -1 for one that is no distribution.
     is_bad : buffer of int32, shape (num_rows,)
         1 where a row is no distribution.
+    rates, gaps : buffer of float64, shape (num_rows,), or None
+        Probability that the selected draft is accepted, and how much higher the optimum is at
+        most, for the weights they were computed from.
     """
 
     tokens: Any
     is_bad: Any
+    rates: Any = None
+    gaps: Any = None
 
 
 def verify_rows(
-    engine: Engine, pair: Pair, drafts: Any, randomness: Randomness, uniforms: Any = None
+    engine: Engine,
+    pair: Pair,
+    drafts: Any,
+    randomness: Randomness,
+    uniforms: Any = None,
+    first_row: int = 0,
+    with_rates: bool = False,
 ) -> RowTokens:
     """Decide for every row.
 
@@ -56,14 +49,22 @@ def verify_rows(
     ----------
     drafts : buffer of int64, shape (num_rows, K), contiguous
         Drawn independently from q; -1 where there is none.
-    uniforms : buffer of float64, shape (num_rows, 3), contiguous, optional
-        Level, test and residual of every row, in place of `randomness`.
+    uniforms : buffer of float64, shape (num_rows, 4), contiguous, optional
+        Those of every row, in the order of `mdsd_opt.verifiers.Uniforms`, in place of `randomness`.
+    first_row : int
+        Number of the first row, for random numbers.
+    with_rates : bool
+        Compute `rates` and `gaps`, too, at the cost of one more pass over rows that accept.
     """
     num_drafts = drafts.shape[1]
     slope, offset = ratio_grid(pair.target.vocab_size, num_drafts)
+    shape = (pair.num_rows,)
     result = RowTokens(
-        engine.empty((pair.num_rows,), np.int64), engine.empty((pair.num_rows,), np.int32)
+        engine.empty(shape, np.int64),
+        engine.empty(shape, np.int32),
+        *(engine.empty(shape, np.float64) if with_rates else None for _ in range(2)),
     )
+    outputs = (result.tokens, result.is_bad, result.rates, result.gaps)
     for part, arguments in pair.arguments():
         engine.launch(
             OPTIMAL_VERIFICATION,
@@ -77,10 +78,9 @@ def verify_rows(
                 np.int32(num_drafts),
                 None if uniforms is None else uniforms[part],
                 np.uint64(randomness.seed),
-                np.uint64(randomness.first_row + part.start),
+                np.uint64(first_row + part.start),
                 np.uint32(randomness.step),
-                result.tokens[part],
-                result.is_bad[part],
+                *(None if output is None else output[part] for output in outputs),
             ],
         )
     return result

@@ -8,7 +8,7 @@ acceptance rate and a random verdict all follow from it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple
@@ -84,20 +84,31 @@ class Verdict(NamedTuple):
     draft_index: int | None
 
 
-class BatchVerdict(NamedTuple):
-    """Outcomes of N verifications, as arrays of shape (N,).
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchVerdict:
+    """Outcomes of many verifications.
 
     Attributes
     ----------
-    tokens : ndarray of int64
-    accepted : ndarray of bool
-    draft_index : ndarray of int64
-        -1 where the token is not a draft.
+    tokens : array of int64, shape (...)
+        The output token of every row.
+    draft_index : array of int64, shape (...)
+        Place of the first draft that is the output token, -1 if none is.
+    acceptance_rate : array of float64, shape (...), or None
+        Probability that the output of this row is accepted, whatever the drafts; on request.
+    gap : array of float64, shape (...), or None
+        No lossless rule has an acceptance rate that is higher by more than this; on request.
     """
 
-    tokens: NDArray[np.int64]
-    accepted: NDArray[np.bool_]
-    draft_index: NDArray[np.int64]
+    tokens: Any
+    draft_index: Any
+    acceptance_rate: Any = None
+    gap: Any = None
+
+    @property
+    def accepted(self) -> Any:
+        """Whether the output token is among the drafts, array of bool."""
+        return self.draft_index >= 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,20 +290,44 @@ class Verifier(ABC):
         if num_threads is None:
             num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
         make = SINGLE_MODEL_SCHEMES[scheme]
-
-        def verify_row(n: int) -> Verdict:
-            try:
-                problem = TransportProblem(p[n], make(q[n], tokens.shape[1]))
-                return self.verify(problem, tokens[n], Uniforms(*uniforms[n].tolist()))
-            except MdsdError as error:
-                raise type(error)(f"row {n}: {error}") from None
-
-        verdicts = map_rows(verify_row, len(tokens), num_threads, f"verify_{self.name}")
-        return BatchVerdict(
-            np.array([v.token for v in verdicts], dtype=np.int64),
-            np.array([v.accepted for v in verdicts], dtype=np.bool_),
-            np.array([-1 if v.draft_index is None else v.draft_index for v in verdicts], np.int64),
+        found = self.verify_rows(
+            lambda n: TransportProblem(p[n], make(q[n], tokens.shape[1])),
+            list(tokens),
+            uniforms,
+            num_threads,
+            str,
         )
+        return BatchVerdict(found, first_places(tokens, found))
+
+    def verify_rows(
+        self,
+        problem_of: Callable[[int], TransportProblem],
+        drafts: Sequence[NDArray[np.int64]],
+        uniforms: NDArray[np.float64],
+        num_threads: int,
+        name_of: Callable[[int], str],
+    ) -> NDArray[np.int64]:
+        """Output tokens of rows that need not have equally many drafts.
+
+        Parameters
+        ----------
+        problem_of : callable
+            Makes the problem of a row, given its place.
+        drafts : sequence of ndarray of int64
+        uniforms : ndarray, shape (N, 4)
+        num_threads : int
+        name_of : callable
+            What messages call the row at a place.
+        """
+
+        def token_of(n: int) -> int:
+            try:
+                return self.verify(problem_of(n), drafts[n], Uniforms(*uniforms[n].tolist())).token
+            except MdsdError as error:
+                raise type(error)(f"row {name_of(n)}: {error}") from None
+
+        tokens = map_rows(token_of, len(drafts), num_threads, f"verify_{self.name}")
+        return np.array(tokens, dtype=np.int64)
 
     def _check_exact(self, exact: bool) -> None:
         if exact and not self.rational:
@@ -325,6 +360,12 @@ def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
     """A verdict from the output token and the drafts."""
     places = np.flatnonzero(tokens == token)
     return Verdict(token, bool(places.size), int(places[0]) if places.size else None)
+
+
+def first_places(drafts: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """First place of each row's token among its drafts, shape (N, K), or -1."""
+    hits = drafts == tokens[:, None]
+    return np.where(hits.any(axis=1), hits.argmax(axis=1), -1)
 
 
 def possible_token(p: NDArray[np.float64], tokens: NDArray[np.int64]) -> int:

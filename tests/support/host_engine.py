@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from mdsd_opt.gpu.engine import as_scalars
 from mdsd_opt.gpu.layout import DeviceLogits
-from mdsd_opt.gpu.sources import KERNELS, Kernel
+from mdsd_opt.gpu.sources import KERNELS, STORED_TYPES, Kernel
 
 HERE = Path(__file__).parent / "cuda_host"
 KERNEL_FOLDER = Path(__file__).parents[2] / "mdsd_opt" / "gpu" / "kernels"
@@ -22,6 +23,10 @@ KERNEL_FOLDER = Path(__file__).parents[2] / "mdsd_opt" / "gpu" / "kernels"
 #: Order in which threads run up to their next barrier.
 SCHEDULES = ("forward", "backward", "random", "first_warp_ahead", "last_warp_ahead")
 
+#: Of the target's and the draft's logits.
+ALL_TYPES = tuple(product(STORED_TYPES, repeat=2))
+
+#: Those that most tests need; all of them take twice as long to build.
 TYPES = (
     ("float32", "float32"),
     ("bfloat16", "bfloat16"),
@@ -36,11 +41,16 @@ class KernelFault(Exception):
     """The emulation found something that would go wrong on a device."""
 
 
-def build(folder: Path, cluster_size: int, sanitize: bool = False) -> Path:
+def build(
+    folder: Path,
+    cluster_size: int,
+    sanitize: bool = False,
+    types: tuple[tuple[str, str], ...] = TYPES,
+) -> Path:
     """Compile all kernels into a shared library."""
     headers = [f'#include "{kernel.name}.cuh"' for kernel in KERNELS]
     (folder / "all_kernels.cuh").write_text("\n".join(headers) + "\n")
-    instances = [kernel.expression(*types) for kernel in KERNELS for types in TYPES]
+    instances = [kernel.expression(*pair) for kernel in KERNELS for pair in types]
     (folder / "kernel_list.inc").write_text("".join(f"KERNEL({name})\n" for name in instances))
     library = folder / f"kernels_{cluster_size}{'_sanitized' if sanitize else ''}.so"
     command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off"]
@@ -150,10 +160,13 @@ class HostLane:
         yield
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
-        if side in self.sent:
-            self.sent[side].view(np.uint8)[...] = 0xA5
-        self.sent[side] = values.copy()
-        return host_logits(self.sent[side])
+        return host_logits(self.stage(side, values))
+
+    def stage(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        if name in self.sent:
+            self.sent[name].view(np.uint8)[...] = 0xA5
+        self.sent[name] = values.copy()
+        return self.sent[name]
 
 
 def host_logits(values: NDArray[Any]) -> DeviceLogits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.gpu import rates, verification
+from mdsd_opt.gpu.philox import Randomness
 from support.host_engine import HostEngine, host_logits
 
 LOG2_E = math.log2(math.e)
@@ -108,7 +110,7 @@ def _race_in_all_passes(engine: HostEngine) -> bytes:
     return found
 
 
-def _verification(engine: HostEngine) -> bytes:
+def _verification(engine: HostEngine, with_rates: bool = False) -> bytes:
     """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
     found = b""
     for target, draft in _batches():
@@ -118,12 +120,21 @@ def _verification(engine: HostEngine) -> bytes:
         likely = np.argsort(-draft.astype(np.float32), axis=1)[:, :40][rows]
         drafts = np.take_along_axis(likely, rng.integers(0, 40, (rows.size, 3)), axis=1)
         drafts[0, :] = -1
-        uniforms = rng.random((rows.size, 3))
-        uniforms[::2, 1] = 1.0 - 2.0**-53
+        drafts[3, 1:] = -1
+        uniforms = rng.random((rows.size, 4))
+        uniforms[::2, 2] = 1.0 - 2.0**-53
         result = verification.verify_rows(
-            engine, pair, np.ascontiguousarray(drafts), verification.Randomness(0), uniforms
+            engine,
+            pair,
+            np.ascontiguousarray(drafts),
+            Randomness(0),
+            uniforms,
+            with_rates=with_rates,
         )
         found += result.tokens.tobytes() + result.is_bad.tobytes()
+        if with_rates:
+            good = result.is_bad == 0
+            found += result.rates[good].tobytes() + result.gaps[good].tobytes()
     return found
 
 
@@ -151,5 +162,6 @@ CASES: dict[str, Case] = {
     "kseq": _rates_of(rates.kseq),
     "rrs": _rates_of(rates.rrs),
     "verification": _verification,
+    "verification with rates": functools.partial(_verification, with_rates=True),
     "filters": _filters,
 }

@@ -9,6 +9,7 @@
 //
 // All threads of a block take part.
 #pragma once
+#include "cluster_sum.cuh"
 #include "ratio_histogram.cuh"
 
 struct Best {
@@ -22,7 +23,6 @@ __device__ inline bool is_better(Best a, Best b) {
 
 struct ReduceScratch {
   Best best[2][kMaxWarps];
-  double sums[2][kMaxWarps];
   u64 masses[2][kMaxWarps];
 };
 
@@ -49,9 +49,9 @@ class Reduce {
     return mine;
   }
 
-  __device__ double before(double value, double& total) {
+  __device__ u64 before(u64 value, u64& total) {
     sum_turn_ ^= 1;
-    return sum_before(value, scratch_.sums[sum_turn_], total);
+    return sum_before(value, scratch_.masses[sum_turn_], total);
   }
 
  private:
@@ -65,10 +65,16 @@ struct Curves {
   double ratio[kBins];  // p_I / q
 };
 
+// Units of the marginal's mass: up to K in a row, and whole, so that sums need no order.
+constexpr double kMassUnits = 72057594037927936.0;  // 2^56
+
+__device__ __forceinline__ double mass_of(u64 units) {
+  return static_cast<double>(units) / kMassUnits;
+}
+
 struct Totals {
   double p, q;
 };
-
 
 // Prefix sums of the bins' integer masses, in place.
 __device__ inline Totals prefix_masses(u64* p, u64* q, ReduceScratch& scratch) {
@@ -90,8 +96,9 @@ __device__ inline Totals prefix_masses(u64* p, u64* q, ReduceScratch& scratch) {
   return {static_cast<double>(p_total), static_cast<double>(q_total)};
 }
 
-// Fill in the curves, given prefix sums of p and q.
-__device__ inline void collapse(const u64* p, const u64* q, Totals totals, Grid grid, int k,
+// Fill in the curves, given prefix sums of p and q. Returns 1 + min over ends of bins of P - A^K:
+// no lossless rule accepts more often, and none but the width of a bin keeps from that.
+__device__ inline double collapse(const u64* p, const u64* q, Totals totals, Grid grid, int k,
                                 Reduce& reduce, Curves& curves) {
   int each = kBins / blockDim.x, begin = threadIdx.x * each;
   double factor = totals.q / totals.p;  // from ratios of weights to ratios of probabilities
@@ -107,7 +114,11 @@ __device__ inline void collapse(const u64* p, const u64* q, Totals totals, Grid 
   double f_cut = power(curves.a[h], k), p_cut = f_cut + cut.value;
 
   // Ratios rounded outwards, up in the prefix and down above it, and what they add up to.
-  double rounded_sum = 0.0, p_above = 0.0;
+  auto selected = [&](int b) {
+    u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0);
+    return in_units(curves.ratio[b] * (q_mass / totals.q) * kMassUnits);
+  };
+  u64 rounded_sum = 0, p_above = 0;
   for (int b = begin; b < begin + each; b++) {
     u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0), p_mass = p[b] - (b > 0 ? p[b - 1] : 0);
     double q_inside = q_mass / totals.q, p_inside = p_mass / totals.p;
@@ -116,17 +127,20 @@ __device__ inline void collapse(const u64* p, const u64* q, Totals totals, Grid 
     int key = b << kBinShift;
     curves.ratio[b] = b < h ? fmin(grid.highest_ratio(key + (1 << kBinShift)) * factor, most)
                             : grid.lowest_ratio(key) * factor;
-    rounded_sum += curves.ratio[b] * q_inside;
-    curves.r[b + 1] = rounded_sum;
-    if (b >= h && q_mass > 0) p_above += p_inside;
+    rounded_sum += selected(b);
+    if (b >= h && q_mass > 0) p_above += in_units(p_inside * kMassUnits);
   }
-  double all, p_above_all;
-  double before = reduce.before(rounded_sum, all);
-  reduce.before(p_above, p_above_all);
-  for (int b = begin; b < begin + each; b++) curves.r[b + 1] += before;
+  u64 all, all_above;
+  u64 units = reduce.before(rounded_sum, all);
+  reduce.before(p_above, all_above);
+  for (int b = begin; b < begin + each; b++) {
+    units += selected(b);
+    curves.r[b + 1] = mass_of(units);
+  }
   __syncthreads();
 
-  double rounded_cut = curves.r[h], above = 1.0 - f_cut, rounded_above = all - rounded_cut;
+  double rounded_cut = curves.r[h], above = 1.0 - f_cut, rounded_above = mass_of(all) - rounded_cut;
+  double p_above_all = mass_of(all_above);
   // The level to which the prefix is raised, and that at which the rest is capped: both are optima
   // over how many bins they concern.
   Best raised{static_cast<double>(infinity()), 0}, capped{0.0, 0};
@@ -144,7 +158,7 @@ __device__ inline void collapse(const u64* p, const u64* q, Totals totals, Grid 
   double share = can_raise ? 0.0 : fmin(fmax((f_cut - p_cut) / (rounded_cut - p_cut), 0.0), 1.0);
   double share_above =
       can_cap ? 0.0 : fmin(fmax((above - rounded_above) / (p_above_all - rounded_above), 0.0), 1.0);
-  double sum = 0.0;
+  u64 sum = 0;
   for (int b = begin; b < begin + each; b++) {
     u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0), p_mass = p[b] - (b > 0 ? p[b - 1] : 0);
     double q_inside = q_mass / totals.q, p_inside = p_mass / totals.p;
@@ -154,24 +168,23 @@ __device__ inline void collapse(const u64* p, const u64* q, Totals totals, Grid 
     else
       ratio = can_cap ? fmin(ratio, cap_at) : ratio + share_above * (mean - ratio);
     curves.ratio[b] = ratio;
-    sum += ratio * q_inside;
+    sum += selected(b);
   }
-  double total;
-  before = reduce.before(sum, total);  // its barrier lets the curve be overwritten
-  sum = before;
+  units = reduce.before(sum, all);  // its barrier lets the curve be overwritten
   for (int b = begin; b < begin + each; b++) {
     u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0);
     double q_inside = q_mass / totals.q, a_before = b > 0 ? q[b - 1] / totals.q : 0.0;
-    double r_before = sum, lower = fmax(r_before, power(a_before, k));
-    sum += curves.ratio[b] * q_inside;
-    double upper = fmax(sum, power(q[b] / totals.q, k));
+    double r_before = mass_of(units), lower = fmax(r_before, power(a_before, k));
+    units += selected(b);
+    double r_after = mass_of(units), upper = fmax(r_after, power(q[b] / totals.q, k));
     if (static_cast<double>(q[b]) == totals.q) upper = 1.0;
     // Where R had to be lifted to F, the ratio is that of the lifted curve.
-    if (q_mass > 0 && (upper != sum || lower != r_before))
+    if (q_mass > 0 && (upper != r_after || lower != r_before))
       curves.ratio[b] = fmax(upper - lower, 0.0) / q_inside;
     curves.r[b + 1] = upper;
   }
   __syncthreads();
+  return fmin(fmax(1.0 + cut.value, 0.0), 1.0);
 }
 
 // The block of bins [start, stop) that holds bin `top` at a level.

@@ -11,10 +11,14 @@ constexpr int kMaxDrafts = 64;
 // Units of residual mass: a row sums to at most 2^60.
 constexpr double kResidualUnits = 1152921504606846976.0;
 
+// The random numbers of a row, in this order.
+enum Stream { kLevel, kWithinBlock, kTest, kResidual, kNumStreams };
+
 struct Decision {
   long long token;
   int needs_residual;
   Totals totals;
+  double most;  // no lossless rule accepts more often
 };
 
 struct OptimalVerificationMemory {
@@ -60,8 +64,8 @@ struct Decider {
   }
 };
 
-// Block 0: select a draft and accept it, or ask for a residual. `draws` are the level and the
-// uniform of the test.
+// Block 0: select a draft and accept it, or ask for a residual. A draft that is missing, or that q
+// cannot have drawn, counts for nothing: the rule is that for as many drafts as there are.
 template <class P, class Q>
 __device__ void decide(OptimalVerificationMemory& memory, const Decider<P, Q>& decider,
                        const long long* drafts, int num_drafts, int vocab_size, double level,
@@ -74,14 +78,22 @@ __device__ void decide(OptimalVerificationMemory& memory, const Decider<P, Q>& d
                        decider.q_weight(static_cast<int>(token)) > 0.0;
     memory.draft_bins[i] = is_possible ? decider.bin(static_cast<int>(token)) : -1;
   }
-  collapse(memory.p_prefix, memory.q_prefix, totals, decider.grid, num_drafts, reduce,
-           memory.curves);
-  int top = -1;
-  for (int i = 0; i < num_drafts; i++) top = max(top, memory.draft_bins[i]);
-  BinBlock block{0, 0};
-  if (top >= 0) block = block_of(top, level, num_drafts, reduce, memory.curves);
+  __syncthreads();
+  int k = 0, top = -1;
+  for (int i = 0; i < num_drafts; i++) {
+    k += memory.draft_bins[i] >= 0;
+    top = max(top, memory.draft_bins[i]);
+  }
+  if (k == 0) {  // nothing is selected, and the target itself is what is left
+    for (int b = threadIdx.x; b < kBins; b += blockDim.x) memory.curves.ratio[b] = 0.0;
+    if (threadIdx.x == 0) memory.decision = {-1, 1, totals, 0.0};
+    return;
+  }
+  double most = collapse(memory.p_prefix, memory.q_prefix, totals, decider.grid, k, reduce,
+                         memory.curves);
+  BinBlock block = block_of(top, level, k, reduce, memory.curves);
   if (threadIdx.x != 0) return;
-  memory.decision = {-1, 1, totals};
+  memory.decision = {-1, 1, totals, most};
   for (int i = 0; i < num_drafts; i++) {
     int bin = memory.draft_bins[i];
     if (bin < block.start || bin >= block.stop) continue;
@@ -91,17 +103,17 @@ __device__ void decide(OptimalVerificationMemory& memory, const Decider<P, Q>& d
     memory.decision.needs_residual = !(test * memory.curves.ratio[bin] * q_i < p_i);
     break;
   }
-  // Without a possible draft nothing was selected, and the target itself is what is left.
-  if (memory.decision.token < 0)
-    for (int b = 0; b < kBins; b++) memory.curves.ratio[b] = 0.0;
 }
 
-constexpr int kElsewhere = -1, kNothingLeft = -2;
+// Units of residual mass in the blocks before this one, in it, and in all.
+struct ResidualMass {
+  u64 before, of_block, all;
+};
 
-// All blocks: draw a token from the residual, tokens in order of their ids. One thread gets it.
+// All blocks: add up (p - p_I)+.
 template <class P, class Q>
-__device__ int draw_residual(OptimalVerificationMemory& memory, const Decider<P, Q>& decider,
-                             Share share, Totals totals, double draw) {
+__device__ ResidualMass residual_mass(OptimalVerificationMemory& memory,
+                                      const Decider<P, Q>& decider, Share share, Totals totals) {
   double* ratios = memory.curves.ratio;
   if (cluster_rank() != 0) {
     const double* first = in_block(ratios, 0);
@@ -112,20 +124,28 @@ __device__ int draw_residual(OptimalVerificationMemory& memory, const Decider<P,
   for_each_token(decider.p.row, decider.q.row, share, [&](int token, float p_logit, float q_logit) {
     mine += decider.residual(token, p_logit, q_logit, totals, ratios);
   });
-  u64 of_block;
-  sum_before(mine, memory.residuals[0], of_block);
-  if (threadIdx.x == 0) memory.residual_of_block = of_block;
+  ResidualMass mass{0, 0, 0};
+  sum_before(mine, memory.residuals[0], mass.of_block);
+  if (threadIdx.x == 0) memory.residual_of_block = mass.of_block;
   cluster_sync();
-  u64 before = 0, all = 0;
   for (u32 rank = 0; rank < MDSD_CLUSTER_SIZE; rank++) {
     u64 other = *in_block(&memory.residual_of_block, rank);
-    if (rank < cluster_rank()) before += other;
-    all += other;
+    if (rank < cluster_rank()) mass.before += other;
+    mass.all += other;
   }
-  if (all == 0) return kNothingLeft;
-  u64 wanted = min(static_cast<u64>(draw * static_cast<double>(all)), all - 1);
-  if (wanted < before || wanted - before >= of_block) return kElsewhere;
-  wanted -= before;
+  return mass;
+}
+
+constexpr int kElsewhere = -1;
+
+// All blocks: draw a token from the residual, tokens in order of their ids. One thread gets it.
+template <class P, class Q>
+__device__ int draw_residual(OptimalVerificationMemory& memory, const Decider<P, Q>& decider,
+                             Share share, Totals totals, ResidualMass mass, double draw) {
+  const double* ratios = memory.curves.ratio;
+  u64 wanted = min(static_cast<u64>(draw * static_cast<double>(mass.all)), mass.all - 1);
+  if (wanted < mass.before || wanted - mass.before >= mass.of_block) return kElsewhere;
+  wanted -= mass.before;
 
   // Here it is: each thread takes a stretch of tokens.
   int each = (share.end - share.begin + blockDim.x - 1) / blockDim.x;
@@ -135,7 +155,7 @@ __device__ int draw_residual(OptimalVerificationMemory& memory, const Decider<P,
     return decider.residual(token, number(decider.p.row[token]), number(decider.q.row[token]),
                             totals, ratios);
   };
-  mine = 0;
+  u64 mine = 0, of_block;
   for (int token = begin; token < end; token++) mine += residual(token);
   u64 sum = sum_before(mine, memory.residuals[1], of_block);
   if (wanted < sum || wanted - sum >= mine) return kElsewhere;
@@ -147,9 +167,10 @@ __device__ int draw_residual(OptimalVerificationMemory& memory, const Decider<P,
 }
 
 // One cluster a row; see `with_replacement` for the arguments. `drafts` is [num_rows, num_drafts],
-// -1 where there is none. Random numbers come from `uniforms`, [num_rows, 3] (level, test, residual),
-// or where that is null from Philox with the number of the row, beginning with `first_row`.
-// `tokens` gets the output, -1 for a row that is no distribution.
+// -1 where there is none. Random numbers come from `uniforms`, [num_rows, kNumStreams], or where that
+// is null from Philox with the number of the row, beginning with `first_row`. `tokens` gets the
+// output, -1 for a row that is no distribution. `rates` and `gaps`, unless they are null, get the
+// probability that the selected draft is accepted, and how much higher the optimum is at most.
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     optimal_verification(const P* target, long long target_outer, long long target_inner,
@@ -158,7 +179,8 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
                          float target_low, const Filter* target_filters, float draft_high,
                          float draft_low, const Filter* draft_filters, float slope, float offset,
                          const long long* drafts, int num_drafts, const double* uniforms, u64 seed,
-                         u64 first_row, u32 step, long long* tokens, int* is_bad) {
+                         u64 first_row, u32 step, long long* tokens, int* is_bad, double* rates,
+                         double* gaps) {
   OptimalVerificationMemory& memory =
       *reinterpret_cast<OptimalVerificationMemory*>(shared_memory());
   long long row = blockIdx.x / MDSD_CLUSTER_SIZE;
@@ -167,7 +189,7 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
   Share share = share_of_block(vocab_size);
   bool is_first = cluster_rank() == 0;
   auto draw = [&](int stream) {
-    return uniforms ? uniforms[row * 3 + stream] : uniform(seed, first_row + row, step, stream);
+    return uniforms ? uniforms[row * kNumStreams + stream] : uniform(seed, first_row + row, step, stream);
   };
 
   Maxima maxima = row_maxima(p_row, q_row, share, memory.maxima);
@@ -186,14 +208,24 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     gather(memory.histogram, memory.p_prefix, memory.q_prefix);
     cluster_sync();
     if (is_first)
-      decide(memory, decider, drafts + row * num_drafts, num_drafts, vocab_size, draw(0), draw(1));
+      decide(memory, decider, drafts + row * num_drafts, num_drafts, vocab_size, draw(kLevel),
+             draw(kTest));
     cluster_sync();
     Decision decision = *in_block(&memory.decision, 0);
     bool is_decided = false;
-    if (decision.needs_residual) {
-      int token = draw_residual(memory, decider, share, decision.totals, draw(2));
-      if (token >= 0) tokens[row] = token;
-      is_decided = token != kNothingLeft;  // else the test failed by nothing but rounding
+    if (decision.needs_residual || rates) {
+      ResidualMass mass = residual_mass(memory, decider, share, decision.totals);
+      if (rates && is_first && threadIdx.x == 0) {
+        double rate = fmax(1.0 - static_cast<double>(mass.all) / kResidualUnits, 0.0);
+        rates[row] = rate;
+        gaps[row] = fmax(decision.most - rate, 0.0);
+      }
+      if (decision.needs_residual && mass.all > 0) {  // else only rounding failed the test
+        int token =
+            draw_residual(memory, decider, share, decision.totals, mass, draw(kResidual));
+        if (token >= 0) tokens[row] = token;
+        is_decided = true;
+      }
     }
     if (!is_decided && is_first && threadIdx.x == 0) tokens[row] = decision.token;
   }

@@ -1,7 +1,6 @@
 """The kernel of the optimal verifier in NumPy: the same bins, the same rule, the same numbers.
 
-Slow, and meant to be read beside ``kernels/collapsed_marginal.cuh``; also what decides where there
-is no device.
+Slow, and meant to be read beside ``kernels/collapsed_marginal.cuh``.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ _BINS = 1 << BIN_BITS
 _KEYS_PER_BIN = 1 << (KEY_BITS - BIN_BITS)
 _LOWEST = np.float32(200.0)
 _RESIDUAL_UNITS = 2.0**60
+_MASS_UNITS = 2.0**56
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,11 +103,14 @@ class CollapsedMarginal:
         Prefix sums of q and of the marginal at the ends of bins.
     ratio : ndarray, shape (_BINS,)
         Of the marginal to q.
+    most : float
+        No lossless rule accepts more often.
     """
 
     a: Vector
     r: Vector
     ratio: Vector
+    most: float
 
 
 def collapse(row: WeighedRow, num_drafts: int) -> CollapsedMarginal:
@@ -126,22 +129,28 @@ def collapse(row: WeighedRow, num_drafts: int) -> CollapsedMarginal:
     mean = np.divide(p, q, out=np.zeros(_BINS), where=q > 0)
     below = np.arange(_BINS) < h
     ratio = np.where(below, np.minimum(row.highest, np.maximum(k, mean)), row.lowest)
-    rounded = np.concatenate([[0.0], np.cumsum(ratio * q)])
+    rounded = _ends(ratio * q)
     ratio[:h] = _raised(ratio[:h], mean[:h], q[:h], a, rounded, f[h], p_ends[h])
     ratio[h:] = _capped(ratio[h:], mean[h:], q[h:], a[h:], rounded[h:], 1.0 - f[h])
-    r = np.concatenate([[0.0], np.cumsum(ratio * q)])
+    r = _ends(ratio * q)
     lifted = np.maximum(r, f)
     lifted[a == 1.0] = 1.0
     moved = lifted != r
     changed = (moved[1:] | moved[:-1]) & (q > 0)
     ratio[changed] = np.maximum(np.diff(lifted), 0.0)[changed] / q[changed]
-    return CollapsedMarginal(a, lifted, ratio)
+    return CollapsedMarginal(a, lifted, ratio, min(max(1.0 + float(p_ends[h] - f[h]), 0.0), 1.0))
 
 
 def _bin_sums(bins: NDArray[np.int64], weights: NDArray[np.uint64]) -> Vector:
     sums = np.zeros(_BINS, np.uint64)
     np.add.at(sums, bins, weights)
     return sums.astype(np.float64)
+
+
+def _ends(masses: Vector) -> Vector:
+    """Sums up to the end of every bin, of masses in whole units."""
+    units = np.cumsum((masses * _MASS_UNITS + 0.5).astype(np.uint64))
+    return np.concatenate([[0.0], units.astype(np.float64) / _MASS_UNITS])
 
 
 def _raised(
@@ -193,54 +202,43 @@ def block_of(
     return hull[place - 1], hull[place]
 
 
-def verify_row(row: WeighedRow, drafts: NDArray[np.int64], uniforms: Vector) -> int:
-    """One decision: the output token.
+@dataclass(frozen=True, slots=True)
+class RowVerdict:
+    """The output token, the probability of accepting, and the most that can lack to the optimum."""
+
+    token: int
+    rate: float
+    gap: float
+
+
+def verify_row(row: WeighedRow, drafts: NDArray[np.int64], uniforms: Vector) -> RowVerdict:
+    """One decision.
 
     Parameters
     ----------
     drafts : ndarray, shape (K,)
         -1 where there is none.
-    uniforms : ndarray, shape (3,)
-        Level, test, residual.
+    uniforms : ndarray, shape (4,)
+        In the order of `mdsd_opt.verifiers.Uniforms`.
     """
+    level, _, test, residual = uniforms
     possible = [int(x) for x in drafts if 0 <= x < row.q.size and row.q[x] > 0]
+    k = len(possible)
     p, q = (x.astype(np.float64) / float(x.sum()) for x in (row.p, row.q))
     ratio = np.zeros(_BINS)
-    selected = -1
+    selected, accepts, most = -1, False, 0.0
     if possible:
-        marginal = collapse(row, drafts.size)
-        ratio = marginal.ratio
+        marginal = collapse(row, k)
+        ratio, most = marginal.ratio, marginal.most
         top = max(row.bins[possible])
-        start, stop = block_of(marginal, int(top), float(uniforms[0]), drafts.size)
+        start, stop = block_of(marginal, int(top), float(level), k)
         selected = next(x for x in possible if start <= row.bins[x] < stop)
-        if uniforms[1] * ratio[row.bins[selected]] * q[selected] < p[selected]:
-            return selected
+        accepts = bool(test * ratio[row.bins[selected]] * q[selected] < p[selected])
     left = np.maximum(p - ratio[row.bins] * q, 0.0)
     ends = np.cumsum((left * _RESIDUAL_UNITS + 0.5).astype(np.uint64))
-    if ends[-1] == 0:
-        return selected
-    wanted = min(int(uniforms[2] * float(ends[-1])), int(ends[-1]) - 1)
-    return int(np.searchsorted(ends, np.uint64(wanted), side="right"))
-
-
-def uniforms_of(seed: int, step: int, rows: NDArray[np.int64]) -> Vector:
-    """The three uniforms of every row by Philox4x32-10, shape (n, 3)."""
-    found = np.empty((rows.size, 3))
-    mask = np.uint64(0xFFFFFFFF)
-    for stream in range(3):
-        row = rows.astype(np.uint64)
-        x = [row & mask, row >> np.uint64(32)]
-        x += [np.full(rows.size, step, np.uint64), np.full(rows.size, stream, np.uint64)]
-        keys = [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
-        for _ in range(10):
-            first, second = np.uint64(0xD2511F53) * x[0], np.uint64(0xCD9E8D57) * x[2]
-            x = [
-                (second >> np.uint64(32)) ^ x[1] ^ np.uint64(keys[0]),
-                second & mask,
-                (first >> np.uint64(32)) ^ x[3] ^ np.uint64(keys[1]),
-                first & mask,
-            ]
-            keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
-        bits = (x[0] >> np.uint64(5)).astype(np.float64) * 2.0**26
-        found[:, stream] = (bits + (x[1] >> np.uint64(6)).astype(np.float64)) / 2.0**53
-    return found
+    rate = max(1.0 - float(ends[-1]) / _RESIDUAL_UNITS, 0.0)
+    token = selected
+    if not accepts and ends[-1] > 0:
+        wanted = min(int(residual * float(ends[-1])), int(ends[-1]) - 1)
+        token = int(np.searchsorted(ends, np.uint64(wanted), side="right"))
+    return RowVerdict(token, rate, max(most - rate, 0.0))

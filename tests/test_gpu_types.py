@@ -1,0 +1,85 @@
+"""Every kernel with every pair of types of logits, on the host, against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.host_engine import ALL_TYPES, HostEngine, build
+from support.kernel_cases import near_rows, pair_of
+
+import mdsd_opt as mo
+from mdsd_opt.gpu import rates
+from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.sources import KERNELS, Kernel
+from mdsd_opt.gpu.verification import verify_rows
+
+DTYPES: dict[str, Any] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}
+TOLERANCE = 1e-6
+COUNTS = (1, 4)
+
+RATES: dict[str, tuple[Callable[..., rates.RowRates], dict[str, str]]] = {
+    "with_replacement": (rates.with_replacement, {}),
+    "without_replacement": (rates.without_replacement, {"drafts": "without_replacement"}),
+    "greedy": (rates.greedy, {"drafts": "greedy"}),
+    "top_k": (rates.top_k, {"drafts": "top_k"}),
+    "kseq": (rates.kseq, {"verifier": "kseq"}),
+    "rrs": (rates.rrs, {"verifier": "rrs"}),
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> WatchedEngine:
+    return WatchedEngine(build(tmp_path_factory.mktemp("kernels"), 2, types=ALL_TYPES))
+
+
+class WatchedEngine(HostEngine):
+    """Remembers what it launched."""
+
+    launched: set[tuple[Kernel, tuple[str, str]]]
+
+    def launch(self, kernel: Kernel, types: tuple[str, str], *others: Any) -> None:
+        self.launched.add((kernel, types))
+        super().launch(kernel, types, *others)
+
+
+def logits(types: tuple[str, str]) -> tuple[NDArray[Any], NDArray[Any]]:
+    target, draft = near_rows(3, 3001)
+    return target.astype(DTYPES[types[0]]), draft.astype(DTYPES[types[1]])
+
+
+def exactly(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: Any) -> Any:
+    return mo.acceptance_rates(*(x.astype(np.float64) for x in (target, draft)), counts, **options)
+
+
+@pytest.mark.parametrize("types", ALL_TYPES, ids="-".join)
+def test_all_kernels(engine: WatchedEngine, types: tuple[str, str]) -> None:
+    engine.launched = set()
+    target, draft = logits(types)
+    settings = rates.FilterSettings(top_k=50)
+    for name, (function, options) in RATES.items():
+        plain = pair_of(target, draft)
+        filtered = rates.with_filters(engine, plain, settings)
+        for pair, filters in ((plain, {}), (filtered, {"top_k": 50})):
+            found = function(engine, pair, COUNTS)
+            expected = exactly(target, draft, COUNTS, **options, **filters)
+            assert not found.is_bad.any()
+            np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name)
+
+    drafts = np.ascontiguousarray(np.argsort(-draft.astype(np.float64), axis=1)[:, :4])
+    decided = verify_rows(engine, pair_of(target, draft), drafts, Randomness(0), with_rates=True)
+    best = exactly(target, draft, 4)
+    assert (decided.rates <= best + TOLERANCE).all()
+    assert (decided.rates + decided.gaps >= best - TOLERANCE).all()
+    assert (decided.gaps < 6e-3).all()
+    assert ((decided.tokens >= 0) & (decided.tokens < 3001)).all()
+
+    assert engine.launched == {(kernel, types) for kernel in KERNELS}
