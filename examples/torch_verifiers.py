@@ -8,9 +8,9 @@ Both take, for N positions,
     uniforms  [N, 4]  random numbers on [0, 1): mixing, draft, acceptance, residual; left out, they
                       come from `generator`, or from torch's own
 
-and are told whether the drafts were drawn with or without replacement. They return the output tokens,
-whether each is a draft, and the place of the first draft it equals (-1: none). The output follows p
-exactly, whichever drafts came; `optimal` accepts as often as any such rule can.
+and are told whether the drafts were drawn with or without replacement. They return the output
+tokens, whether each is a draft, and the place of the first draft it equals (-1: none). The output
+follows p exactly, whichever drafts came; `optimal` accepts as often as any such rule can.
 
 Any device, float32, float16 or bfloat16 in; sums are in float64. Rows are normalised, so that
 rounded probabilities are no harm. `optimal` costs one sort of each row with replacement; without
@@ -239,8 +239,10 @@ def _pivotal_shares(
     for i in range(k - 1):
         factor = left[i] / (left[i] + z)
         pivotal = torch.where(i >= first, pivotal * factor, pivotal)
+    competing = torch.where(competes, drawn, 0.0)
     in_block = _get(outside, start) - _get(outside, stop)
-    shares = torch.where(competes & (in_block > 0.0), pivotal[:, None] * drawn / in_block, 0.0)
+    in_block = in_block.maximum(competing.sum(1, keepdim=True))  # never less, however it rounds
+    shares = pivotal[:, None] * competing / in_block
     shares = shares.scatter(1, first[:, None], 0.0)
     return shares.scatter(1, first[:, None], (1.0 - shares.sum(1))[:, None])
 

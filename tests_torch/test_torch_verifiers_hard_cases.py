@@ -1,4 +1,4 @@
-"""examples/torch_verifiers.py where engines meet trouble: rare tails, one-hot rows, little support."""
+"""examples/torch_verifiers.py in the hard cases: rare tails, one-hot rows, little support."""
 
 from __future__ import annotations
 
