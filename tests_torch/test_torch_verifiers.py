@@ -71,8 +71,8 @@ def test_decisions_are_those_of_the_package(name, scheme, kind, num_drafts):
     differs = np.flatnonzero(found[0] != expected.tokens)
     assert differs.size <= 3
     for n in differs:
-        # Where the drafts before the last leave less than 1e-7 of q, the package inverts the residual
-        # law in the order of the tokens: after a rejection, another token of the same law.
+        # Where the drafts before the last leave less than 1e-7 of q, the package draws the residual
+        # in the order of the tokens: after a rejection, another token of the same law.
         scarce = np.delete(q[n], drafts[n, :-1]).sum() < 1e-7
         redrawn = scarce and not found[1][n] and not expected.accepted[n]
         assert redrawn or boundary(name, scheme, p[n], q[n], drafts[n], uniforms[n])
