@@ -5,11 +5,12 @@ Both take, for N positions,
     target    [N, V]  probabilities p of the target model, after temperature and filters
     draft     [N, V]  probabilities q the drafts were sampled from, after temperature and filters
     drafts    [N, K]  token ids, in the order they were drawn
-    uniforms  [N, 4]  random numbers on [0, 1): mixing, draft, acceptance, residual
+    uniforms  [N, 4]  random numbers on [0, 1): mixing, draft, acceptance, residual; left out, they
+                      come from `generator`, or from torch's own
 
-and say whether the drafts were drawn with or without replacement. They return the output tokens,
-whether each is a draft, and the place of the first draft it equals (-1: none). The output follows p
-exactly, whichever drafts came; `optimal` accepts as often as any such rule can.
+and are told whether the drafts were drawn with or without replacement. They return the output
+tokens, whether each is a draft, and the place of the first draft it equals (-1: none). The output
+follows p exactly, whichever drafts came; `optimal` accepts as often as any such rule can.
 
 Any device, float32, float16 or bfloat16 in; sums are in float64. Rows are normalised, so that
 rounded probabilities are no harm. `optimal` costs one sort of each row with replacement; without
@@ -23,6 +24,7 @@ and Jeon et al., arXiv 2402.14160 (rrs); mdsd_opt (the optimal rule in closed fo
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -41,14 +43,16 @@ def rrs(
     target: Tensor,
     draft: Tensor,
     drafts: Tensor,
-    uniforms: Tensor,
+    uniforms: Tensor | None = None,
     replacement: bool = True,
+    generator: torch.Generator | None = None,
 ) -> Verdicts:
     """Recursive rejection sampling: accept draft k with min(1, p_k/q_k), else p_k+1 ~ (p_k - q_k)+.
 
     With replacement q_k = q; without, q_k is q without the tokens drawn before.
     """
-    left, q = _normalised(target), _normalised(draft)
+    left, q, drafts = _normalised(target), _normalised(draft), drafts.long()
+    uniforms = _uniforms(target, generator) if uniforms is None else uniforms.double()
     undecided = torch.ones_like(left[:, 0])
     accept = []
     for k in range(drafts.shape[1]):
@@ -64,7 +68,7 @@ def rrs(
             q = torch.where(valid[:, None], _normalised(rest, empty=rest), q)
     shares = torch.stack(accept, 1)
     reached = shares.cumsum(1)
-    k = torch.searchsorted(reached, uniforms[:, 2:3].double().contiguous(), right=True).squeeze(1)
+    k = torch.searchsorted(reached, uniforms[:, 2:3].contiguous(), right=True).squeeze(1)
     inside = k < drafts.shape[1]
     k = k.clamp(max=drafts.shape[1] - 1)
     inside &= _at(shares, k) > 0.0
@@ -76,12 +80,14 @@ def optimal(
     target: Tensor,
     draft: Tensor,
     drafts: Tensor,
-    uniforms: Tensor,
+    uniforms: Tensor | None = None,
     replacement: bool = True,
+    generator: torch.Generator | None = None,
 ) -> Verdicts:
     """The optimal rule: select a draft by the hull rule, then accept it with min(1, p/p_I)."""
-    p, q = _normalised(target), _normalised(draft)
-    mixing, within, acceptance, residual = uniforms.double().unbind(1)
+    p, q, drafts = _normalised(target), _normalised(draft), drafts.long()
+    uniforms = _uniforms(target, generator) if uniforms is None else uniforms.double()
+    mixing, within, acceptance, residual = uniforms.unbind(1)
     certain = (q > 0.0).sum(1) <= drafts.shape[1] if not replacement else None
     if certain is not None and certain.any():  # the drafts are all there is: draw from the target
         tokens = _drawn(p, residual)
@@ -138,7 +144,7 @@ def optimal(
         sums_p - sums_p.gather(1, split),
         sums_p.gather(1, capped)
         - sums_p.gather(1, split)
-        + torch.where(nothing_capped, 0.0, cap) * (sums_q - sums_q.gather(1, capped)),
+        + torch.where(nothing_capped, 0.0, cap) * (outside.gather(1, capped) - outside),
     )
     selected = torch.where(places <= split, low, high)
     position = torch.empty_like(order).scatter_(1, order, places[:-1].expand_as(order))
@@ -146,13 +152,15 @@ def optimal(
     top = at.amax(1, keepdim=True)
     above = top >= split
     first, last = torch.where(above, split, 0), torch.where(above, drafted, split)
-    start, stop = _block(selected - mixing[:, None] * contained, sums_q, top, first, last)
+    # Weights as sums from the end: beside q = 1, tokens of q = 1e-20 are lost in sums from the
+    # start, but they can be likely drafts without replacement.
+    start, stop = _block(selected - mixing[:, None] * contained, -outside, top, first, last)
     competes = at >= torch.maximum(start, first)
 
     if replacement:
         chosen = competes.int().argmax(1)
     else:
-        shares = _pivotal_shares(q, drafts, competes, sums_q, outside, start, stop)
+        shares = _pivotal_shares(q, drafts, competes, outside, start, stop)
         reached = shares.cumsum(1)
         chosen = torch.searchsorted(reached, within[:, None] * reached[:, -1:], right=True)
         chosen = torch.minimum(chosen, _last_true(shares > 0.0)[:, None]).squeeze(1)
@@ -213,7 +221,6 @@ def _pivotal_shares(
     q: Tensor,
     drafts: Tensor,
     competes: Tensor,
-    sums_q: Tensor,
     outside: Tensor,
     start: Tensor,
     stop: Tensor,
@@ -232,8 +239,10 @@ def _pivotal_shares(
     for i in range(k - 1):
         factor = left[i] / (left[i] + z)
         pivotal = torch.where(i >= first, pivotal * factor, pivotal)
-    in_block = (_get(sums_q, stop) - _get(sums_q, start)).squeeze(1)
-    shares = torch.where(competes, (pivotal / in_block)[:, None] * drawn, 0.0)
+    competing = torch.where(competes, drawn, 0.0)
+    in_block = _get(outside, start) - _get(outside, stop)
+    in_block = in_block.maximum(competing.sum(1, keepdim=True))  # never less, however it rounds
+    shares = pivotal[:, None] * competing / in_block
     shares = shares.scatter(1, first[:, None], 0.0)
     return shares.scatter(1, first[:, None], (1.0 - shares.sum(1))[:, None])
 
@@ -253,25 +262,35 @@ def _escape(q: Tensor, outside: Tensor, num_drafts: int) -> Tensor:
         heavy = q.topk(num_drafts - 1, dim=1).indices
         slowest = q.scatter(1, heavy, 0.0).sum(1, keepdim=True)
         step = 0.25 if num_drafts <= 4 else 0.2 if num_drafts <= 8 else 0.15
-        x = torch.arange(-2.6, float((38.0 / slowest).log().max()) + step, step).tolist()
-        for node in torch.tensor(x, dtype=torch.float64):
-            t = float((node - (-node).exp()).exp())
-            log_weight = torch.log(step * t * (1.0 + (-node).exp())).item() - t
+        last = 38.0 / max(float(slowest.min()), 1e-290)
+        for i in range(math.ceil((math.log(last) + 2.6) / step) + 1):
+            x = -2.6 + i * step
+            t = math.exp(x - math.exp(-x))
+            log_weight = math.log(step * t * (1.0 + math.exp(-x)))
             total = total + _later_terms(q, t, log_weight, num_drafts)
     return (outside * total).clamp(0.0, 1.0)
 
 
 def _later_terms(q: Tensor, t: float, log_weight: float, num_drafts: int) -> Tensor:
-    """weight * (e_2 + ... + e_{K-1}) of every prefix, the polynomials of exp(q t) - 1."""
-    y = q * t
-    log_g = torch.where(y < 30.0, torch.expm1(y.clamp(max=30.0)).log(), y)
+    """weight exp(-t) (e_2 + ... + e_{K-1}) of every prefix, the polynomials of exp(q t) - 1.
+
+    Tokens with q t > 40 have rung by t for certain. They are counted apart, so that no difference
+    of 1 and their q is taken: prefixes that lack one of them add nothing.
+    """
+    rung = q * t > 40.0
+    certain = rung.sum(1, keepdim=True)
+    complete = _prefix_sums(rung.double()) >= certain
+    y = (q * t).masked_fill(rung, 0.0)
+    log_g = torch.expm1(y).log()
+    log_scale = log_weight - y.sum(1, keepdim=True)
     log_e = torch.zeros_like(q[:, :1]).expand(-1, q.shape[1] + 1)
     total = torch.zeros_like(log_e)
-    for n in range(1, num_drafts):
-        grown = (log_g + log_e[:, :-1]).logcumsumexp(1)
-        log_e = torch.cat((torch.full_like(grown[:, :1], -torch.inf), grown), 1)
-        if n > 1:
-            total = total + (log_e + log_weight).exp()
+    for n in range(num_drafts):
+        if n > 0:
+            grown = (log_g + log_e[:, :-1]).logcumsumexp(1)
+            log_e = torch.cat((torch.full_like(grown[:, :1], -torch.inf), grown), 1)
+        counts = complete & (n + certain >= 2) & (n + certain < num_drafts)
+        total = torch.where(counts, total + (log_e + log_scale).exp(), total)
     return total
 
 
@@ -279,6 +298,12 @@ def _sum_of_others(q: Tensor) -> Tensor:
     """For each row, the sum of all but the largest, at every place."""
     largest = q.argmax(1, keepdim=True)
     return q.scatter(1, largest, 0.0).sum(1, keepdim=True).expand_as(q)
+
+
+def _uniforms(target: Tensor, generator: torch.Generator | None) -> Tensor:
+    device = target.device if generator is None else generator.device
+    numbers = torch.rand(len(target), 4, generator=generator, dtype=torch.float64, device=device)
+    return numbers.to(target.device)
 
 
 def _normalised(weights: Tensor, empty: Tensor | None = None) -> Tensor:
@@ -298,7 +323,7 @@ def _accepted(p: Tensor, q: Tensor) -> Tensor:
 def _drawn(law: Tensor, uniform: Tensor) -> Tensor:
     """Inverse CDF; a token of probability zero is never drawn, whatever the uniform."""
     reached = law.cumsum(1)
-    point = uniform.double()[:, None] * reached[:, -1:]
+    point = uniform[:, None] * reached[:, -1:]
     token = torch.searchsorted(reached, point, right=True).squeeze(1)
     return torch.minimum(token, _last_true(law > 0.0))
 
@@ -336,12 +361,11 @@ def main() -> None:
     logits = 2.5 * torch.randn(num_rows, vocab_size, generator=generator)
     target = logits.softmax(1)
     draft = (logits + torch.randn(num_rows, vocab_size, generator=generator)).softmax(1)
-    uniforms = torch.rand(num_rows, 4, generator=generator, dtype=torch.float64)
     for replacement in (True, False):
         drafts = torch.multinomial(draft, num_drafts, replacement, generator=generator)
         print("with" if replacement else "without", "replacement, accepted:")
         for verify in (rrs, optimal):
-            verdicts = verify(target, draft, drafts, uniforms, replacement)
+            verdicts = verify(target, draft, drafts, replacement=replacement, generator=generator)
             print(f"  {verify.__name__:8} {verdicts.accepted.double().mean():.3f}")
 
 

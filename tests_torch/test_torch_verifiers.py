@@ -71,7 +71,11 @@ def test_decisions_are_those_of_the_package(name, scheme, kind, num_drafts):
     differs = np.flatnonzero(found[0] != expected.tokens)
     assert differs.size <= 3
     for n in differs:
-        assert boundary(name, scheme, p[n], q[n], drafts[n], uniforms[n])
+        # Where the drafts before the last leave less than 1e-7 of q, the package draws the residual
+        # in the order of the tokens: after a rejection, another token of the same law.
+        scarce = np.delete(q[n], drafts[n, :-1]).sum() < 1e-7
+        redrawn = scarce and not found[1][n] and not expected.accepted[n]
+        assert redrawn or boundary(name, scheme, p[n], q[n], drafts[n], uniforms[n])
     same = found[0] == expected.tokens
     np.testing.assert_array_equal(found[1][same], expected.accepted[same])
     np.testing.assert_array_equal(found[2][same], expected.draft_index[same])

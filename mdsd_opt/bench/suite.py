@@ -35,7 +35,7 @@ class Settings:
 #: Name -> what it measures.
 SUITE = {
     "solvers": "each method on growing transport problems: time, memory, certificate gap",
-    "batches": "acceptance rates of batches of logits, against sorting in NumPy and PyTorch",
+    "batches": "acceptance rates of batches of logits, against sorting in NumPy, SciPy and PyTorch",
     "decisions": "one verification by each verifier, against the argsort route and the LP",
     "polyhedra": "double description in exact arithmetic: cones, polytopes, projections",
 }

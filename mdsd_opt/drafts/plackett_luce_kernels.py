@@ -54,8 +54,9 @@ def prefix_curve(
 
     `outside` is the rate of all tokens not in q. The slope of token x after prefix H is
     :math:`[Q(H + x) - Q(H)] / q_x = \sum_{n<K} S_n(H + x) - (1 - q(H)) \sum_{1 \le n<K} I_n`, with
-    :math:`q_x I_n` what x adds to S_n: no difference of neighbouring values of Q is taken. Only the
-    sums over n matter, so beside the law of the number of clocks that rang, one row holds
+    :math:`q_x I_n` what x adds to S_n: no difference of neighbouring values of Q is taken but where
+    so little is left beside x that these terms are large and cancel. Only the sums over n matter,
+    so beside the law of the number of clocks that rang, one row holds
     Pr(1 <= number <= K - 2).
     """
     num_tokens = q.size
@@ -122,6 +123,8 @@ def prefix_curve(
         first_outside += added
         escaped = first_outside * silent[j + 1] / total
         contained[j + 1] = min(max(1.0 - escaped, 0.0), 1.0)
-        if rate > 0.0:
+        if rate * first_outside > total:  # little is left: the terms below would cancel
+            slopes[j] = max(contained[j + 1] - contained[j], 0.0) / rate
+        elif rate > 0.0:
             slopes[j] = max((first_outside - silent[j] * added / rate / total) / total, 0.0)
     return contained, slopes

@@ -104,6 +104,7 @@ def pivotal_shares(
         Weight of the block, and of all tokens above it.
     """
     result = _zeros(q, q.size)
+    in_block = max(in_block, q[inside].sum())  # where rounding has lost them beside what is above
     j = int(inside[0])
     pivotal = above_block / (left[-1] + q[j])
     for i in range(j, q.size - 1):

@@ -26,6 +26,10 @@ from mdsd_opt.verifiers.optimal.ratio_groups_kernels import Groups
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
+#: Sums over prefixes lose tokens that are small beside what comes before them: their rounding error
+#: is 1e-16, and where the last draft was drawn from less than this, it would show in the law.
+_LEAST_MASS_LEFT = 1e-7
+
 
 def applies_to(drafts: DraftScheme) -> TypeGuard[WithReplacement | WithoutReplacement]:
     """Whether the scheme draws at random from one q, over few enough tokens for packed keys."""
@@ -34,6 +38,17 @@ def applies_to(drafts: DraftScheme) -> TypeGuard[WithReplacement | WithoutReplac
     if isinstance(drafts, WithoutReplacement):
         return not drafts.drafts_whole_support
     return isinstance(drafts, WithReplacement)
+
+
+def resolves(drafts: WithReplacement | WithoutReplacement, tokens: Tokens) -> bool:
+    """Whether sums over prefixes can tell these drafts apart.
+
+    Beside q = 1, tokens of q = 1e-20 are lost in them, but without replacement the second draft is
+    one of those.
+    """
+    if isinstance(drafts, WithReplacement):
+        return True
+    return bool(sum_of_others(drafts.q, tokens[:-1]) > _LEAST_MASS_LEFT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

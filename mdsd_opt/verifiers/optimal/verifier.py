@@ -118,9 +118,9 @@ class Optimal(Verifier):
     ) -> Verdict:
         if not isinstance(problem.drafts, PrefixDraftScheme):
             return super()._verify(problem, tokens, uniforms)
-        if sort_free_step.applies_to(problem.drafts):
-            token = sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms)
-            return verdict(token, tokens)
+        drafts = problem.drafts
+        if sort_free_step.applies_to(drafts) and sort_free_step.resolves(drafts, tokens):
+            return verdict(sort_free_step.decide(problem.target, drafts, tokens, uniforms), tokens)
         plan = plan_of(problem)
         if plan is None:
             return verdict(draw(problem.target, uniforms.residual), tokens)

@@ -1,0 +1,38 @@
+"""Draws without replacement where the first drafts leave next to nothing of q."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mdsd_opt as mo
+
+ROWS = {
+    "a tail beside one": ([0.2, 0.3, 0.1, 0.25, 0.15], [1.2e-20, 1.0, 0.7e-20, 1.1e-20, 0.9e-20]),
+    "many scales": (
+        [1e-4, 1e-34, 0.9999, 1e-14, 1e-20, 1e-28],
+        [1.0, 1e-30, 1e-11, 1e-34, 1e-27, 1e-25],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("num_drafts", [2, 3, 4])
+def test_the_output_has_the_law_of_the_target(row: str, num_drafts: int) -> None:
+    p, q = (np.array(law) / np.sum(law) for law in ROWS[row])
+    problem = mo.TransportProblem(p, mo.WithoutReplacement(q, num_drafts))
+    np.testing.assert_allclose(mo.verifiers.get("optimal").output_law(problem), p, atol=1e-12)
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("num_drafts", [2, 3])
+def test_decisions_have_the_law_they_are_said_to_have(row: str, num_drafts: int) -> None:
+    """The seven standard errors allowed are passed once in 10^11 by chance."""
+    p, q = (np.array(law) / np.sum(law) for law in ROWS[row])
+    problem = mo.TransportProblem(p, mo.WithoutReplacement(q, num_drafts))
+    verifier, rng, count = mo.verifiers.get("optimal"), np.random.default_rng(0), 1000
+    drafts = problem.drafts.sample(rng)
+    law = verifier.conditional_law(problem, drafts)
+    tokens = [verifier.verify(problem, drafts, rng).token for _ in range(count)]
+    found = np.bincount(tokens, minlength=p.size) / count
+    assert (np.abs(found - law) <= 7 * np.sqrt(law * (1 - law) / count) + 1e-9).all()

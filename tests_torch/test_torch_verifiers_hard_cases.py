@@ -1,0 +1,184 @@
+"""examples/torch_verifiers.py in the hard cases: rare tails, one-hot rows, little support."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mdsd_opt as mo
+from mdsd_opt.verifiers import Uniforms
+
+_FILE = Path(__file__).parents[1] / "examples" / "torch_verifiers.py"
+_SPEC = importlib.util.spec_from_file_location("torch_verifiers", _FILE)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+torch_verifiers = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(torch_verifiers)
+
+SCHEMES = {"with_replacement": mo.WithReplacement, "without_replacement": mo.WithoutReplacement}
+ROWS = 40
+
+
+def normalised(rows):
+    return rows / rows.sum(1, keepdims=True)
+
+
+def one_hot(rng, size):
+    return np.eye(size)[rng.integers(0, size, ROWS)]
+
+
+def spread(rng, size):
+    return rng.dirichlet(np.full(size, 0.5), ROWS)
+
+
+def rare(rng, size, mass):
+    """Probability one beside a tail of `mass`, somewhere among the tokens."""
+    return normalised(np.maximum(one_hot(rng, size), mass * rng.uniform(0.5, 1.5, (ROWS, size))))
+
+
+def scales(rng, size):
+    """Every token many orders of magnitude from the others."""
+    return normalised(10.0 ** -rng.integers(0, 40, (ROWS, size)))
+
+
+def from_logits(rng, size):
+    """Half of the logits are -inf."""
+    logits = np.where(rng.random((ROWS, size)) < 0.5, -np.inf, 20 * rng.normal(size=(ROWS, size)))
+    logits[np.isinf(logits).all(1), 0] = 0.0
+    return torch.as_tensor(logits).softmax(1).numpy()
+
+
+def twice(rows):
+    return rows, rows
+
+
+CASES = {
+    "rare tail in the draft, 1e-14": lambda rng, v: (spread(rng, v), rare(rng, v, 1e-14)),
+    "rare tail in the draft, 1e-20": lambda rng, v: (spread(rng, v), rare(rng, v, 1e-20)),
+    "rare tail in the draft, 1e-40": lambda rng, v: (spread(rng, v), rare(rng, v, 1e-40)),
+    "rare tail in the target": lambda rng, v: (rare(rng, v, 1e-20), spread(rng, v)),
+    "rare tails in both": lambda rng, v: (rare(rng, v, 1e-20), rare(rng, v, 1e-20)),
+    "the same rare tail": lambda rng, v: twice(rare(rng, v, 1e-20)),
+    "many scales": lambda rng, v: (scales(rng, v), scales(rng, v)),
+    "one-hot draft": lambda rng, v: (spread(rng, v), one_hot(rng, v)),
+    "one-hot target": lambda rng, v: (one_hot(rng, v), spread(rng, v)),
+    "one-hot both": lambda rng, v: (one_hot(rng, v), one_hot(rng, v)),
+    "logits of -inf": lambda rng, v: (from_logits(rng, v), from_logits(rng, v)),
+    "equal": lambda rng, v: twice(spread(rng, v)),
+    "uniform": lambda rng, v: twice(np.full((ROWS, v), 1.0 / v)),
+}
+
+
+def verify(name, scheme, p, q, drafts, uniforms):
+    given = [torch.as_tensor(x) for x in (p, q, drafts, uniforms)]
+    return getattr(torch_verifiers, name)(*given, replacement=scheme == "with_replacement")
+
+
+def as_package_sees(rows):
+    return normalised(rows.double().numpy())
+
+
+def may_differ(name, problem, drafts, uniforms):
+    """A tie that a hair decides, or a residual token, whose order is nobody's promise."""
+    shifts = [np.clip(uniforms + e, 0.0, np.nextafter(1.0, 0.0)) for e in (-1e-7, 1e-7)]
+    other = np.linspace(0.0, 0.999, 200)
+    residuals = [np.array([*uniforms[:3], r]) for r in other]
+    verifier = mo.verifiers.get(name)
+    hair = {verifier.verify(problem, drafts, Uniforms(*u.tolist())).token for u in shifts}
+    drawn = {verifier.verify(problem, drafts, Uniforms(*u.tolist())).token for u in residuals}
+    return len(hair) > 1 or len(drawn) > 1
+
+
+@pytest.mark.parametrize("name", ["optimal", "rrs"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_decisions_are_those_of_the_package(name, scheme, case, dtype):
+    for vocab_size, num_drafts in [(1, 2), (3, 4), (6, 2), (6, 4)]:
+        rng = np.random.default_rng(num_drafts)
+        p, q = (torch.as_tensor(rows).to(dtype) for rows in CASES[case](rng, vocab_size))
+        wide_p, wide_q = as_package_sees(p), as_package_sees(q)
+        drafts = np.stack([SCHEMES[scheme](law, num_drafts).sample(rng) for law in wide_q])
+        uniforms = rng.random((ROWS, 4))
+        found = verify(name, scheme, p, q, drafts, uniforms)
+        expected = mo.verifiers.get(name).verify_batch(wide_p, wide_q, drafts, uniforms, scheme)
+        tokens = found.tokens.numpy()
+        assert (wide_p[np.arange(ROWS), tokens] > 0.0).all()
+        differs = np.flatnonzero(tokens != expected.tokens)
+        assert differs.size <= 6
+        for n in differs:
+            problem = mo.TransportProblem(wide_p[n], SCHEMES[scheme](wide_q[n], num_drafts))
+            assert may_differ(name, problem, drafts[n], uniforms[n])
+
+
+def drafted_tuples(q, num_drafts, replacement):
+    """Every draft tuple with its probability; no mass is found as a difference."""
+    if not replacement:
+        num_drafts = min(num_drafts, int((q > 0.0).sum()))
+    for drafts in itertools.product(range(q.size), repeat=num_drafts):
+        probability, left = 1.0, q.copy()
+        for token in drafts:
+            probability *= left[token] / left.sum() if left.sum() > 0.0 else 0.0
+            if not replacement:
+                left[token] = 0.0
+        if probability > 1e-12:
+            yield drafts, probability
+
+
+def output_law(name, scheme, p, q, num_drafts):
+    """Over all draft tuples, and over the uniforms at points that fill the cube evenly."""
+    uniforms = torch.quasirandom.SobolEngine(4, scramble=True, seed=0).draw(256).double()
+    law = np.zeros(p.size)
+    for drafts, probability in drafted_tuples(q, num_drafts, scheme == "with_replacement"):
+        rows = (np.tile(x, (len(uniforms), 1)) for x in (p, q, drafts))
+        tokens = verify(name, scheme, *rows, uniforms).tokens.numpy()
+        law += probability * np.bincount(tokens, minlength=p.size) / len(uniforms)
+    return law
+
+
+@pytest.mark.parametrize("name", ["optimal", "rrs"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("case", CASES)
+def test_the_output_has_the_law_of_the_target(name, scheme, case):
+    num_drafts = 3
+    p, q = CASES[case](np.random.default_rng(7), 4)
+    law = output_law(name, scheme, p[0], q[0], num_drafts)
+    np.testing.assert_allclose(law, p[0], atol=0.02)
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3, 4, 5])
+@pytest.mark.parametrize("mass", [0.3, 1e-8, 1e-14, 1e-20, 1e-60])
+def test_containment_without_replacement_keeps_every_digit(mass, num_drafts):
+    q = rare(np.random.default_rng(0), 6, mass)
+    rows = torch.as_tensor(q)
+    escaped = torch_verifiers._escape(rows, torch_verifiers._suffix_sums(rows), num_drafts)
+    for n in range(ROWS):
+        curve = mo.WithoutReplacement(q[n], num_drafts).prefix_containment(np.arange(6))
+        np.testing.assert_allclose(1.0 - escaped[n].numpy(), curve, rtol=0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["optimal", "rrs"])
+def test_a_generator_gives_the_uniforms(name):
+    p = torch.rand(50, 8, generator=torch.Generator().manual_seed(1))
+    q = torch.rand(50, 8, generator=torch.Generator().manual_seed(2))
+    drafts = torch.multinomial(q, 3, True, generator=torch.Generator().manual_seed(3))
+    uniforms = torch.rand(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    function = getattr(torch_verifiers, name)
+    drawn = function(p, q, drafts, generator=torch.Generator().manual_seed(4))
+    assert torch.equal(drawn.tokens, function(p, q, drafts, uniforms).tokens)
+
+
+@pytest.mark.parametrize("name", ["optimal", "rrs"])
+def test_token_ids_may_be_int32(name):
+    p, q = torch.rand(20, 6), torch.rand(20, 6)
+    drafts, uniforms = torch.multinomial(q, 2), torch.rand(20, 4)
+    function = getattr(torch_verifiers, name)
+    narrow = function(p, q, drafts.int(), uniforms, replacement=False)
+    wide = function(p, q, drafts, uniforms, replacement=False)
+    assert torch.equal(narrow.tokens, wide.tokens)
+    assert narrow.tokens.dtype == torch.int64
