@@ -107,3 +107,24 @@ def test_other_schemes_and_options_are_refused():
         verifiers.get("rrs", collapsed=True)
     assert verifiers.get("optimal", collapsed=False) is OPTIMAL
     assert verifiers.get("importance_sampling", size=2).name == "importance_sampling"
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        WithoutReplacement([0.5, 0.5, 0.0], 2),
+        WithoutReplacement([0.2, 0.3, 0.5], 4),
+        WithReplacement(np.full((1 << 18) + 1, 2.0**-18 / (1 + 2.0**-18)), 3),
+    ],
+    ids=["drafts that are certain", "fewer tokens than drafts", "too many tokens"],
+)
+def test_where_there_are_no_buckets_the_exact_rule_decides(drafts):
+    p = np.arange(1.0, drafts.vocab_size + 1)
+    problem = TransportProblem(p / p.sum(), drafts)
+    collapsed, exact = verifiers.get("optimal", collapsed=True), verifiers.get("optimal")
+    rate = collapsed.acceptance_rate(problem)
+    assert rate.gap == 0.0
+    assert rate == pytest.approx(float(exact.acceptance_rate(problem)), abs=1e-15)
+    sampled = drafts.sample(np.random.default_rng(0))
+    one, other = (v.verify(problem, sampled, np.random.default_rng(1)) for v in (collapsed, exact))
+    assert one == other

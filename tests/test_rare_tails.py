@@ -16,21 +16,45 @@ ROWS = {
 }
 
 
+VERIFIERS = [{}, {"collapsed": True}]
+
+
+@pytest.mark.parametrize("options", VERIFIERS)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("num_drafts", [2, 3, 4])
-def test_the_output_has_the_law_of_the_target(row: str, num_drafts: int) -> None:
+def test_the_output_has_the_law_of_the_target(
+    row: str, num_drafts: int, options: dict[str, bool]
+) -> None:
     p, q = (np.array(law) / np.sum(law) for law in ROWS[row])
     problem = mo.TransportProblem(p, mo.WithoutReplacement(q, num_drafts))
-    np.testing.assert_allclose(mo.verifiers.get("optimal").output_law(problem), p, atol=1e-12)
+    verifier = mo.verifiers.get("optimal", **options)
+    np.testing.assert_allclose(verifier.output_law(problem), p, atol=1e-12)
 
 
+@pytest.mark.parametrize("options", VERIFIERS)
+@pytest.mark.parametrize("scheme", [mo.WithReplacement, mo.WithoutReplacement])
+def test_masses_over_many_scales(
+    scheme: type[mo.WithReplacement | mo.WithoutReplacement], options: dict[str, bool]
+) -> None:
+    """Among them drafts that are certain, K being the number of tokens or more."""
+    verifier, rng = mo.verifiers.get("optimal", **options), np.random.default_rng(0)
+    for _ in range(60):
+        vocab_size, num_drafts = int(rng.integers(2, 6)), int(rng.integers(1, 5))
+        p, q = (10.0 ** rng.uniform(-30, 0, vocab_size) for _ in range(2))
+        problem = mo.TransportProblem(p / p.sum(), scheme(q / q.sum(), num_drafts))
+        np.testing.assert_allclose(verifier.output_law(problem), p / p.sum(), atol=1e-12)
+
+
+@pytest.mark.parametrize("options", VERIFIERS)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("num_drafts", [2, 3])
-def test_decisions_have_the_law_they_are_said_to_have(row: str, num_drafts: int) -> None:
+def test_decisions_have_the_law_they_are_said_to_have(
+    row: str, num_drafts: int, options: dict[str, bool]
+) -> None:
     """The seven standard errors allowed are passed once in 10^11 by chance."""
     p, q = (np.array(law) / np.sum(law) for law in ROWS[row])
     problem = mo.TransportProblem(p, mo.WithoutReplacement(q, num_drafts))
-    verifier, rng, count = mo.verifiers.get("optimal"), np.random.default_rng(0), 1000
+    verifier, rng, count = mo.verifiers.get("optimal", **options), np.random.default_rng(0), 1000
     drafts = problem.drafts.sample(rng)
     law = verifier.conditional_law(problem, drafts)
     tokens = [verifier.verify(problem, drafts, rng).token for _ in range(count)]

@@ -33,6 +33,7 @@ from mdsd_opt.verifiers.optimal.block_rules import BlockRule, pivotal_shares
 from mdsd_opt.verifiers.optimal.containment import containment_of
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
 from mdsd_opt.verifiers.optimal.sort_free_step import applies_to, masses_left
+from mdsd_opt.verifiers.optimal.verifier import Optimal
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -161,19 +162,20 @@ def _between(mean: Vector, rounded: Vector, total: float) -> Vector:
     return mean + min(max(share, 0.0), 1.0) * (rounded - mean)
 
 
+_EXACT = Optimal()
+
+
 class CollapsedOptimal(Verifier):
     """`optimal` on buckets of p/q: exactly lossless, next to optimal, one pass over the vocabulary.
 
-    Lossless for drafts with and without replacement. Cost: O(V) for a decision. Source: this
-    package.
+    Lossless for drafts with and without replacement. Where these are certain, or the vocabulary is
+    too large for the buckets (2**18 tokens), the exact rule decides. Cost: O(V) for a decision.
+    Source: this package.
     """
 
     name: ClassVar[str] = "optimal"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement, WithoutReplacement)
     rational: ClassVar[bool] = False
-
-    def supports(self, drafts: DraftScheme) -> bool:
-        return applies_to(drafts)
 
     def acceptance_rate(self, problem: TransportProblem) -> CertifiedRate:
         """Probability of accepting a draft; the optimum is at most its `gap` higher.
@@ -181,6 +183,8 @@ class CollapsedOptimal(Verifier):
         The rare residual draws that hit a draft come on top, at most `gap` of them.
         """
         self.check(problem)
+        if not applies_to(problem.drafts):
+            return CertifiedRate(float(_EXACT.acceptance_rate(problem)), 0.0)
         plan = self._plan(problem)
         rate = float(np.minimum(plan.p, plan.selected).sum())
         return CertifiedRate(min(rate, 1.0), max(plan.most - rate, 0.0))
@@ -188,6 +192,8 @@ class CollapsedOptimal(Verifier):
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
+        if not applies_to(problem.drafts):
+            return _EXACT.decide(problem, drafts, exact)
         plan = self._plan(problem)
         rule, places = plan.rule(drafts), plan.places(drafts)
         levels = death_levels(plan.x, plan.w, plan.slopes)
@@ -200,6 +206,8 @@ class CollapsedOptimal(Verifier):
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
+        if not applies_to(problem.drafts):
+            return _EXACT._verify(problem, tokens, uniforms)
         from mdsd_opt.verifiers.optimal.hull_kernels import block_at_level
 
         plan = self._plan(problem)
