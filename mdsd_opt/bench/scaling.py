@@ -17,7 +17,7 @@ class Scaling:
     Attributes
     ----------
     benchmark, route, problem : str
-    num_drafts : int
+    num_drafts, threads : int
     exponent : float
     smallest, largest : int
         Range of V of the fit.
@@ -28,6 +28,7 @@ class Scaling:
     route: str
     problem: str
     num_drafts: int
+    threads: int
     exponent: float
     smallest: int
     largest: int
@@ -45,7 +46,7 @@ def scaling(records: Sequence[Record]) -> list[Scaling]:
             )  # fmt: skip
             times.setdefault(key, {})[record.vocab_size] = record.median_ms
     found = []
-    for (benchmark, route, problem, num_drafts, _, _), by_size in times.items():
+    for (benchmark, route, problem, num_drafts, _, threads), by_size in times.items():
         sizes = sorted(by_size)
         if sizes[-1] < 2 * sizes[0]:
             continue
@@ -53,7 +54,15 @@ def scaling(records: Sequence[Record]) -> list[Scaling]:
         exponent = float(np.polyfit(np.log(sizes), logs, 1)[0])
         found.append(
             Scaling(
-                benchmark, route, problem, num_drafts, exponent, sizes[0], sizes[-1], len(sizes)
-            )
+                benchmark,
+                route,
+                problem,
+                num_drafts,
+                threads,
+                exponent,
+                sizes[0],
+                sizes[-1],
+                len(sizes),
+            )  # fmt: skip
         )
     return found

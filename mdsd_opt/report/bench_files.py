@@ -70,12 +70,21 @@ def _records_table(benchmark: str, records: Sequence[Record]) -> str:
 
 
 def _scaling_table(fits: Iterable[Scaling]) -> str:
-    headings = ("route", "problem", "K", "V from", "to", "time grows like V to the power of")
+    headings = (
+        "route",
+        "problem",
+        "K",
+        "threads",
+        "V from",
+        "to",
+        "time grows like V to the power of",
+    )
     rows = [
         (
             fit.route,
             fit.problem.replace("_", " "),
             str(fit.num_drafts),
+            str(fit.threads),
             f"{fit.smallest:,}",
             f"{fit.largest:,}",
             f"{fit.exponent:.2f}",

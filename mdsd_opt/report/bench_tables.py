@@ -58,13 +58,14 @@ def scaling_table(records: Sequence[Record]) -> Table:
     table = Table(title="time ~ V^exponent", title_justify="left")
     for heading in ("route", "problem"):
         table.add_column(heading)
-    for heading in ("K", "V from", "to", "exponent"):
+    for heading in ("K", "threads", "V from", "to", "exponent"):
         table.add_column(heading, justify="right")
     for fit in scaling(records):
         table.add_row(
             fit.route,
             fit.problem,
             str(fit.num_drafts),
+            str(fit.threads),
             f"{fit.smallest:,}",
             f"{fit.largest:,}",
             f"{fit.exponent:.2f}",
