@@ -63,6 +63,6 @@ def scaling(records: Sequence[Record]) -> list[Scaling]:
                 sizes[0],
                 sizes[-1],
                 len(sizes),
-            )  # fmt: skip
+            )
         )
     return found

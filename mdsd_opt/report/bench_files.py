@@ -77,7 +77,7 @@ def _scaling_table(fits: Iterable[Scaling]) -> str:
         "threads",
         "V from",
         "to",
-        "time grows like V to the power of",
+        "time ~ V to the power",
     )
     rows = [
         (
