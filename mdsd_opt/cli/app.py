@@ -43,11 +43,11 @@ def _options(
     """Acceptance rates, solvers and verifiers for multi-draft speculative decoding."""
 
 
-app.command()(rates)
-app.command()(solve)
-app.command()(audit)
-app.command()(check)
-app.command()(bench)
-app.command()(capture)
-app.command()(decode)
-app.command()(reproduce)
+app.command(short_help="Acceptance rates of drafts and verifiers, from logits.")(rates)
+app.command(short_help="Solve a transport problem by every method, certified.")(solve)
+app.command(short_help="Settle whether a verifier or an engine is lossless.")(audit)
+app.command(short_help="Prove or refute a claim of the theory at one size.")(check)
+app.command(short_help="Measure speed beside the alternatives, in one run.")(bench)
+app.command(short_help="Store the logits of a pair of models on prompts.")(capture)
+app.command(short_help="Continue prompts with several drafts at each step.")(decode)
+app.command(short_help="A paper's experiment on your logits.")(reproduce)

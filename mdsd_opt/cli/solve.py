@@ -16,7 +16,11 @@ def solve(
     ],
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Run this method only; may be repeated.", show_default=False),
+        typer.Option(
+            help="Only this one: subset_selection, full_lp, dual_lp, max_flow, submodular or "
+            "truncated_lp; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Certify in exact arithmetic (small problems).")
@@ -27,6 +31,9 @@ def solve(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Solve a transport problem by every method that applies, and certify each result.
+
+    A problem, in JSON: {"target": [0.5, 0.3, 0.2], "drafts": {"scheme": "with_replacement",
+    "q": [0.2, 0.3, 0.5], "num_drafts": 2}}.
 
     The exit code is 1 if a certificate finds a claim that does not hold.
     """
