@@ -90,6 +90,36 @@ def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Call
     return lambda: function(engine, pair, (num_drafts,))
 
 
+def softmaxes(xp: Any, target: Any, draft: Any) -> list[Any]:
+    """Probabilities in single precision, `xp` being CuPy (or NumPy)."""
+    weights = [xp.exp(x - x.max(-1, keepdims=True)) for x in (target, draft)]
+    return [x / x.sum(-1, keepdims=True) for x in weights]
+
+
+def by_argsort(xp: Any, target: Any, draft: Any, num_drafts: int) -> Any:
+    """Sort the ratios, gather both sides."""
+    p, q = softmaxes(xp, target, draft)
+    order = xp.argsort(p / q, axis=-1)
+    p, q = (xp.take_along_axis(x, order, -1) for x in (p, q))
+    return prefix_rates(xp, p, q, num_drafts)
+
+
+def by_packed_sort(xp: Any, target: Any, draft: Any, num_drafts: int) -> Any:
+    """Sort ratio and q as one number of 64 bits, the ratio in the upper half; no gather."""
+    p, q = softmaxes(xp, target, draft)
+    packed = (p / q).view(np.uint32).astype(np.uint64) << np.uint64(32)
+    packed |= q.view(np.uint32)
+    packed.sort(axis=-1)
+    ratio = (packed >> np.uint64(32)).astype(np.uint32).view(np.float32)
+    q = packed.astype(np.uint32).view(np.float32)
+    return prefix_rates(xp, ratio * q, q, num_drafts)
+
+
+def prefix_rates(xp: Any, p: Any, q: Any, num_drafts: int) -> Any:
+    value = xp.cumsum(p, -1, dtype=np.float64) - xp.cumsum(q, -1, dtype=np.float64) ** num_drafts
+    return 1 + xp.minimum(value.min(-1), 0)
+
+
 def sort_routes(target: Any, draft: Any, num_drafts: int) -> dict[str, Callable[[], Any]]:
     """Softmax on both sides, a sort of the ratios, two gathers, two cumulative sums."""
     import cupy
@@ -115,17 +145,10 @@ def sort_routes(target: Any, draft: Any, num_drafts: int) -> dict[str, Callable[
 
         routes["torch.sort"] = by_torch
 
-    def by_cupy() -> Any:
-        sides = [cupy.from_dlpack(x).astype(np.float32) for x in (target, draft)]
-        p, q = (cupy.exp(x - x.max(-1, keepdims=True)) for x in sides)
-        p, q = (x / x.sum(-1, keepdims=True) for x in (p, q))
-        order = cupy.argsort(p / q, axis=-1)
-        a = cupy.cumsum(cupy.take_along_axis(q, order, -1), -1, dtype=np.float64)
-        value = cupy.cumsum(cupy.take_along_axis(p, order, -1), -1, dtype=np.float64)
-        return 1 + cupy.minimum((value - a**num_drafts).min(-1), 0)
-
     if str(target.dtype) == "float32":  # CuPy takes no bfloat16
-        routes["cupy.argsort"] = by_cupy
+        sides = [cupy.from_dlpack(x) for x in (target, draft)]
+        routes["cupy.argsort"] = lambda: by_argsort(cupy, *sides, num_drafts)
+        routes["cupy.sort of packed keys"] = lambda: by_packed_sort(cupy, *sides, num_drafts)
     return routes
 
 
