@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.wrong_verifiers import faultless
+from wrong_verifiers import faultless
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.scripted import LARGEST_UNIFORM, ScriptedBits

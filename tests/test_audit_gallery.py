@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.wrong_verifiers import WrongVerifier, faultless, gallery, main
+from wrong_verifiers import WrongVerifier, faultless, gallery, main
 
 import mdsd_opt as mo
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.wrong_verifiers import faultless, gallery
+from wrong_verifiers import faultless, gallery
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace

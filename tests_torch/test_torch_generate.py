@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from torch_generate import generate
 
 VOCAB_SIZE, RUNS = 4, 500

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+import torch_verifiers
 
 import mdsd_opt as mo
 from mdsd_opt.verifiers import Uniforms
-
-_FILE = Path(__file__).parents[1] / "examples" / "torch_verifiers.py"
-_SPEC = importlib.util.spec_from_file_location("torch_verifiers", _FILE)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-torch_verifiers = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(torch_verifiers)
 
 SCHEMES = {"with_replacement": mo.WithReplacement, "without_replacement": mo.WithoutReplacement}
 ROWS = 1000
