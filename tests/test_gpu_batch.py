@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,9 @@ from support.host_engine import HostEngine, build
 from support.kernel_cases import LOG2_E, near_rows
 
 import mdsd_opt as mo
+from mdsd_opt.batch import dispatch
 from mdsd_opt.batch.device_rates import Request, rates_in_chunks
+from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import availability, dlpack
 from mdsd_opt.gpu.layout import DeviceLogits
 from mdsd_opt.gpu.rates import FilterSettings
@@ -242,3 +245,35 @@ class TestDlpack:
             values = np.zeros(shape, np.float32)
             expected = tuple(s // 4 for s in values.strides)
             assert dlpack.contiguous_strides(shape) == expected
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    engine = SimpleNamespace(engine_of_device=lambda number: f"engine {number}")
+    monkeypatch.setitem(sys.modules, "mdsd_opt.gpu.cupy_engine", engine)
+    monkeypatch.setattr(dispatch, "is_available", lambda: True)
+    monkeypatch.setattr(dispatch, "require_device", lambda: None)
+    monkeypatch.setattr(dispatch.interop, "is_on_device", lambda array: held)
+    monkeypatch.setattr(dispatch.interop, "current_device", lambda: 3)
+    monkeypatch.setattr(dispatch.interop, "on_stream_of", lambda array: nullcontext(7))
+    logits = np.zeros((2, 4), np.float32)
+
+    def on_device(device: str | None, in_the_way: str) -> Any:
+        def in_place(engine: str, stream: int, reference: Any) -> Any:
+            assert stream == 7
+            assert reference is logits
+            return in_the_way or ("in place", engine)
+
+        def in_chunks(engine: str, target: NDArray[Any], draft: NDArray[Any]) -> Any:
+            return in_the_way or ("in chunks", engine)
+
+        return dispatch.on_device(logits, logits, device, in_place, in_chunks)  # type: ignore[arg-type]
+
+    found = ("in place" if held else "in chunks", "engine 3")
+    assert on_device("gpu", "") == found
+    assert on_device(None, "") == (found if held else None)
+    assert on_device(None, "too many drafts") is None
+    with pytest.raises(UnsupportedScheme, match="too many drafts"):
+        on_device("gpu", "too many drafts")

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
+from mdsd_opt.batch.dispatch import on_device
 from mdsd_opt.batch.rows import Sampling
-from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates, streaming
-from mdsd_opt.gpu.availability import is_available, require_device
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
 from mdsd_opt.gpu.rates import FilterSettings, Pair, RowRates
@@ -129,30 +127,14 @@ def device_rates(
     InvalidDistribution
         A row is none.
     """
-    on_device = [x for x in (target_logits, draft_logits) if interop.is_on_device(x)]
-    if device == "gpu":
-        require_device()
-    elif not on_device or not is_available():
-        return None
-    from mdsd_opt.gpu.cupy_engine import engine_of_device
 
-    if on_device:
-        with interop.on_stream_of(on_device[0]) as stream:
-            engine: Engine = engine_of_device(interop.current_device())
-            found = _rates_in_place(
-                engine, target_logits, draft_logits, request, stream, on_device[0]
-            )
-            if not isinstance(found, str):
-                return interop.handed_back(on_device[0], found)
-    else:
-        engine = engine_of_device(interop.current_device())
-        sides = to_numpy(target_logits, "target_logits"), to_numpy(draft_logits, "draft_logits")
-        found = rates_in_chunks(engine, *sides, request)
-        if not isinstance(found, str):
-            return found
-    if device == "gpu":
-        raise UnsupportedScheme(f'device="gpu": {found}. device=None computes on the CPU instead.')
-    return None
+    def in_place(engine: Engine, stream: int, reference: Any) -> Any:
+        return _rates_in_place(engine, target_logits, draft_logits, request, stream, reference)
+
+    def in_chunks(engine: Engine, target: NDArray[Any], draft: NDArray[Any]) -> Any:
+        return rates_in_chunks(engine, target, draft, request)
+
+    return on_device(target_logits, draft_logits, device, in_place, in_chunks)
 
 
 NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
@@ -166,7 +148,7 @@ def _rates_in_place(
     stream: int,
     reference: Any,
 ) -> Any:
-    """Rates in the engine's memory, or what is in the way."""
+    """Rates, handed back in the library of `reference`, or what is in the way."""
     obstacle = request.obstacle(
         engine.threads_per_row, np.shape(target_logits), np.shape(draft_logits)
     )
@@ -179,7 +161,8 @@ def _rates_in_place(
     result = request.compute(engine, target, draft)
     shape = index_shape(target, draft)
     interop.check_rows(engine.download(result.is_bad), shape, target_logits, draft_logits)
-    return result.rates.reshape(*shape, len(request.num_drafts))
+    found = result.rates.reshape(*shape, len(request.num_drafts))
+    return interop.handed_back(reference, found)
 
 
 def rates_in_chunks(

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.batch.device_rates import NOT_READ, Request
-from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.batch.dispatch import on_device
 from mdsd_opt.gpu import interop, streaming
-from mdsd_opt.gpu.availability import is_available, require_device
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
 from mdsd_opt.gpu.philox import Randomness
@@ -83,34 +82,17 @@ def verify_on_device(
     InvalidDistribution
         A row is none.
     """
-    on_device = [x for x in (target_logits, draft_logits) if interop.is_on_device(x)]
-    if device == "gpu":
-        require_device()
-    elif not is_available():
-        return None
-    from mdsd_opt.gpu.cupy_engine import engine_of_device
 
-    if on_device:
-        with interop.on_stream_of(on_device[0]) as stream:
-            engine: Engine = engine_of_device(interop.current_device())
-            found = _in_place(
-                engine, target_logits, draft_logits, drafts, uniforms, request, stream, on_device[0]
-            )
-    else:
-        engine = engine_of_device(interop.current_device())
-        found = verify_in_chunks(
-            engine,
-            to_numpy(target_logits, "target_logits"),
-            to_numpy(draft_logits, "draft_logits"),
-            to_numpy(drafts, "drafts"),
-            uniforms,
-            request,
+    def in_place(engine: Engine, stream: int, reference: Any) -> BatchVerdict | str:
+        return _in_place(
+            engine, target_logits, draft_logits, drafts, uniforms, request, stream, reference
         )
-    if isinstance(found, str):
-        if device == "gpu":
-            raise UnsupportedScheme(f'device="gpu": {found}. device=None computes on the CPU.')
-        return None
-    return found
+
+    def in_chunks(engine: Engine, target: NDArray[Any], draft: NDArray[Any]) -> BatchVerdict | str:
+        ids = to_numpy(drafts, "drafts")
+        return verify_in_chunks(engine, target, draft, ids, uniforms, request)
+
+    return on_device(target_logits, draft_logits, device, in_place, in_chunks)
 
 
 def verify_in_chunks(

@@ -44,6 +44,13 @@ class Sampling:
             return 1.0
         return math.log2(math.e) / max(float(self.temperature), 1e-300)
 
+    def law(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probabilities of every row of logits."""
+        found: NDArray[np.float64] = softmax(
+            logits, self.temperature, self.top_k, self.top_p, self.min_p
+        )
+        return found
+
 
 class Storage(NamedTuple):
     """What a kernel reads: float64, float32, or uint16 with float16 or bfloat16 bits."""
@@ -103,18 +110,14 @@ class LogitRows:
         largest = values.max(axis=1)
         if not np.isfinite(largest).all():
             raise self.bad_row(start + int(np.argmin(np.isfinite(largest))))
-        s = self.sampling
-        kept = softmax(values, s.temperature, s.top_k, s.top_p, s.min_p) > 0
-        return np.where(kept, values, -np.inf)
+        return np.where(self.sampling.law(values) > 0, values, -np.inf)
 
     def probabilities(self, row: int) -> NDArray[np.float64]:
         """One row in float64, counted in the flattened batch, shape (V,)."""
         values = self.values[np.unravel_index(row, self.values.shape[:-1])].astype(np.float64)
         if not np.isfinite(values.max()):
             raise self.bad_row(row)
-        s = self.sampling
-        found: NDArray[np.float64] = softmax(values, s.temperature, s.top_k, s.top_p, s.min_p)
-        return found
+        return self.sampling.law(values)
 
     def bad_row(self, row: int) -> InvalidDistribution:
         """Error that says what is wrong with a row, counted in the flattened batch."""

@@ -174,18 +174,8 @@ def _part(buffer: Any, part: slice) -> Any:
 
 def with_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Optimal acceptance rates of K drafts with replacement; at most `MAX_COUNTS` of them."""
-    slope, offset = ratio_grid(pair.target.vocab_size, max(num_drafts))
-    counts = engine.upload(np.array(num_drafts, np.int32))
-    result = _empty_rates(engine, pair, num_drafts)
-    for part, arguments in pair.arguments():
-        outputs = [result.rates[part], result.gaps[part], result.is_bad[part]]
-        engine.launch(
-            WITH_REPLACEMENT,
-            pair.types,
-            part.stop - part.start,
-            [*arguments, slope, offset, counts, np.int32(len(num_drafts)), *outputs],
-        )
-    return result
+    grid = ratio_grid(pair.target.vocab_size, max(num_drafts))
+    return _optimal_rates(engine, WITH_REPLACEMENT, pair, grid, num_drafts)
 
 
 def without_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
@@ -194,15 +184,21 @@ def without_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -
     K is at most `most_race_drafts`. Where it reaches the number of possible drafts, the rate is
     their probability.
     """
+    return _optimal_rates(engine, WITHOUT_REPLACEMENT, pair, (), num_drafts)
+
+
+def _optimal_rates(
+    engine: Engine, kernel: Kernel, pair: Pair, values: Sequence[Any], num_drafts: Sequence[int]
+) -> RowRates:
     counts = engine.upload(np.array(num_drafts, np.int32))
     result = _empty_rates(engine, pair, num_drafts)
     for part, arguments in pair.arguments():
         outputs = [result.rates[part], result.gaps[part], result.is_bad[part]]
         engine.launch(
-            WITHOUT_REPLACEMENT,
+            kernel,
             pair.types,
             part.stop - part.start,
-            [*arguments, counts, np.int32(len(num_drafts)), *outputs],
+            [*arguments, *values, counts, np.int32(len(num_drafts)), *outputs],
         )
     return result
 

@@ -48,7 +48,7 @@ def resolves(drafts: WithReplacement | WithoutReplacement, tokens: Tokens) -> bo
     """
     if isinstance(drafts, WithReplacement):
         return True
-    return bool(sum_of_others(drafts.q, tokens[:-1]) > _LEAST_MASS_LEFT)
+    return bool(1.0 - drafts.q[tokens[:-1]].sum() > _LEAST_MASS_LEFT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
