@@ -1,8 +1,10 @@
 """How kernels are compiled, and where the compiled code is kept.
 
-Compiling takes seconds, loading compiled code milliseconds, so every kernel is cached on disk: in
-`NUMBA_CACHE_DIR` if it is set, else beside the source, else (read-only install) in the user's
-cache folder. Where none of them can be written, a kernel is compiled anew by every process.
+Compiling takes seconds, loading compiled code milliseconds, so compiled code is kept on disk: in
+`NUMBA_CACHE_DIR` if it is set, else in the user's cache folder. The folder is named after what the
+code was made from, so that all environments with the same kernels share it, wherever they are
+installed, and none ever loads code of other kernels. Where no folder can be written, a kernel is
+compiled anew by every process.
 
 A file that imports this one imports numba (0.4 s): import it where a kernel is needed.
 """
@@ -11,24 +13,38 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import logging
-import re
+import os
+import pickle
+import shutil
+import sys
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+import llvmlite
 import numba
-from numba.core import event
+from numba.core import caching, compiler, event, serialize
+
+from mdsd_opt._version import __version__
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _log = logging.getLogger("mdsd_opt.numba")
 
-_IMPORT = re.compile(r"^from (mdsd_opt[\w.]*) import", re.MULTILINE)
+_PACKAGE = Path(__file__).parent
 
-_COMPILING = "compiling kernels for this machine, once; this takes some seconds"
+#: What kernels may import constants from, beside other kernels.
+CONSTANT_FILES = ("distributions.py",)
+
+#: Folders of other versions that are left in place when a new one is made.
+_FOLDERS_KEPT = 7
+
+_COMPILING = (
+    "compiling kernels for this machine, once; up to a quarter of a minute for the first command"
+)
 _NO_FOLDER = (
     "found no folder to keep compiled kernels in, so every process compiles them anew; "
     "set NUMBA_CACHE_DIR to a folder that can be written"
@@ -56,82 +72,108 @@ def kernel(function: Any = None, *, contract: bool = False, reassociate: bool = 
         options["fastmath"] = {"contract", "reassoc"}
     elif contract:
         options["fastmath"] = {"contract"}
-    try:
-        dispatcher = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder it may write to
-        _say_once(_NO_FOLDER)
-        return numba.njit(**options)(function)
-    _stamp_with_sources(dispatcher)
-    _ignore_unreadable(dispatcher)
+    dispatcher = numba.njit(**options)(function)
+    dispatcher._cache = KernelCache(function)
     return dispatcher
 
 
-def _stamp_with_sources(dispatcher: Any) -> None:
-    """Make cached code depend on the files of all kernels it may call, not only on its own.
+class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
+    """Compiled code of one kernel, a file for each signature and processor.
 
-    numba itself compares only the file of the outermost function, and would go on using machine
-    code in which an old version of a helper from another file is inlined.
+    numba's own cache is keyed by the place of the source, compares none but the kernel's own file,
+    and may mix up two signatures that two processes compile at once. Files here are named after all
+    that went into them and appear under that name when they are complete, so nothing is compared
+    and nothing is shared.
     """
-    cache_file: Any = getattr(dispatcher._cache, "_cache_file", None)
-    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
-        hashes = tuple(
-            _hash(path) for path in sorted(_sources(dispatcher.py_func.__code__.co_filename))
-        )
-        cache_file._source_stamp = (cache_file._source_stamp, hashes)
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
 
-def _ignore_unreadable(dispatcher: Any) -> None:
-    """Compile anew where cached code cannot be read: cut short, or of a version before a move.
+    @property
+    def cache_path(self) -> str:
+        return str(cache_folder())
 
-    numba unpickles what it finds before it compares versions of ours, and a name that no longer
-    exists would end the program.
-    """
-    cache_file: Any = getattr(dispatcher._cache, "_cache_file", None)
-    for name, nothing in (("_load_index", dict), ("load", lambda: None)):
-        if hasattr(cache_file, name):
-            setattr(cache_file, name, _readable_or(nothing, getattr(cache_file, name)))
-
-
-def _readable_or(nothing: Callable[[], Any], load: Callable[..., Any]) -> Callable[..., Any]:
-    def forgiving(*key: Any) -> Any:
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Compiled code for a signature; None where there is none, or none that can be read."""
+        target_context.refresh()
         try:
-            return load(*key)
-        except Exception:  # unpickling may raise anything
-            return nothing()
+            payload = pickle.loads(self._path(sig, target_context.codegen()).read_bytes())
+            return compiler.CompileResult._rebuild(target_context, *payload)
+        except Exception:  # cut short, or of other versions: unpickling may raise anything
+            return None
 
-    return forgiving
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep compiled code, if there is a place for it."""
+        path = self._path(sig, data.codegen)
+        unfinished = path.with_suffix(f".{uuid.uuid4().hex}")
+        try:
+            _make_folder(path.parent)
+            unfinished.write_bytes(serialize.dumps(data._reduce()))
+            unfinished.replace(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            _say_once(_NO_FOLDER)
+
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        code = self._function.__code__
+        made_from = (sig, codegen.magic_tuple(), code.co_firstlineno, code.co_code)
+        name = f"{Path(code.co_filename).stem}.{self._function.__qualname__}"
+        return cache_folder() / f"{name}-{_digest(repr(made_from).encode())}.code"
+
+    def enable(self) -> None:
+        """Nothing to do: always enabled."""
+
+    def disable(self) -> None:
+        """Nothing to do: always enabled."""
+
+    def flush(self) -> None:
+        """Nothing to do: what is kept is never out of date."""
 
 
-def _sources(path: str) -> set[str]:
-    """The file of a kernel and those it imports from this package, and so on through kernel files.
+def cache_folder() -> Path:
+    """Where this version of the kernels keeps its code; it need not exist."""
+    return _cache_root() / _folder_name()
 
-    Imports are read off the text: a constant does not know the file it came from.
-    """
-    found: set[str] = set()
-    pending = [path]
-    while pending:
-        path = pending.pop()
-        if path not in found:
-            found.add(path)
-            if path.endswith("_kernels.py"):
-                pending += _imported_files(path)
-    return found
+
+def _cache_root() -> Path:
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        home = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        home = "~/Library/Caches"
+    else:
+        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "mdsd-opt"
 
 
 @functools.cache
-def _imported_files(path: str) -> list[str]:
-    names = _IMPORT.findall(Path(path).read_text(encoding="utf-8"))
-    specs = (importlib.util.find_spec(name) for name in names)
-    return [str(spec.origin) for spec in specs if spec is not None]
+def _folder_name() -> str:
+    """Versions of all that compiles, and what the kernels say."""
+    versions = (sys.version_info[:2], numba.__version__, llvmlite.__version__)
+    sources = [*sorted(_PACKAGE.rglob("*_kernels.py")), *(_PACKAGE / x for x in CONSTANT_FILES)]
+    content = b"".join(path.read_bytes() for path in sources)
+    return f"mdsd-opt-{__version__}-{_digest(repr(versions).encode() + content)}"
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder; at its first making, drop those of versions that were used long ago."""
+    if folder.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    others = [path for path in folder.parent.glob("mdsd-opt-*") if path != folder]
+    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in others[_FOLDERS_KEPT:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:20]
 
 
 def _is_ours(function: Any) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == "mdsd_opt"
-
-
-@functools.cache
-def _hash(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @functools.cache

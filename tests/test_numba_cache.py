@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import logging
-import pickle
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
 import pytest
 
 from mdsd_opt import numba_cache
-from mdsd_opt.batch import logit_kernels, with_replacement_kernels
+from mdsd_opt.batch import logit_kernels
 
 HELPER = """
 from mdsd_opt.numba_cache import kernel
-
-CONSTANT = {constant}
 
 @kernel
 def helper(x):
@@ -27,90 +26,129 @@ def helper(x):
 """
 
 CALLER = """
-from mdsd_opt.extra_helper_kernels import CONSTANT, helper
+from mdsd_opt.extra_helper_kernels import helper
 from mdsd_opt.numba_cache import kernel
 
 @kernel
 def caller(x):
-    return helper(x) * CONSTANT
+    return helper(x) * 2
 """
 
-# Both files are made part of the package for the time of the test.
 SCRIPT = """
-import mdsd_opt
-mdsd_opt.__path__.append({folder!r})
+import sys
 from mdsd_opt.extra_caller_kernels import caller
 print(caller(1), sum(caller.stats.cache_hits.values()))
+if "more" in sys.argv:
+    print(caller(1.5))
 """
 
-
-def test_a_kernel_depends_on_the_files_of_its_helpers() -> None:
-    sources = numba_cache._sources(with_replacement_kernels.__file__)
-    names = {Path(path).name for path in sources}
-    assert {"with_replacement_kernels.py", "ratio_bucket_kernels.py", "exp2_kernels.py"} <= names
-    assert "race_kernels.py" not in names
+PACKAGE = Path(numba_cache.__file__).parent
 
 
-def test_cached_code_is_reused_until_a_helper_changes(tmp_path: Path) -> None:
-    (tmp_path / "extra_caller_kernels.py").write_text(CALLER)
-    environment = {
-        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": str(Path(numba_cache.__file__).parents[1]),
-    }
-    command = [sys.executable, "-c", SCRIPT.format(folder=str(tmp_path))]
+class Environment:
+    """A copy of the package with two more kernels, as an environment of its own would hold it."""
 
-    def run(increment: int, constant: int = 2) -> str:
-        helper = HELPER.format(increment=increment, constant=constant)
-        (tmp_path / "extra_helper_kernels.py").write_text(helper)
-        finished = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert finished.returncode == 0, finished.stderr
-        return finished.stdout.strip()
+    def __init__(self, folder: Path, cache: Path, **variables: str) -> None:
+        self.package = folder / "mdsd_opt"
+        shutil.copytree(PACKAGE, self.package, ignore=shutil.ignore_patterns("__pycache__"))
+        (self.package / "extra_caller_kernels.py").write_text(CALLER)
+        self.variables = {
+            "NUMBA_CACHE_DIR": str(cache),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(folder),
+            **variables,
+        }
 
-    assert run(1) == "4 0"
-    assert run(1) == "4 1"
-    assert run(2) == "6 0"
-    assert run(2) == "6 1"
-    assert run(2, constant=3) == "9 0"
-    assert run(2) == "6 0"
-    for index in (tmp_path / "cache").rglob("*.nbi"):  # a name in it that no longer exists
-        version = pickle.dumps(numba.__version__, protocol=-1)
-        index.write_bytes(version + b"cmdsd_opt.gone\nMissing\n.")
-    assert run(2) == "6 0"
-    assert run(2) == "6 1"
-    for code in (tmp_path / "cache").rglob("*.nbc"):
+    def start(self, increment: int, *arguments: str) -> subprocess.Popen[str]:
+        helper = HELPER.format(increment=increment)
+        (self.package / "extra_helper_kernels.py").write_text(helper)
+        return subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *arguments],
+            cwd=self.package.parent,
+            env=self.variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, increment: int) -> str:
+        process = self.start(increment)
+        output, errors = process.communicate()
+        assert process.returncode == 0, errors
+        return output.strip()
+
+
+def test_kernels_import_nothing_that_the_name_of_the_folder_does_not_cover() -> None:
+    """A constant from any other file could change, and compiled code would not."""
+    covered = {"mdsd_opt.numba_cache"}
+    covered |= {f"mdsd_opt.{name.removesuffix('.py')}" for name in numba_cache.CONSTANT_FILES}
+    for path in PACKAGE.rglob("*_kernels.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("mdsd_opt"):
+                module = str(node.module)
+                names = [f"{module}.{alias.name}" for alias in node.names]
+                assert (
+                    module in covered
+                    or module.endswith("_kernels")
+                    or all(name.endswith("_kernels") for name in names)
+                ), f"{path.name} imports from {module}"
+
+
+def test_compiled_code_is_reused_until_a_kernel_changes(tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "a", tmp_path / "cache")
+    assert environment.run(1) == "4 0"
+    assert environment.run(1) == "4 1"
+    assert environment.run(2) == "6 0"
+    assert environment.run(2) == "6 1"
+    assert environment.run(1) == "4 1"
+    for code in (tmp_path / "cache").rglob("*.code"):  # cut short
         code.write_bytes(code.read_bytes()[:100])
-    assert run(2) == "6 0"
+    assert environment.run(1) == "4 0"
+    assert environment.run(1) == "4 1"
+    for code in (tmp_path / "cache").rglob("*.code"):  # a name in it that does not exist
+        code.write_bytes(b"cmdsd_opt.gone\nMissing\n.")
+    assert environment.run(1) == "4 0"
 
 
-def test_without_a_folder_kernels_still_compile(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    njit = numba.njit
+def test_another_environment_with_the_same_kernels_compiles_nothing(tmp_path: Path) -> None:
+    assert Environment(tmp_path / "a", tmp_path / "cache").run(1) == "4 0"
+    assert Environment(tmp_path / "b", tmp_path / "cache").run(1) == "4 1"
 
-    def no_folder(*args: Any, cache: bool = False, **options: Any) -> Any:
-        def decorate(function: Any) -> Any:
-            if cache:
-                raise RuntimeError("cannot cache function: no locator available")
-            return njit(**options)(function)
 
-        return decorate
+def test_processes_that_compile_at_once_do_no_harm(tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "a", tmp_path / "cache")
+    processes = [environment.start(1, *more) for more in ([], ["more"], ["more"], [])]
+    outputs = [process.communicate()[0].split() for process in processes]
+    assert [output[0] for output in outputs] == ["4"] * 4
+    assert [output[2:] for output in outputs] == [[], ["5.0"], ["5.0"], []]
+    assert environment.run(1) == "4 1"
+    assert not [
+        path for path in (tmp_path / "cache").rglob("*") if path.suffix not in ("", ".code")
+    ]
 
-    monkeypatch.setattr(numba, "njit", no_folder)
-    numba_cache._say_once.cache_clear()
-    with caplog.at_level(logging.WARNING, logger="mdsd_opt.numba"):
 
-        @numba_cache.kernel
-        def double(x: float) -> float:
-            return 2 * x
+def test_folders_of_versions_used_long_ago_are_dropped(tmp_path: Path) -> None:
+    for age in range(12):
+        folder = tmp_path / "cache" / f"mdsd-opt-{age}"
+        folder.mkdir(parents=True)
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    Environment(tmp_path / "a", tmp_path / "cache").run(1)
+    left = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert {f"mdsd-opt-{age}" for age in range(7)} < left
+    assert len(left) == 8
 
-        @numba_cache.kernel
-        def triple(x: float) -> float:
-            return 3 * x
 
-    assert double(2.0) == 4.0
-    assert triple(2.0) == 6.0
-    assert caplog.text.count("NUMBA_CACHE_DIR") == 1
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+@pytest.mark.skipif(sys.platform != "linux", reason="folders as on Linux")
+def test_without_a_folder_kernels_still_compile(tmp_path: Path, variable: str) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    variables = {"NUMBA_CACHE_DIR": "", variable: str(in_the_way / "folder")}
+    environment = Environment(tmp_path / "a", tmp_path, **variables)
+    process = environment.start(1)
+    output, errors = process.communicate()
+    assert output.split() == ["4", "0"]
+    assert errors.count("set NUMBA_CACHE_DIR") == 1
 
 
 def test_a_compilation_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
