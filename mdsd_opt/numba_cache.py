@@ -11,6 +11,7 @@ A file that imports this one imports numba (0.4 s): import it where a kernel is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -111,7 +112,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
             unfinished.write_bytes(serialize.dumps(data._reduce()))
             unfinished.replace(path)
         except OSError:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
             _say_once(_NO_FOLDER)
 
     def _path(self, sig: Any, codegen: Any) -> Path:
