@@ -29,7 +29,12 @@ _REPETITIONS = 8
 
 
 def estimated_rates(
-    p: Vector, q: Vector, num_drafts: Sequence[int], num_samples: int, seed: int | Sequence[int]
+    sums: RatioSums,
+    p: Vector,
+    q: Vector,
+    num_drafts: Sequence[int],
+    num_samples: int,
+    seed: int | Sequence[int],
 ) -> tuple[list[float], list[float]]:
     """Estimates and their standard errors, for every K.
 
@@ -38,6 +43,8 @@ def estimated_rates(
 
     Parameters
     ----------
+    sums : RatioSums
+        Of p and q.
     p, q : ndarray, shape (V,)
     num_drafts : sequence of int
         Each from 2 to the number of tokens with q > 0.
@@ -51,7 +58,6 @@ def estimated_rates(
     uniforms = (np.arange(each) + rng.random((most - 1, _REPETITIONS, each))) / each
     uniforms = rng.permuted(uniforms, axis=-1).reshape(most - 1, -1)
 
-    sums = RatioSums(p, q)
     rejections = _Rejections(sums.order, p, q, uniforms.shape[1], most)
     before = np.zeros(uniforms.shape[1])
     after = before + sums.surplus(before)

@@ -72,47 +72,52 @@ def without_replacement_rates(
     max_visits : int
         Tokens that the exact recursion may visit, about V**(K - 1); K = 2 is always exact.
     """
-    support = int((q > 0).sum())
+    sums = RatioSums(p, q)
+    support = sums.order.size
     rates: dict[int, tuple[float, float | None]] = {}
     estimated = []
     for k in sorted({min(k, support) for k in num_drafts}):
         sequences = float(p.size) ** max(k - 2, 0)
         if k <= 2 or (sequences <= _MAX_SEQUENCES and sequences * p.size <= max_visits):
-            rates[k] = _exact_rate(p, q, k), None
+            rates[k] = _exact_rate(p, q, k, sums), None
         else:
             estimated.append(k)
     if estimated:
-        means, errors = estimated_rates(p, q, estimated, num_samples, seed)
+        means, errors = estimated_rates(sums, p, q, estimated, num_samples, seed)
         rates |= dict(zip(estimated, zip(means, errors, strict=True), strict=True))
     found = [rates[min(k, support)] for k in num_drafts]
     return [rate for rate, _ in found], [error for _, error in found]
 
 
-def _exact_rate(p: Vector, q: Vector, num_drafts: int) -> float:
+def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = None) -> float:
     overlap = float(np.minimum(p, q).sum())
     rest = np.maximum(p - q, 0.0)
     total = rest.sum()
     if num_drafts == 1 or total <= 0:
         return min(overlap, 1.0)
-    left = rest / total
     rejected = np.maximum(q - p, 0.0)
     if num_drafts == 2:
-        return min(overlap + float(rejected @ _second_overlaps(left, q)), 1.0)
+        second = _second_overlaps(sums or RatioSums(p, q), float(total), q)
+        return min(overlap + float(rejected @ second), 1.0)
+    left = rest / total
     rate = overlap
     for x in np.flatnonzero(rejected > 0).tolist():
         rate += float(rejected[x]) * _exact_rate(left, _without(q, x), num_drafts - 1)
     return min(rate, 1.0)
 
 
-def _second_overlaps(left: Vector, q: Vector) -> Vector:
-    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every x, all by one sort; meant for rejected x.
+def _second_overlaps(sums: RatioSums, total: float, q: Vector) -> Vector:
+    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every x, from the sums of p and q; for rejected x.
 
-    Of x itself the sum takes min(p'_x, q_x / (1 - q_x)), which is zero as it should be, because a
-    rejected token has p'_x = 0.
+    With T the total of (p - q)_+ and s = 1 / (1 - q_x), the residual p' = (p - q)_+ / T is in the
+    order of p/q, too: :math:`\sum \min(p', s q) = [\sum \min(p, (1 + s T) q) - \sum \min(p, q)] /
+    T`. Of x itself the sum takes min(p'_x, q_x / (1 - q_x)), which is zero as it should be, because
+    a rejected token has p'_x = 0.
     """
     rest = sum_of_others(q)
     scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
-    result: Vector = np.minimum(RatioSums(left, q).overlap(scale), 1.0)
+    gained = sums.overlap(1.0 + scale * total) - sums.overlap(1.0)
+    result: Vector = np.clip(gained / total, 0.0, 1.0)
     return result
 
 
