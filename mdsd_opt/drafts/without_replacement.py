@@ -78,10 +78,11 @@ class WithoutReplacement(OneDraft):
         self, order: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
+        from mdsd_opt.kernels import race_quadrature_kernels as race
 
         outside = np.ones(self.vocab_size, dtype=np.bool_)
         outside[order] = False
-        t, w = plackett_luce.quadrature_nodes(self._slowest_rate, self.num_drafts)
+        t, w = race.race_nodes(self._slowest_rate, self.num_drafts, race.FROM_SQUARE)
         return plackett_luce.prefix_curve(
             self.q[order], float(self.q[outside].sum()), self.num_drafts, t, w
         )
