@@ -31,10 +31,6 @@ Keys = NDArray[np.uint16]
 #: Power sums kept of light tokens; what they leave out is below 1e-13.
 MOMENTS = 5
 
-#: A token is light if its rate is at most this part of the slowest rate that matters, over K
-#: (the more drafts, the later the last of them rings) or, for the looser bound of K > 64, K / 2.
-_LIGHT = 1.0 / 128
-
 #: Laws of the number of new tokens that rang end where they are below this.
 _NEGLIGIBLE = 1e-30
 
@@ -77,6 +73,22 @@ class State(NamedTuple):
 
 
 @kernel
+def most_heavy(vocab_size: int, num_drafts: int) -> int:
+    """No more tokens than this have to be added one at a time."""
+    return min(vocab_size, int(_lightness(num_drafts)) + num_drafts)
+
+
+@kernel
+def _lightness(num_drafts: int) -> float:
+    """By how much the rate of a light token is less than the slowest rate that matters.
+
+    The more drafts, the later the last of them rings, and the more the moments leave out. For
+    K > 64 half of this suffices for the looser bound on the error.
+    """
+    return 128.0 * max(8.0, min(num_drafts, 64.0), num_drafts / 2)
+
+
+@kernel
 def new_race(slowest: float, others: float, num_drafts: int) -> Race:
     """Quadrature for rates between `slowest` (1 minus the K-1 largest q) and one."""
     if num_drafts > 2:
@@ -84,7 +96,7 @@ def new_race(slowest: float, others: float, num_drafts: int) -> Race:
     else:  # closed forms
         times, weights = np.empty(0), np.empty(0)
     size = times.size
-    light_rate = slowest * _LIGHT / max(8.0, min(num_drafts, 64.0), num_drafts / 2)
+    light_rate = slowest / _lightness(num_drafts)
     light_powers = np.zeros((MOMENTS + 1, MOMENTS + 1, size))
     for m in range(1, MOMENTS + 1):
         for r in range(m, MOMENTS + 1):

@@ -21,31 +21,54 @@ Vector = NDArray[np.float64]
 FROM_SQUARE = -2.2
 FROM_CONSTANT = -3.6
 
+#: Largest `race_work`: some ten seconds a pass, about a minute with a certificate.
+MAX_RACE_WORK = 2.5e10
+
 #: Times and rates of float64 end here: no rate is slower than exp(-_LAST).
 _LAST = 700.0
 
 
 @kernel
-def race_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vector, Vector]:
-    """Times and weights; absolute error of Q and of inclusion probabilities about 1e-14."""
+def race_grid(slowest: float, num_drafts: int, first: float) -> tuple[float, int]:
+    """Step in x and number of nodes; absolute error of Q and of inclusion about 1e-14."""
     k = float(num_drafts)
     step = 0.23 if k <= 4 else min(0.2, 0.57 / np.sqrt(k))
     # A Gamma(K) time is longer than this with a probability of 1e-14.
-    return _nodes(step, first, (k + 8.0 * np.sqrt(k) + 22.0) / slowest)
+    return step, _size(step, first, (k + 8.0 * np.sqrt(k) + 22.0) / slowest)
+
+
+@kernel
+def race_work(tokens: int, num_drafts: int, slowest: float) -> float:
+    """Tokens x drafts x nodes, of as many tokens added one at a time; 0 where forms are closed."""
+    if num_drafts <= 2:
+        return 0.0
+    return float(tokens) * num_drafts * race_grid(slowest, num_drafts, FROM_SQUARE)[1]
+
+
+@kernel
+def race_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vector, Vector]:
+    """Times and weights, increasing."""
+    step, size = race_grid(slowest, num_drafts, first)
+    return _nodes(step, first, size)
 
 
 @kernel
 def checking_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vector, Vector]:
-    """About twice as many nodes, by numbers of their own and for longer: to check others with."""
+    """About twice as many nodes, by numbers of their own and for longer: to check the others."""
     k = float(num_drafts)
-    return _nodes(0.31 / np.sqrt(k + 4.0), first - 0.29, (3.0 * k + 40.0) / slowest)
+    first -= 0.29
+    step = 0.31 / np.sqrt(k + 4.0)
+    return _nodes(step, first, _size(step, first, (3.0 * k + 40.0) / slowest))
 
 
 @kernel
-def _nodes(step: float, first: float, end: float) -> tuple[Vector, Vector]:
-    last = min(np.log(end), _LAST)
-    size = int(np.ceil((last - first) / step)) + 1
-    size += -size % 4  # whole vectors; more nodes do no harm
+def _size(step: float, first: float, end: float) -> int:
+    size = int(np.ceil((min(np.log(end), _LAST) - first) / step)) + 1
+    return size + -size % 4  # whole vectors; more nodes do no harm
+
+
+@kernel
+def _nodes(step: float, first: float, size: int) -> tuple[Vector, Vector]:
     times = np.empty(size)
     weights = np.empty(size)
     for j in range(size):
