@@ -113,6 +113,7 @@ def rates_of_folder(
     out: Path | None,
     workers: int | None,
     address: str | None,
+    verify: bool,
     confidence: float,
     num_threads: int | None,
     progress: bool,
@@ -126,12 +127,16 @@ def rates_of_folder(
         from mdsd_opt.corpora.torchrun_engine import rank
 
         silent = rank() != 0
-    manifest = open_corpus(folder).manifest
+    corpus = open_corpus(folder)
+    manifest = corpus.manifest
     if manifest is not None and not manifest.is_complete and not silent:
         remark(
             f"the capture of {folder} is not complete: {len(manifest.shards)} of "
             f"{manifest.num_shards} shards are there"
         )
+    without = len(corpus.shards) - len(corpus.sums)
+    if manifest is not None and without and verify and not silent:
+        remark(f"{without} of {len(corpus.shards)} shards have no sum in the manifest to verify")
     summary = corpus_rates(
         folder,
         RatesConfig.of(schemes, verifiers, num_drafts, **options),
@@ -142,6 +147,7 @@ def rates_of_folder(
         num_threads=num_threads,
         confidence=confidence,
         progress=progress and not silent,
+        verify=verify,
     )
     if summary.num_reused and not silent:
         remark(f"{summary.num_reused} of {summary.num_shards} shards had been scored before")

@@ -30,6 +30,13 @@ Engine = Annotated[
         help="Of a folder: local (by default), torchrun, dask or ray.", show_default=False
     ),
 ]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify/--no-verify",
+        help="Of a folder: hold each shard against its sum in the manifest before it is read.",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(help="Of a folder: processes to start on this machine.", show_default=False),

@@ -66,6 +66,7 @@ def rates(
     engine: options.Engine = None,
     workers: options.Workers = None,
     address: options.Address = None,
+    verify: options.Verify = True,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -112,12 +113,15 @@ def rates(
             raise InvalidInput("--best-temperature is for files, not for a folder of shards")
         measured = rates_of_folder(
             logits[0], *combined, engine=engine or "local", out=out, workers=workers,
-            address=address, **options,
+            address=address, verify=verify, **options,
         )  # fmt: skip
         if measured.silent:
             return
     else:
-        require_files_only(engine=engine, workers=workers, address=address, out=out)
+        require_files_only(
+            engine=engine, workers=workers, address=address, out=out,
+            **{"no-verify": None if verify else True},
+        )  # fmt: skip
         measured = rates_of_files(
             logits or [], *combined, rank=rank, best_temperature=best_temperature, **options
         )

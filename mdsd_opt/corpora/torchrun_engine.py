@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mdsd_opt.corpora.engines import Placement, Task
-from mdsd_opt.corpora.scoring import load_rates
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.threads import available_threads
 
@@ -49,7 +48,7 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     while waiting:
         still = []
         for task in waiting:
-            if load_rates(task.path_in, task.path_out, task.config) is None:
+            if task.result() is None:
                 still.append(task)
             else:
                 done(task.path_in.name)
