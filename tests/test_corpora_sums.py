@@ -126,9 +126,9 @@ def test_an_experiment_sums_up_once_though_it_scores_and_reads_again(corpus, has
 
 def test_experiments_read_no_logits_unverified(corpus):
     damaged(corpus, 0)
-    with pytest.raises(errors.UnreadableFile, match="shard-00000.*not as it was captured"):
+    with pytest.raises(errors.UnreadableFile, match=r"shard-00000.*not as it was captured"):
         Logits(corpus).models()
-    with pytest.raises(errors.UnreadableFile, match="shard-00000.*not as it was captured"):
+    with pytest.raises(errors.UnreadableFile, match=r"shard-00000.*not as it was captured"):
         reproduce("spechub", Logits(corpus), temperatures=(1.0,))
     assert Logits(corpus, verify=False).models()
     done = subprocess.run(
