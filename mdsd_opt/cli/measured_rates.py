@@ -114,6 +114,7 @@ def rates_of_folder(
     workers: int | None,
     address: str | None,
     verify: bool,
+    rank_timeout: float | None,
     confidence: float,
     num_threads: int | None,
     progress: bool,
@@ -121,8 +122,11 @@ def rates_of_folder(
 ) -> MeasuredRates:
     """Rates of a corpus; see `mdsd_opt.corpora.corpus_rates`."""
     from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
+    from mdsd_opt.corpora.engines import RANK_TIMEOUT
 
     silent = False
+    if rank_timeout is not None and engine != "torchrun":
+        raise InvalidInput(f"--rank-timeout is given, and engine {engine!r} has no ranks")
     if engine == "torchrun":
         from mdsd_opt.corpora.torchrun_engine import rank
 
@@ -148,6 +152,7 @@ def rates_of_folder(
         confidence=confidence,
         progress=progress and not silent,
         verify=verify,
+        rank_timeout=RANK_TIMEOUT if rank_timeout is None else rank_timeout,
     )
     if summary.num_reused and not silent:
         remark(f"{summary.num_reused} of {summary.num_shards} shards had been scored before")

@@ -26,6 +26,10 @@ ENGINES = {
 }
 
 
+#: As long as a process group of torch waits by default.
+RANK_TIMEOUT = 600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One shard to score.
@@ -70,10 +74,13 @@ class Placement:
         Processes on this machine.
     address : str or None
         Of a cluster that runs already.
+    rank_timeout : float
+        Seconds that ranks of torchrun wait for each other without a sign of life.
     """
 
     workers: int | None = None
     address: str | None = None
+    rank_timeout: float = RANK_TIMEOUT
 
     @property
     def num_workers(self) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mdsd_opt.batch.row_functions import BOUNDS
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import open_corpus
-from mdsd_opt.corpora.engines import Placement, Task, engine
+from mdsd_opt.corpora.engines import RANK_TIMEOUT, Placement, Task, engine
 from mdsd_opt.corpora.streaming import RunningSummary
 from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput
@@ -57,6 +57,7 @@ def corpus_rates(
     confidence: float = 0.95,
     progress: bool = False,
     verify: bool = True,
+    rank_timeout: float = RANK_TIMEOUT,
 ) -> CorpusSummary:
     """Acceptance rates of every position of a corpus, summed up.
 
@@ -84,6 +85,9 @@ def corpus_rates(
     verify : bool
         Hold each shard that is scored against its sum in the manifest, if it has one there. A
         result that was computed without that check is not taken for one with it.
+    rank_timeout : float
+        Seconds without a sign of life after which a rank of torchrun counts as lost; `inf` to wait
+        for ever.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def corpus_rates(
         config,
         engine_name,
         out,
-        Placement(workers, address),
+        Placement(workers, address, rank_timeout),
         num_threads,
         progress,
         verify,
@@ -131,6 +135,10 @@ def score_corpus(
     placement = placement or Placement()
     if placement.workers is not None and placement.workers < 1:
         raise InvalidInput(f"workers is {placement.workers}: give at least 1")
+    if not placement.rank_timeout > 0:
+        raise InvalidInput(
+            f"rank_timeout (--rank-timeout) is {placement.rank_timeout:g}: give seconds above 0"
+        )
     run = engine(engine_name)
     corpus = open_corpus(folder)
     place = (Path(folder) / f"rates-{config.digest}" if out is None else Path(out)).absolute()
