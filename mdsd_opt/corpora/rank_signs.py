@@ -1,8 +1,8 @@
 """Signs of life that ranks give each other: small files beside the results.
 
-Each rank writes a file anew every few seconds, with a number that grows, and removes it when it
-ends. The others watch whether the content changes, by their own clocks; what an earlier run left
-behind doesn't.
+Each rank writes a file anew every few seconds, with a number that grows; at its end it removes the
+file, or says in it that it failed. The others watch whether the content changes, by their own
+clocks; what an earlier run left behind does not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _LONGEST_PAUSE = 5.0
+_FAILED = "failed"
 
 
 @contextmanager
@@ -34,12 +35,18 @@ def signs_of_life(folder: Path, rank: int, timeout: float) -> Iterator[None]:
         path.write_text(f"{run} 0\n")
     thread = threading.Thread(target=go_on, daemon=True)
     thread.start()
+    failed = True
     try:
         yield
+        failed = False
     finally:
         ended.set()
         thread.join()
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if failed:
+                path.write_text(f"{_FAILED} {run}\n")
+            else:
+                path.unlink()
 
 
 class Peer:
@@ -49,7 +56,7 @@ class Peer:
     ----------
     rank : int
     came, left : bool
-        Whether its file has changed since, and whether it was taken away.
+        Whether its file has changed since, and whether that says that it ended.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -64,7 +71,7 @@ class Peer:
         content = self._read()
         if content != self._content:
             self._content, self._changed = content, time.monotonic()
-            self.came, self.left = True, content is None
+            self.came, self.left = True, content is None or content.startswith(_FAILED)
         return float("inf") if self.left else time.monotonic() - self._changed
 
     def _read(self) -> str | None:
