@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from support.chi_square import p_value
+from support.corpora import flip_a_byte
 from support.markov import MarkovModel, prompts
 
 from mdsd_opt import errors, softmax
@@ -170,12 +172,107 @@ def test_a_kill_between_a_shard_and_the_manifest_loses_nothing(tmp_path):
     assert content(tmp_path) == whole
 
 
-def test_a_lost_shard_is_made_again(tmp_path):
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def fill_with_zeros(path):
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def make_empty(path):
+    path.write_bytes(b"")
+
+
+def swap_with_the_first(path):
+    shutil.copy(path.with_name("shard-00000.safetensors"), path)
+
+
+DAMAGES = (Path.unlink, truncate, flip_a_byte, fill_with_zeros, make_empty, swap_with_the_first)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("numbers", [[1], [3], [1, 3]])
+def test_what_is_wrong_is_captured_again_and_nothing_else(tmp_path, damage, numbers):
     capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
     whole = content(tmp_path)
-    (tmp_path / "shard-00001.safetensors").unlink()
-    capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    for number in numbers:
+        damage(tmp_path / f"shard-{number:05d}.safetensors")
+    model, told, done = MarkovModel(seed=0), [], []
+    manifest = capture(
+        prompts(), model, DRAFT, tmp_path, SMALL, progress=done.append, tell=told.append
+    )
     assert content(tmp_path) == whole
+    assert manifest == load_manifest(tmp_path)
+    assert model.calls == sum({1: 12, 3: 6}[number] for number in numbers)
+    assert sum(done) == 7
+    assert len(told) == len(numbers)
+    for line, number in zip(told, numbers, strict=True):
+        assert f"shard-{number:05d}.safetensors" in line
+        assert line.endswith(": this shard is captured again")
+    untouched = {path for path in kept if path.name not in "".join(told)}
+    assert {path: path.stat().st_mtime_ns for path in untouched} == {
+        path: kept[path] for path in untouched
+    }
+
+
+def test_all_that_is_wrong_is_told_before_the_work(tmp_path):
+    capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
+    for number in (0, 2):
+        flip_a_byte(tmp_path / f"shard-{number:05d}.safetensors")
+    told = []
+    with pytest.raises(Interrupted):
+        capture(prompts(), Failing(0), DRAFT, tmp_path, SMALL, tell=told.append)
+    assert len(told) == 2
+
+
+def test_a_repair_that_is_interrupted_goes_on(tmp_path):
+    capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
+    whole = content(tmp_path)
+    for number in (0, 2):
+        flip_a_byte(tmp_path / f"shard-{number:05d}.safetensors")
+    with pytest.raises(Interrupted):
+        capture(prompts(), Failing(13), DRAFT, tmp_path, SMALL)
+    model = MarkovModel(seed=0)
+    capture(prompts(), model, DRAFT, tmp_path, SMALL)
+    assert model.calls == 12
+    assert content(tmp_path) == whole
+
+
+def test_a_complete_capture_is_told_nothing_of(tmp_path):
+    capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
+    model, told = MarkovModel(seed=0), []
+    capture(prompts(), model, DRAFT, tmp_path, SMALL, tell=told.append)
+    assert (model.calls, told) == (0, [])
+
+
+def test_a_repair_with_other_bytes_has_its_sum_in_the_manifest(tmp_path):
+    """A model that rounds differently stands in for another machine."""
+    capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
+    (tmp_path / "shard-00001.safetensors").unlink()
+    other = MarkovModel(seed=1)
+    other.table = np.nextafter(other.table.astype(np.float32), np.float32(np.inf))
+    told = []
+    manifest = capture(prompts(), TARGET, other, tmp_path, SMALL, tell=told.append)
+    assert len(told) == 2
+    assert "other bytes than before" in told[1]
+    assert manifest == load_manifest(tmp_path)
+    assert corpus_rates(tmp_path, RatesConfig(("top_k",), ("optimal",), (1,))).num_positions == 35
+
+
+def test_sums_that_are_not_there_are_noted(tmp_path):
+    capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
+    whole = content(tmp_path)
+    document = json.loads(whole["manifest.json"])
+    del document["shards"][1]["sha256"], document["shards"][2]["sha256"]
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    truncate(tmp_path / "shard-00002.safetensors")
+    model, told = MarkovModel(seed=0), []
+    capture(prompts(), model, DRAFT, tmp_path, SMALL, tell=told.append)
+    assert content(tmp_path) == whole
+    assert model.calls == 12
+    assert len(told) == 1
 
 
 def test_nothing_is_overwritten_without_force(tmp_path):

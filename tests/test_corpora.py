@@ -27,6 +27,7 @@ from support.corpora import (
 from mdsd_opt import errors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
 from mdsd_opt.corpora.manifest import Manifest, ShardEntry
+from mdsd_opt.corpora.rank_signs import signs_of_life
 from mdsd_opt.corpora.streaming import NUM_BINS, RunningSummary
 from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.files.logits import LogitsSample, load_logits
@@ -333,6 +334,99 @@ def test_a_killed_rank_leaves_its_shards_to_the_next_run(slow, tmp_path):
     assert len(before) < 12
     assert finish(arguments, RANK="0", WORLD_SIZE="1") == expected
     assert_kept(before, tmp_path)
+
+
+def torchrun(folder, out, *options):
+    return command(folder, out, "--engine", "torchrun", *options)
+
+
+def assert_told(process, *parts):
+    output, message = process.communicate(timeout=120)
+    assert (process.returncode, output) == (2, "")
+    assert message.startswith("mdsd-opt: error: ")
+    assert message.count("\n") == 1
+    for part in (*parts, "same command", "--rank-timeout"):
+        assert part in message
+
+
+def test_ranks_do_not_wait_for_one_that_never_comes(slow, tmp_path):
+    folder, expected = slow
+    (tmp_path / ".rank-2.alive").write_text("of an earlier run 7\n")
+    arguments = torchrun(folder, tmp_path, "--rank-timeout", "8")
+    ranks = [start(arguments, RANK=str(rank), WORLD_SIZE="3") for rank in range(2)]
+    for rank in ranks:
+        said = "2 of 3 ranks came; rank 2 did not come;"
+        assert_told(rank, said, "8 seconds", "8 of 12 shards are done and kept")
+    before = results(tmp_path)
+    assert len(before) == 8
+    assert not list(tmp_path.glob(".*.tmp"))
+    assert finish(arguments, RANK="0", WORLD_SIZE="1") == expected
+    assert_kept(before, tmp_path)
+
+
+@linux
+def test_ranks_do_not_wait_for_one_that_was_killed(slow, tmp_path):
+    folder, expected = slow
+    arguments = torchrun(folder, tmp_path, "--rank-timeout", "8")
+    killed = start(arguments, RANK="1", WORLD_SIZE="2")
+    left = start(torchrun(folder, tmp_path, "--rank-timeout", "8"), RANK="0", WORLD_SIZE="2")
+    deadline = time.monotonic() + 120
+    while not any("1" in name for name in results(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    sign = tmp_path / ".rank-1.alive"
+    assert sign.exists()
+    killed.kill()
+    killed.communicate(timeout=60)
+    assert_told(left, "of 2 ranks", "rank 1")
+    before = results(tmp_path)
+    assert 6 <= len(before) < 12
+    assert finish(arguments, RANK="0", WORLD_SIZE="1") == expected
+    assert_kept(before, tmp_path)
+
+
+def test_a_rank_that_ends_with_an_error_is_not_waited_for(tmp_path):
+    """Not for the ten minutes of the timeout; the other one finishes its own shards first."""
+    folder, out = write_corpus(tmp_path / "corpus", num_shards=6), tmp_path / "out"
+    bad = folder / "shard-00001.safetensors"
+    bad.write_bytes(bad.read_bytes()[:-100])
+    first = start(torchrun(folder, out), RANK="0", WORLD_SIZE="2")
+    deadline = time.monotonic() + 60
+    while not (out / ".rank-0.alive").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    second = start(torchrun(folder, out), RANK="1", WORLD_SIZE="2")
+    assert_told(first, "2 of 2 ranks came; rank 1 ended early;", "3 of 6 shards")
+    _, message = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert "shard-00001" in message
+    assert "truncated" in message
+    assert len(results(out)) == 3
+
+
+def test_a_rank_that_is_slow_is_waited_for(slow, tmp_path):
+    """It computes for longer than the timeout, and gives signs of life meanwhile."""
+    folder, expected = slow
+    timeout = 1.5
+    with signs_of_life(tmp_path, 1, timeout):
+        first = start(torchrun(folder, tmp_path, "--rank-timeout", str(timeout)), RANK="0",
+                      WORLD_SIZE="2")  # fmt: skip
+        wait_for_results(first, tmp_path, 6)
+        time.sleep(3 * timeout)
+        assert first.poll() is None
+        finish(torchrun(folder, tmp_path), RANK="0", WORLD_SIZE="1")  # the others' shards
+    output, message = first.communicate(timeout=60)
+    assert (first.returncode, output, message) == (0, expected, "")
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "nan"])
+def test_a_timeout_that_is_none(corpus, run_cli, given):
+    done = run_cli("rates", str(corpus), "--engine", "torchrun", "--rank-timeout", given)
+    assert done.returncode == 2
+    assert "--rank-timeout" in done.stderr
+    done = run_cli("rates", str(corpus), "--rank-timeout", "5")
+    assert done.returncode == 2
+    assert "engine 'local' has no ranks" in done.stderr
+    done = run_cli("rates", "--rank-timeout", "5")
+    assert "--rank-timeout is for a folder" in done.stderr
 
 
 def test_torchrun_needs_its_environment(corpus, monkeypatch):

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support.corpora import flip_a_byte
 
 from mdsd_opt import errors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
@@ -136,6 +137,18 @@ def test_the_command(tmp_path):
     summary = corpus_rates(out, RatesConfig(("with_replacement",), ("optimal",), (1, 4)))
     one, four = (row.acceptance.mean for row in summary.rows)
     assert 0.5 < one < four < 1
+    first = out / "shard-00000.safetensors"
+    whole = first.read_bytes()
+    flip_a_byte(first)
+    read = subprocess.run([*RUN[:-1], "rates", out], capture_output=True, text=True, timeout=300)
+    assert read.returncode == 2
+    assert "shard-00000.safetensors is not as it was captured" in read.stderr
+    again = run(*options, "--tokens", 6, "--shard-mb", 1.2)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.startswith(f"mdsd-opt: {first} has sha256")
+    assert again.stderr.endswith("this shard is captured again\n")
+    assert first.read_bytes() == whole
+    assert json.loads((out / "manifest.json").read_text()) == manifest
     other = run(*options, "--tokens", 6, "--shard-mb", 1.2, "--temperature", 0.7)
     assert other.returncode == 2
     assert "temperature: 1.0 there, 0.7 now" in other.stderr

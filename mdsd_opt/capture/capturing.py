@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
 from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
+from mdsd_opt.files import file_sha256
 from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 
 _DTYPES = ("bfloat16", "float32")
@@ -99,11 +100,13 @@ def capture(
     description: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: Callable[[int], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Manifest:
     """Write a corpus of logits; go on with one that is there, begun with the same settings.
 
     Each shard appears all at once, and the manifest after it: a capture that is killed loses the
-    shard it was at, and the same call finishes it.
+    shard it was at, and the same call finishes it. It first reads what is there: a shard that is
+    missing, or whose bytes are not those of its sum in the manifest, is captured again.
 
     Parameters
     ----------
@@ -119,6 +122,8 @@ def capture(
         Begin anew, over shards that another capture left there.
     progress : callable, optional
         Called with the number of prompts done since the last call.
+    tell : callable, optional
+        Called with a line about each shard that is captured again.
 
     Returns
     -------
@@ -148,20 +153,31 @@ def capture(
         "prompts_sha256": _digest([list(map(int, prompt)) for prompt in prompts]),
     }
     place = Path(folder)
+    tell = tell or (lambda line: None)
+    progress = progress or (lambda count: None)
     manifest = _begin(place, described, num_shards, force)
-    for i in range(num_shards):
-        first = i * per_shard
-        chosen = prompts[first : first + per_shard]
-        entry = _found(place, i, first, len(chosen), manifest)
+    pieces = [prompts[i : i + per_shard] for i in range(0, len(prompts), per_shard)]
+    found = []
+    for i, chosen in enumerate(pieces):  # all before the work, so that one hears at once
+        found.append(_found(place, i, i * per_shard, len(chosen), manifest, tell))
+        progress(0 if found[i] is None else len(chosen))
+    for i, (chosen, entry) in enumerate(zip(pieces, found, strict=True)):
         if entry is None:
+            first = i * per_shard
             arrays = _shard(chosen, first, target, draft, vocab_size, settings, progress)
             metadata = {"settings": _digest(described), "metadata": json.dumps(described)}
             write_safetensors(place / _name(i), arrays, metadata)
-            entry = _entry(place, i, first, len(chosen), len(arrays["tokens"]))
-        elif progress is not None:
-            progress(len(chosen))
-        if i >= len(manifest.shards):
-            manifest = Manifest(described, num_shards, (*manifest.shards, entry))
+            sha256 = file_sha256(place / _name(i))
+            entry = ShardEntry(_name(i), len(arrays["tokens"]), first, len(chosen), sha256)
+        known = manifest.shards[i : i + 1]
+        if known != (entry,):
+            if known and known[0].sha256 not in ("", entry.sha256):
+                tell(
+                    f"{entry.name} has other bytes than before: the models rounded differently, "
+                    "on another machine perhaps. The manifest has its new sum."
+                )
+            shards = (*manifest.shards[:i], entry, *manifest.shards[i + 1 :])
+            manifest = Manifest(described, num_shards, shards)
             manifest.save(place)
     return manifest
 
@@ -206,24 +222,36 @@ def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: b
 
 
 def _found(
-    folder: Path, index: int, first: int, count: int, manifest: Manifest
+    folder: Path,
+    index: int,
+    first: int,
+    count: int,
+    manifest: Manifest,
+    tell: Callable[[str], None],
 ) -> ShardEntry | None:
-    """The entry of a shard that is complete already, also one written just before a kill."""
-    if index < len(manifest.shards) and (folder / _name(index)).is_file():
-        return manifest.shards[index]
+    """The entry of a shard that is complete already; None, and told why, if it is to be captured.
+
+    A shard without a sum, as one that was written just before a kill, is known by its settings.
+    """
+    path = folder / _name(index)
+    listed = manifest.shards[index] if index < len(manifest.shards) else None
+    if listed is None and not path.exists():
+        return None
     try:
-        arrays, metadata = read_safetensors(folder / _name(index))
-    except UnreadableFile:
+        sha256 = file_sha256(path)
+        if listed is not None and listed.sha256:
+            if sha256 != listed.sha256:
+                raise UnreadableFile(
+                    f"{path} has sha256 {sha256}, and its manifest says {listed.sha256}"
+                )
+            return ShardEntry(path.name, listed.num_positions, first, count, sha256)
+        arrays, metadata = read_safetensors(path)
+        if metadata.get("settings") != _digest(manifest.settings) or "tokens" not in arrays:
+            raise UnreadableFile(f"{path} is not of this capture")
+    except UnreadableFile as error:
+        tell(f"{error}: this shard is captured again")
         return None
-    if metadata.get("settings") != _digest(manifest.settings) or "tokens" not in arrays:
-        return None
-    return _entry(folder, index, first, count, len(arrays["tokens"]))
-
-
-def _entry(folder: Path, index: int, first: int, count: int, num_positions: int) -> ShardEntry:
-    with (folder / _name(index)).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return ShardEntry(_name(index), num_positions, first, count, digest)
+    return ShardEntry(path.name, len(arrays["tokens"]), first, count, sha256)
 
 
 def _shard(

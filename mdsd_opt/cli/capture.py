@@ -71,7 +71,8 @@ def capture(
 ) -> None:
     """The target continues prompts, and the logits of both models at every new token are kept.
 
-    Run the same command again to go on with a capture that was interrupted.
+    Run the same command again to go on with a capture that was interrupted; it also captures again
+    any shard that is missing or damaged.
     """
     from mdsd_opt import capture as capturing
     from mdsd_opt.cli.output import remark
@@ -96,7 +97,7 @@ def capture(
         wanted = sys.stderr.isatty() if progress is None else progress
         with progress_bar("prompts", len(ids), wanted) as advance:
             manifest = capturing.capture(
-                ids, big, small, out, settings, _description(big, small), force, advance
+                ids, big, small, out, settings, _description(big, small), force, advance, remark
             )
     except KeyboardInterrupt:
         remark(f"shards that are complete stay in {out}: the same command goes on with them")

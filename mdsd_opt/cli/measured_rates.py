@@ -113,6 +113,8 @@ def rates_of_folder(
     out: Path | None,
     workers: int | None,
     address: str | None,
+    verify: bool,
+    rank_timeout: float | None,
     confidence: float,
     num_threads: int | None,
     progress: bool,
@@ -120,18 +122,25 @@ def rates_of_folder(
 ) -> MeasuredRates:
     """Rates of a corpus; see `mdsd_opt.corpora.corpus_rates`."""
     from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
+    from mdsd_opt.corpora.engines import RANK_TIMEOUT
 
     silent = False
+    if rank_timeout is not None and engine != "torchrun":
+        raise InvalidInput(f"--rank-timeout is given, and engine {engine!r} has no ranks")
     if engine == "torchrun":
         from mdsd_opt.corpora.torchrun_engine import rank
 
         silent = rank() != 0
-    manifest = open_corpus(folder).manifest
+    corpus = open_corpus(folder)
+    manifest = corpus.manifest
     if manifest is not None and not manifest.is_complete and not silent:
         remark(
             f"the capture of {folder} is not complete: {len(manifest.shards)} of "
             f"{manifest.num_shards} shards are there"
         )
+    without = len(corpus.shards) - len(corpus.sums)
+    if manifest is not None and without and verify and not silent:
+        remark(f"{without} of {len(corpus.shards)} shards have no sum in the manifest to verify")
     summary = corpus_rates(
         folder,
         RatesConfig.of(schemes, verifiers, num_drafts, **options),
@@ -142,6 +151,8 @@ def rates_of_folder(
         num_threads=num_threads,
         confidence=confidence,
         progress=progress and not silent,
+        verify=verify,
+        rank_timeout=RANK_TIMEOUT if rank_timeout is None else rank_timeout,
     )
     if summary.num_reused and not silent:
         remark(f"{summary.num_reused} of {summary.num_shards} shards had been scored before")

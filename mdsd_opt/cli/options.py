@@ -30,6 +30,21 @@ Engine = Annotated[
         help="Of a folder: local (by default), torchrun, dask or ray.", show_default=False
     ),
 ]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify/--no-verify",
+        help="Of a folder: hold each shard against its sum in the manifest before it is read.",
+    ),
+]
+RankTimeout = Annotated[
+    float | None,
+    typer.Option(
+        help="Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 "
+        "if left out.",
+        show_default=False,
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(help="Of a folder: processes to start on this machine.", show_default=False),

@@ -66,6 +66,8 @@ def rates(
     engine: options.Engine = None,
     workers: options.Workers = None,
     address: options.Address = None,
+    verify: options.Verify = True,
+    rank_timeout: options.RankTimeout = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -112,12 +114,15 @@ def rates(
             raise InvalidInput("--best-temperature is for files, not for a folder of shards")
         measured = rates_of_folder(
             logits[0], *combined, engine=engine or "local", out=out, workers=workers,
-            address=address, **options,
+            address=address, verify=verify, rank_timeout=rank_timeout, **options,
         )  # fmt: skip
         if measured.silent:
             return
     else:
-        require_files_only(engine=engine, workers=workers, address=address, out=out)
+        require_files_only(
+            engine=engine, workers=workers, address=address, out=out,
+            **{"no-verify": None if verify else True, "rank-timeout": rank_timeout},
+        )  # fmt: skip
         measured = rates_of_files(
             logits or [], *combined, rank=rank, best_temperature=best_temperature, **options
         )

@@ -39,6 +39,7 @@ def reproduce(
     save: Annotated[
         Path | None, typer.Option(help="Write the report as Markdown.", show_default=False)
     ] = None,
+    verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
@@ -66,6 +67,7 @@ def reproduce(
         threads,
         confidence,
         sys.stderr.isatty() if progress is None else progress,
+        verify,
     )
     result = experiments.reproduce(name, given)
     if as_json:

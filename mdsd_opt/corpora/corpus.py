@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,12 @@ class Corpus:
     shards: tuple[Path, ...]
     manifest: Manifest | None
 
+    @property
+    def sums(self) -> Mapping[str, str]:
+        """SHA-256 of the shards by name, of those whose sum the manifest has."""
+        shards = () if self.manifest is None else self.manifest.shards
+        return {shard.name: shard.sha256 for shard in shards if shard.sha256}
+
 
 def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
     """List the shards of a folder: those of its manifest, or else every logits file in it.
@@ -50,7 +57,8 @@ def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
         if missing:
             raise UnreadableFile(
                 f"{folder} lacks {len(missing)} of the {len(manifest.shards)} shards that its "
-                f"manifest lists, the first is {missing[0]}: copy them again, or capture them again"
+                f"manifest lists, the first is {missing[0]}: copy them again, or run the same "
+                "capture again, which makes what is missing"
             )
         found = [shard.name for shard in manifest.shards]
     else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.scoring import score_shard
+from mdsd_opt.corpora.scoring import ShardRates, load_rates, score_shard
 from mdsd_opt.errors import MissingExtra, UnknownName
 from mdsd_opt.threads import available_threads
 
@@ -26,18 +26,41 @@ ENGINES = {
 }
 
 
+#: As long as a process group of torch waits by default.
+RANK_TIMEOUT = 600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One shard to score."""
+    """One shard to score.
+
+    Attributes
+    ----------
+    path_in, path_out, config, num_threads, sha256, is_verified
+        As in `mdsd_opt.corpora.scoring.score_shard`.
+    """
 
     path_in: Path
     path_out: Path
     config: RatesConfig
     num_threads: int | None
+    sha256: str | None = None
+    is_verified: bool = False
+
+    def result(self) -> ShardRates | None:
+        """Its rates, if they are there already."""
+        return load_rates(self.path_in, self.path_out, self.config, self.sha256)
 
     def run(self) -> str:
         """Score it and return its name."""
-        score_shard(self.path_in, self.path_out, self.config, self.num_threads)
+        score_shard(
+            self.path_in,
+            self.path_out,
+            self.config,
+            self.num_threads,
+            sha256=self.sha256,
+            is_verified=self.is_verified,
+        )
         return self.path_in.name
 
 
@@ -51,10 +74,13 @@ class Placement:
         Processes on this machine.
     address : str or None
         Of a cluster that runs already.
+    rank_timeout : float
+        Seconds that ranks of torchrun wait for each other without a sign of life.
     """
 
     workers: int | None = None
     address: str | None = None
+    rank_timeout: float = RANK_TIMEOUT
 
     @property
     def num_workers(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -43,7 +44,8 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     finished = 0
     try:
         futures = [
-            pool.submit(replace(task, num_threads=task.num_threads or share).run) for task in tasks
+            pool.submit(_run, replace(task, num_threads=task.num_threads or share))
+            for task in tasks
         ]
         for future in as_completed(futures):
             done(future.result())
@@ -52,7 +54,7 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     except BaseException as error:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - earlier:
-            process.terminate()  # a shard half done leaves nothing behind
+            process.terminate()
         if isinstance(error, BrokenProcessPool):
             raise WorkerDied(
                 f"a worker process died (was it killed, or out of memory?) after {finished} of "
@@ -61,9 +63,17 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
         raise
 
 
+def _run(task: Task) -> str:
+    try:
+        return task.run()
+    except SystemExit:  # told to end: what was half written is away, and the pool would go on
+        os._exit(1)
+
+
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it even if it is killed."""
+    """Leave Ctrl-C to the parent, tidy up when it ends this, and end with it if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parent = multiprocessing.parent_process()
     assert parent is not None
 

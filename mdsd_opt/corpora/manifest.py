@@ -28,14 +28,14 @@ class ShardEntry:
     first_sequence, num_sequences : int
         Which prompts it holds.
     sha256 : str
-        Of the file.
+        Of the file; empty if nobody noted it, and then nothing is held against it.
     """
 
     name: str
     num_positions: int
     first_sequence: int
     num_sequences: int
-    sha256: str
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.sums import identity, require_sum
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnreadableFile
-from mdsd_opt.files import file_size
 from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.files.logits import LogitsSample, load_logits
 from mdsd_opt.report.rates import combinations
@@ -48,6 +47,8 @@ def score_shard(
     config: RatesConfig,
     num_threads: int | None = None,
     progress: Callable[[int], None] | None = None,
+    sha256: str | None = None,
+    is_verified: bool = False,
 ) -> bool:
     """Write the rates of every position of a shard, unless they are there already.
 
@@ -65,6 +66,11 @@ def score_shard(
         As in `mdsd_opt.acceptance_rates`.
     progress : callable, optional
         Called with the number of positions done since the last call.
+    sha256 : str, optional
+        Sum that the shard must have. It is held against the bytes before they are read, and noted
+        in the result; a result without this note does not count as there.
+    is_verified : bool
+        The sum was held against the shard before, in the same run.
 
     Returns
     -------
@@ -74,11 +80,14 @@ def score_shard(
     Raises
     ------
     UnreadableFile, InvalidInput
-        The shard is broken, or holds rows that are no logits; the message says where.
+        The shard is broken, has another sum, or holds rows that are no logits; the message says
+        where.
     """
-    if load_rates(path_in, path_out, config) is not None:
+    if load_rates(path_in, path_out, config, sha256) is not None:
         return False
-    shard = _identity(path_in)
+    shard = identity(path_in)
+    if sha256 is not None and not is_verified:
+        require_sum(path_in, sha256)
     sample = load_logits(path_in)
     count = sample.num_positions
     sequence = None if sample.sequence is None else sample.sequence.ravel()
@@ -99,29 +108,33 @@ def score_shard(
     if sequence is not None:
         arrays["sequence"] = sequence
     metadata = {"config": config.digest, "shard": shard, "vocab_size": str(sample.vocab_size)}
+    if sha256 is not None:
+        metadata["sha256"] = sha256
     write_safetensors(path_out, arrays, metadata)
     return True
 
 
 def load_rates(
-    path_in: str | os.PathLike[str], path_out: str | os.PathLike[str], config: RatesConfig
+    path_in: str | os.PathLike[str],
+    path_out: str | os.PathLike[str],
+    config: RatesConfig,
+    sha256: str | None = None,
 ) -> ShardRates | None:
-    """The result of `score_shard`; None if it is missing, broken, or of another shard or config."""
+    """The result of `score_shard`; None if it is missing, broken, or of another shard or config.
+
+    With `sha256`, also None unless it was computed from a shard of this sum.
+    """
     if not Path(path_out).exists():
         return None
     try:
         arrays, metadata = read_safetensors(path_out)
     except UnreadableFile:
         return None
-    if metadata.get("config") != config.digest or metadata.get("shard") != _identity(path_in):
+    if metadata.get("config") != config.digest or metadata.get("shard") != identity(path_in):
+        return None
+    if sha256 is not None and metadata.get("sha256") != sha256:
         return None
     return ShardRates(arrays["rates"], arrays.get("sequence"), int(metadata["vocab_size"]))
-
-
-def _identity(path: str | os.PathLike[str]) -> str:
-    """What changes when a shard is replaced: name, size and time of the last change."""
-    size = file_size(path)
-    return json.dumps([Path(path).name, size, Path(path).stat().st_mtime_ns])
 
 
 def _chunk_rates(

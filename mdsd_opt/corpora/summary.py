@@ -9,9 +9,9 @@ from pathlib import Path
 from mdsd_opt.batch.row_functions import BOUNDS
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import open_corpus
-from mdsd_opt.corpora.engines import Placement, Task, engine
-from mdsd_opt.corpora.scoring import load_rates
+from mdsd_opt.corpora.engines import RANK_TIMEOUT, Placement, Task, engine
 from mdsd_opt.corpora.streaming import RunningSummary
+from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.files import unreadable
 from mdsd_opt.progress import progress_bar
@@ -56,6 +56,8 @@ def corpus_rates(
     num_threads: int | None = None,
     confidence: float = 0.95,
     progress: bool = False,
+    verify: bool = True,
+    rank_timeout: float = RANK_TIMEOUT,
 ) -> CorpusSummary:
     """Acceptance rates of every position of a corpus, summed up.
 
@@ -80,17 +82,30 @@ def corpus_rates(
         Of the intervals, which take prompts, not positions, as independent.
     progress : bool
         Show a progress bar on stderr.
+    verify : bool
+        Hold each shard that is scored against its sum in the manifest, if it has one there. A
+        result that was computed without that check is not taken for one with it.
+    rank_timeout : float
+        Seconds without a sign of life after which a rank of torchrun counts as lost; `inf` to wait
+        for ever.
 
     Raises
     ------
     UnreadableFile, InvalidInput
-        No such folder, an empty or broken one, or rows that are no logits; results of finished
-        shards are kept.
+        No such folder, an empty or broken one, a shard whose sum is not that of the manifest, or
+        rows that are no logits; results of finished shards are kept.
     WorkerDied
         Workers were killed, more than the engine makes good; results are kept.
     """
     tasks, num_reused = score_corpus(
-        folder, config, engine_name, out, Placement(workers, address), num_threads, progress
+        folder,
+        config,
+        engine_name,
+        out,
+        Placement(workers, address, rank_timeout),
+        num_threads,
+        progress,
+        verify,
     )
     return _summed_up(tasks, config, confidence, num_reused)
 
@@ -103,8 +118,12 @@ def score_corpus(
     placement: Placement | None = None,
     num_threads: int | None = None,
     progress: bool = False,
+    verify: bool = True,
+    verified: VerifiedShards | None = None,
 ) -> tuple[list[Task], int]:
     """Score the shards of a corpus that are not scored yet; see `corpus_rates`.
+
+    Several calls that make up one run share `verified`, so that each shard is verified once.
 
     Returns
     -------
@@ -116,6 +135,10 @@ def score_corpus(
     placement = placement or Placement()
     if placement.workers is not None and placement.workers < 1:
         raise InvalidInput(f"workers is {placement.workers}: give at least 1")
+    if not placement.rank_timeout > 0:
+        raise InvalidInput(
+            f"rank_timeout (--rank-timeout) is {placement.rank_timeout:g}: give seconds above 0"
+        )
     run = engine(engine_name)
     corpus = open_corpus(folder)
     place = (Path(folder) / f"rates-{config.digest}" if out is None else Path(out)).absolute()
@@ -126,18 +149,32 @@ def score_corpus(
             f"cannot make the folder {place} for the results: {error.strerror}. Choose another one "
             "(out, or --out)."
         ) from error
-    tasks = [
-        Task(shard.absolute(), place / f"{shard.name}.rates.safetensors", config, num_threads)
-        for shard in corpus.shards
-    ]
+    verified = verified or VerifiedShards()
+    sums = corpus.sums if verify else {}
+    tasks = []
+    for shard in corpus.shards:
+        sha256 = sums.get(shard.name)
+        tasks.append(
+            Task(
+                shard.absolute(),
+                place / f"{shard.name}.rates.safetensors",
+                config,
+                num_threads,
+                sha256,
+                sha256 is not None and verified.has(shard, sha256),
+            )
+        )
     if engine_name == "torchrun":  # every rank must see the same list
         todo = tasks
     else:
-        todo = [t for t in tasks if load_rates(t.path_in, t.path_out, t.config) is None]
+        todo = [task for task in tasks if task.result() is None]
     finished = len(tasks) - len(todo)
     with progress_bar("shards", len(corpus.shards), progress, finished) as advance:
         if todo:
             run(todo, placement, lambda name: advance(1))
+    for task in todo:
+        if task.sha256 is not None:
+            verified.add(task.path_in, task.sha256)
     return tasks, finished
 
 
@@ -149,7 +186,7 @@ def _summed_up(
     vocab_size = 0
     over: set[str] = set()
     for task in tasks:
-        found = load_rates(task.path_in, task.path_out, config)
+        found = task.result()
         if found is None:
             raise unreadable(task.path_out, RuntimeError("it changed while it was summed up"))
         vocab_size = max(vocab_size, found.vocab_size)

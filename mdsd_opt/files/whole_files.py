@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -95,6 +96,22 @@ def file_size(path: str | os.PathLike[str]) -> int:
     if not Path(path).is_file():
         raise UnreadableFile(f"{path} is not a regular file: give a file on disk")
     return size
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of the bytes of a file, in hexadecimal digits; read in pieces.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, a folder, or not readable.
+    """
+    file_size(path)
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def unreadable(path: str | os.PathLike[str], error: Exception) -> UnreadableFile:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mdsd_opt.corpora.config import Column, RatesConfig
 from mdsd_opt.corpora.corpus import open_corpus
 from mdsd_opt.corpora.engines import Placement, Task
-from mdsd_opt.corpora.scoring import load_rates
 from mdsd_opt.corpora.summary import score_corpus
+from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.files.logits import LogitsSample, load_logits
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
@@ -67,6 +67,8 @@ class Logits:
     confidence : float
         Of the intervals.
     progress : bool
+    verify : bool
+        Hold each shard of a corpus against its sum in the manifest, once.
     """
 
     source: Path
@@ -75,6 +77,10 @@ class Logits:
     num_threads: int | None = None
     confidence: float = 0.95
     progress: bool = False
+    verify: bool = True
+    _verified: VerifiedShards = field(
+        default_factory=VerifiedShards, init=False, repr=False, compare=False
+    )
 
     def score(self, config: RatesConfig) -> Scored:
         """Rates of every position; what is scored already is read."""
@@ -86,6 +92,8 @@ class Logits:
                 placement=Placement(self.workers),
                 num_threads=self.num_threads,
                 progress=self.progress,
+                verify=self.verify,
+                verified=self._verified,
             )
             return self._gathered(tasks, config)
         with TemporaryDirectory() as folder:
@@ -95,7 +103,7 @@ class Logits:
             return self._gathered([task], config)
 
     def _gathered(self, tasks: Sequence[Task], config: RatesConfig) -> Scored:
-        found = [load_rates(task.path_in, task.path_out, config) for task in tasks]
+        found = [task.result() for task in tasks]
         shards = [shard for shard in found if shard is not None]
         if len(shards) < len(tasks):
             raise UnreadableFile(f"{self.source} changed while its rates were gathered")
@@ -108,8 +116,15 @@ class Logits:
 
     def samples(self) -> Iterator[LogitsSample]:
         """The logits themselves, shard by shard."""
-        paths = open_corpus(self.source).shards if self.source.is_dir() else (self.source,)
-        return map(load_logits, paths)
+        if not self.source.is_dir():
+            yield load_logits(self.source)
+            return
+        corpus = open_corpus(self.source)
+        sums = corpus.sums if self.verify else {}
+        for shard in corpus.shards:
+            if shard.name in sums:
+                self._verified.require(shard, sums[shard.name])
+            yield load_logits(shard)
 
     def models(self) -> str:
         """Which models the logits are of, in words."""

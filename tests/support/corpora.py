@@ -12,7 +12,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from mdsd_opt.files.arrays import write_safetensors
+from mdsd_opt.corpora.manifest import Manifest, ShardEntry
+from mdsd_opt.files import file_sha256
+from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 
 RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
 
@@ -117,3 +119,27 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def write_manifest(folder):
+    """A manifest with the sums of the shards in a folder, as a capture leaves it."""
+    entries = tuple(
+        ShardEntry(path.name, len(read_safetensors(path)[0]["target"]), i, 1, file_sha256(path))
+        for i, path in enumerate(sorted(folder.glob("*.safetensors")))
+    )
+    Manifest({}, len(entries), entries).save(folder)
+    return folder
+
+
+def flip_a_byte(path, keep_time=False):
+    """Change one byte in the middle of a file; return its sums before and after."""
+    before = file_sha256(path)
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    if keep_time:
+        os.utime(path, ns=times)
+    return before, file_sha256(path)
