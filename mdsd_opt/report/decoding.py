@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.decoding.comparison import ComparedRule
-from mdsd_opt.report.intervals import MeanInterval, mean_interval
-from mdsd_opt.report.tables import interval_note, with_interval
+from mdsd_opt.report.intervals import MeanInterval, interval_note, mean_interval
+from mdsd_opt.report.tables import with_interval
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -130,10 +130,3 @@ def with_interval(value: MeanInterval) -> str:
     if value.half_width != value.half_width:
         return f"{value.mean:.4f}"
     return f"{value.mean:.4f} ± {value.half_width:.4f}"
-
-
-def interval_note(num_groups: int, unit: str, confidence: float = 0.95) -> str:
-    """Which intervals a table has; that it has none, if there is only one group."""
-    if num_groups < 2:
-        return f"no intervals, which take several {unit}"
-    return f"{100 * confidence:g}% intervals over {num_groups} {unit}"
