@@ -89,6 +89,18 @@ def test_rates_on_own_logits_as_table_csv_and_picture(run, logits, tmp_path):
     }
 
 
+def test_intervals_are_promised_only_where_there_are_some(run, logits, tmp_path):
+    assert "95% intervals over 6 positions" in run("rates", logits, "-k", "2").stdout
+    path = tmp_path / "one.npz"
+    with np.load(logits) as sample:
+        one = {side: sample[side] for side in sample}
+    np.savez(path, **one, sequence=np.zeros(6, dtype=np.int64))
+    alone = run("rates", path, "-k", "2").stdout
+    assert "no intervals, which take several sequences" in alone
+    assert "95%" not in alone
+    assert "1 prompt; no intervals" in run("reproduce", "spechub", path).stdout
+
+
 def test_rates_of_all_schemes_are_ranked(run, logits):
     done = run("rates", logits, "-k", "2,3", "--schemes", "all", "--best-temperature", "--json")
     assert done.returncode == 0
@@ -331,6 +343,31 @@ def test_solve_says_why_a_method_is_not_used(run, tmp_path):
     assert done.returncode == 0
     assert "the budget is" in done.stdout
     assert "'subset_selection' solves this size" in done.stdout
+
+
+def test_solve_goes_on_where_a_certificate_or_auto_is_refused(run, golden, monkeypatch):
+    from mdsd_opt.errors import ProblemTooLarge
+    from mdsd_opt.report import methods
+
+    solve = methods.solve
+
+    def refusing(problem, method="auto", **options):
+        if method == "auto":
+            raise ProblemTooLarge("auto: none fits")
+        return solve(problem, method, **options)
+
+    def certify(problem, solution, exact, original=methods.certify):
+        if solution.method == "full_lp":
+            raise ProblemTooLarge("the certificate: too large")
+        return original(problem, solution, exact=exact)
+
+    monkeypatch.setattr(methods, "solve", refusing)
+    monkeypatch.setattr(methods, "certify", certify)
+    done = run("solve", golden, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["method"]: row for row in json.loads(done.stdout)["methods"]}
+    assert rows["full_lp"]["refused"] == "the certificate: too large"
+    assert rows["max_flow"]["valid"]
 
 
 def test_audit_of_our_own_verifiers(run):

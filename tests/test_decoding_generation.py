@@ -7,18 +7,18 @@ import pytest
 from support.chi_square import p_value
 from support.tables import Table, target_law
 
-from mdsd_opt.cli.decode import _rules_for
+from mdsd_opt.cli.decode import _rows
 from mdsd_opt.decoding import (
     DynamicTree,
     Metrics,
     generate,
     get_rule,
     grow_by_acceptance,
-    parse_topology,
+    rule_names,
     tree_logits,
 )
-from mdsd_opt.decoding.draft_tree import scheme_maker
 from mdsd_opt.decoding.language_models import _by_paths
+from mdsd_opt.decoding.warm_up import warm_up
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 RULES = ("traversal", "traversal_hull", "level_sequential", "optimal", "rrs")
@@ -180,7 +180,8 @@ def test_bad_input(pair):
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy", "top_k"])
 def test_the_rules_that_are_compared_fit_the_drafts(pair, tree, scheme):
     target, draft = pair
-    rules = _rules_for(scheme_maker(scheme), parse_topology(tree))
+    rows = _rows([*rule_names()], lambda rule: warm_up(rule, 3, tree, scheme), by_default=True)
+    rules = [row.rule for row in rows]
     assert {"level_sequential", "optimal", "naive_target"} <= set(rules)
     for rule in rules:
         output = generate(

@@ -19,6 +19,7 @@ import numpy as np
 import mdsd_opt as mo
 from mdsd_opt.bench.record import Record
 from mdsd_opt.errors import SolverError
+from mdsd_opt.solvers.warm_up import warm_up
 
 if TYPE_CHECKING:
     from mdsd_opt.bench.suite import Settings
@@ -148,8 +149,7 @@ def measure(
 ) -> dict[str, Any]:
     """One case, in this process."""
     problem = build(scheme, vocab_size, num_drafts, seed)
-    warm = {name: value for name, value in options.items() if name != "size"}
-    mo.solve(build(scheme, 8, num_drafts, seed), method, **warm)  # load compiled kernels, solvers
+    warm_up(problem, method, **{name: options[name] for name in options if name != "size"})
     milliseconds, solution = [], None
     for _ in range(repeats):
         solution = None  # or two plans would be counted

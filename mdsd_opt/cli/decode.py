@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, MdsdError
 
 if TYPE_CHECKING:
-    from mdsd_opt.decoding import DynamicTree, Generation, Metrics, Topology
-    from mdsd_opt.decoding.draft_tree import SchemeMaker
-    from mdsd_opt.report.intervals import MeanInterval
+    from mdsd_opt.decoding import Metrics
+    from mdsd_opt.decoding.comparison import Begin, ComparedRule
+    from mdsd_opt.decoding.draft_tree import Tokens
 
 
 def decode(
@@ -34,7 +35,7 @@ def decode(
         typer.Option(
             help="level_sequential (the default), traversal_hull, traversal, block_verification, "
             "or a token-level verifier; with --compare several, separated by commas: all by "
-            "default that are lossless for the drafts, but for lp, which is for few tokens.",
+            "default that can decode with these drafts, but for lp, which is for few tokens.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +53,7 @@ def decode(
     seed: Annotated[int, typer.Option(help="Of all sampling.")] = 0,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="All rules on the same prompts, with confidence intervals."),
+        typer.Option("--compare", help="All rules on the same prompts, a step each in turn."),
     ] = False,
     precision: Annotated[
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
@@ -63,12 +64,16 @@ def decode(
     """Continue prompts; the text follows the target model exactly, whatever the draft.
 
     Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
-    goes to stderr. --compare prints a table.
+    goes to stderr. --compare prints a table: with intervals if there are several prompts, with the
+    reason where a rule cannot decode, and after Ctrl-C with what is done. What is to be compiled
+    is compiled before a clock runs.
     """
     from mdsd_opt.capture.texts import read_prompts
     from mdsd_opt.cli.capture import load_pair, skipped_layers
-    from mdsd_opt.decoding import generate, get_rule, parse_topology
+    from mdsd_opt.cli.output import notices_afterwards, remark
+    from mdsd_opt.decoding import generate, generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.draft_tree import scheme_maker
+    from mdsd_opt.decoding.warm_up import warm_up
     from mdsd_opt.models.tree_pass import TreeModel
 
     if bool(prompt) == (prompts is not None):
@@ -79,7 +84,7 @@ def decode(
     if verifier is not None:
         rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
     else:
-        rules = _rules_for(make, topology) if compare else ["level_sequential"]
+        rules = [*rule_names()] if compare else ["level_sequential"]
     if len(rules) > 1 and not compare:
         raise InvalidInput("several verifiers: give --compare, or one of them")
     for name in rules:
@@ -92,23 +97,41 @@ def decode(
     ids = [big.encode(text) for text in texts]
     stop = big.end_tokens()
 
-    def run(rule: str, n: int, on_step: Any = None) -> Generation:
-        return generate(
-            TreeModel(big), TreeModel(small), ids[n], tree=topology, scheme=make, rule=rule,
-            max_new_tokens=tokens, temperature=temperature, draft_temperature=draft_temperature,
-            rng=seed + n, stop_tokens=stop, on_step=on_step, top_k=top_k, top_p=top_p,
-        )  # fmt: skip
+    settings: dict[str, Any] = {
+        "temperature": temperature, "draft_temperature": draft_temperature,
+        "top_k": top_k, "top_p": top_p,
+    }  # fmt: skip
+
+    def warm(rule: str) -> None:
+        warm_up(rule, big.vocab_size, topology, make, **settings)
+
+    def options(rule: str, n: int) -> dict[str, Any]:
+        return {
+            "target": TreeModel(big), "draft": TreeModel(small), "prompt": ids[n],
+            "tree": topology, "scheme": make, "rule": rule, "max_new_tokens": tokens,
+            "rng": seed + n, "stop_tokens": stop, **settings,
+        }  # fmt: skip
+
+    def warm_models(rule: str) -> None:  # a step of them, the first of which takes longer
+        next(generate_steps(**options(rule, 0)))
+
+    def begin(rule: str, n: int) -> Iterator[tuple[Tokens, Metrics]]:
+        return generate_steps(**options(rule, n))
 
     if compare:
-        _compare(rules, run, len(ids), as_json)
+        rows = _rows(rules, warm, by_default=verifier is None)
+        warm_models(next(row.rule for row in rows if not row.refusal))
+        _compare(rows, begin, len(ids), tokens, as_json)
         return
+    warm(rules[0])
+    warm_models(rules[0])
     outputs = []
     for n, text in enumerate(texts):
         if as_json:
-            outputs.append(run(rules[0], n))
+            outputs.append(generate(**options(rules[0], n)))
             continue
-        with _Screen(text, big.tokenizer) as screen:
-            outputs.append(run(rules[0], n, screen))
+        with notices_afterwards(), _Screen(text, big.tokenizer) as screen:
+            outputs.append(generate(**options(rules[0], n), on_step=screen))
     total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
     if as_json:
         import json
@@ -119,34 +142,29 @@ def decode(
         ]
         print(json.dumps({"rule": rules[0], "tree": tree, "outputs": found}, indent=2))
     else:
-        from mdsd_opt.cli.output import remark
-
         remark(_summary(total))
 
 
-def _rules_for(make: SchemeMaker, topology: Topology | DynamicTree) -> list[str]:
-    """All rules that are lossless for the drafts and feasible for many tokens."""
-    import numpy as np
+def _rows(rules: list[str], warm: Callable[[str], None], by_default: bool) -> list[ComparedRule]:
+    """The rules, each warmed up; refused, or by default left out, if they cannot decode here.
 
-    from mdsd_opt import verifiers
-    from mdsd_opt.decoding import Topology, rule_names
+    By default not lp: where it almost fits, it takes minutes.
+    """
+    from mdsd_opt.decoding.comparison import ComparedRule
 
-    counts = {topology.num_drafts} if not isinstance(topology, Topology) else {
-        *topology.num_drafts.values()
-    }  # fmt: skip
-    examples = [make(np.full(50, 0.02), count) for count in counts]
-    fitting = []
-    for name in rule_names():
-        if name in ("block_verification", "traversal"):
-            drawn = all(x.scheme in ("with_replacement", "without_replacement") for x in examples)
-            fits = drawn and (name == "traversal" or counts == {1})
-        elif name in verifiers.names():
-            fits = name != "lp" and all(verifiers.get(name).supports(x) for x in examples)
-        else:
-            fits = True
-        if fits:
-            fitting.append(name)
-    return fitting
+    rows = [ComparedRule(name) for name in rules if not (by_default and name == "lp")]
+    for row in rows:
+        try:
+            warm(row.rule)
+        except MdsdError as error:
+            row.refusal = str(error)
+    _require_some([row for row in rows if not row.refusal], rows)
+    return [row for row in rows if not (by_default and row.refusal)]
+
+
+def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
+    if not done:
+        raise InvalidInput("; ".join(dict.fromkeys(row.refusal for row in rows)))
 
 
 def _summary(metrics: Metrics) -> str:
@@ -171,7 +189,7 @@ class _Screen:
         if sys.stdout.isatty():
             from rich.live import Live
 
-            self._live = Live(transient=True, refresh_per_second=8)
+            self._live = Live(transient=True, refresh_per_second=8, redirect_stderr=False)
             self._live.start()
         else:
             print(self._prompt, end="", flush=True)
@@ -215,50 +233,31 @@ def _panel(text: str, metrics: Metrics) -> Any:
     return Group(Text(text), table)
 
 
-def _compare(rules: list[str], run: Any, num_prompts: int, as_json: bool) -> None:
-    """All rules on the same prompts."""
-    import json
+def _compare(
+    rows: list[ComparedRule], begin: Begin, num_prompts: int, tokens: int, as_json: bool
+) -> None:
+    """All rules on the same prompts; what is done is shown even if it is interrupted."""
+    from mdsd_opt.cli.output import show_table
+    from mdsd_opt.decoding.comparison import compare_rules
+    from mdsd_opt.progress import progress_bar
+    from mdsd_opt.report.decoding import compared_document, compared_table
+    from mdsd_opt.report.tables import as_json as to_json
 
-    import numpy as np
-
-    from mdsd_opt.cli.output import remark, show_table
-    from mdsd_opt.report.intervals import mean_interval
-
-    found: dict[str, list[Metrics]] = {}
-    for name in rules:
-        for n in range(num_prompts):
-            found.setdefault(name, []).append(run(name, n).metrics)
-        remark(f"{name}: {_summary(sum(found[name][1:], found[name][0]))}")
-
-    def lengths(name: str) -> MeanInterval:
-        return mean_interval(np.array([metrics.accept_length for metrics in found[name]]))
-
-    if as_json:
-        rows = [
-            {
-                "rule": name,
-                "accept_length": lengths(name).to_dict(),
-                **{"total": sum(found[name][1:], found[name][0]).to_dict()},
-            }
-            for name in rules
-        ]
-        print(json.dumps({"num_prompts": num_prompts, "rows": rows}, indent=2))
-        return
-    from rich.table import Table
-
-    from mdsd_opt.report.tables import with_interval
-
-    table = Table(title=f"{num_prompts} prompts; 95% intervals over them", title_justify="left")
-    table.add_column("rule")
-    for heading in ("accept length", "acceptance rate", "ms a token", "verifier's share"):
-        table.add_column(heading, justify="right")
-    for name in rules:
-        total = sum(found[name][1:], found[name][0])
-        table.add_row(
-            name,
-            with_interval(lengths(name)),
-            f"{total.acceptance_rate:.3f}",
-            f"{1e3 * total.seconds_per_token:.1f}",
-            f"{total.verify_share:.1%}",
-        )
-    show_table(table)
+    most = num_prompts * tokens * sum(not row.refusal for row in rows)
+    interrupted = False
+    try:
+        with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
+            compare_rules(rows, num_prompts, begin, advance)
+    except KeyboardInterrupt:
+        interrupted = True
+    done = [row for row in rows if row.prompts]
+    if not interrupted:
+        _require_some(done, rows)
+    if not done:  # interrupted at once
+        pass
+    elif as_json:
+        print(to_json(compared_document(rows, num_prompts, interrupted)))
+    else:
+        show_table(compared_table(rows, num_prompts, interrupted))
+    if interrupted:
+        raise KeyboardInterrupt

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,3 +32,14 @@ def show_table(*tables: Table) -> None:
 def remark(text: Any) -> None:
     """One line to stderr."""
     print(f"mdsd-opt: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def notices_afterwards() -> Iterator[None]:
+    """Hold back what is written to stderr meanwhile: no notice in the middle of a text."""
+    held = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(held):
+            yield
+    finally:
+        print(held.getvalue(), end="", file=sys.stderr, flush=True)

@@ -89,6 +89,7 @@ def rates(
     from mdsd_opt.cli.measured_rates import rates_of_files, rates_of_folder, require_files_only
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.report import tables
+    from mdsd_opt.report.intervals import interval_note
     from mdsd_opt.report.rates_plot import check_plot_path, save_rates_plot
 
     if plot is not None:
@@ -129,8 +130,8 @@ def rates(
     rows, unit = measured.rows, measured.interval_over
     title = (
         f"{measured.name}: {measured.num_positions} positions, V = {measured.vocab_size:,}\n"
-        f"temperature {temperature:g}; {confidence:.0%} intervals over "
-        f"{rows[0].acceptance.num_groups} {unit}"
+        f"temperature {temperature:g}; "
+        f"{interval_note(rows[0].acceptance.num_groups, unit, confidence)}"
     )
     if as_json:
         document = {

@@ -89,7 +89,7 @@ def _show(result: Reproduction) -> None:
     from mdsd_opt.reproduce.experiment import answer, shown
 
     print(f"{result.name}: {result.source}")
-    print(f"{result.models}; {result.num_positions:,} positions of {result.num_groups} prompts")
+    print(f"{result.models}; {result.sample}")
     for content in result.tables:
         table = Table(title=content.title, title_justify="left")
         for column in content.columns:

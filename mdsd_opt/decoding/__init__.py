@@ -5,7 +5,7 @@ after step.
 """
 
 from mdsd_opt.decoding.draft_tree import Node, grow, grow_by_acceptance
-from mdsd_opt.decoding.generation import Generation, Metrics, generate, weigh
+from mdsd_opt.decoding.generation import Generation, Metrics, generate, generate_steps, weigh
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
 from mdsd_opt.decoding.topology import DynamicTree, Topology, k_ary, parse_topology, sparse
@@ -21,6 +21,7 @@ __all__ = [
     "Topology",
     "TreeRule",
     "generate",
+    "generate_steps",
     "get_rule",
     "grow",
     "grow_by_acceptance",

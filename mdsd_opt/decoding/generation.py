@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +142,35 @@ def generate(
     -------
     Generation
     """
+    tokens: Tokens = ()
+    metrics = Metrics()
+    for new, metrics in generate_steps(
+        target, draft, prompt, tree=tree, scheme=scheme, rule=rule, max_new_tokens=max_new_tokens,
+        temperature=temperature, draft_temperature=draft_temperature, rng=rng,
+        stop_tokens=stop_tokens, **filters,
+    ):  # fmt: skip
+        tokens += new
+        if on_step is not None:
+            on_step(new, metrics)
+    return Generation(tokens, metrics)
+
+
+def generate_steps(
+    target: Any,
+    draft: Any,
+    prompt: Sequence[int],
+    *,
+    tree: Topology | DynamicTree | str = "4x3",
+    scheme: str | SchemeMaker = "with_replacement",
+    rule: TreeRule | str = "level_sequential",
+    max_new_tokens: int = 64,
+    temperature: float = 1.0,
+    draft_temperature: float | None = None,
+    rng: np.random.Generator | int | None = None,
+    stop_tokens: Collection[int] = (),
+    **filters: Any,
+) -> Iterator[tuple[Tokens, Metrics]]:
+    """`generate` step by step: the tokens of each step, and the metrics of all so far."""
     if len(prompt) == 0:
         raise InvalidInput("the prompt is empty: give at least one token")
     if max_new_tokens < 0:
@@ -160,9 +189,8 @@ def generate(
     def draft_laws(continuations: Sequence[Tokens]) -> NDArray[np.float64]:
         return softmax(ask_draft(text, continuations), draft_temperature, **filters)
 
-    while len(text) - start < max_new_tokens:
+    def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
-
         if isinstance(topology, DynamicTree):
             root = grow_by_acceptance(draft_laws, topology, make, rng)
         else:
@@ -177,8 +205,7 @@ def generate(
         decided = time.perf_counter()
 
         tokens = _cut(outcome, max_new_tokens - (len(text) - start), stop_tokens)
-        text += tokens
-        metrics += Metrics(
+        return tokens, Metrics(
             num_steps=1,
             num_tokens=len(tokens),
             num_accepted=min(outcome.num_accepted, len(tokens)),
@@ -188,11 +215,14 @@ def generate(
             target_seconds=weighed - drafted,
             verify_seconds=decided - weighed,
         )
-        if on_step is not None:
-            on_step(tokens, metrics)
+
+    while len(text) - start < max_new_tokens:
+        tokens, found = step()
+        text += tokens
+        metrics += found
+        yield tokens, metrics
         if tokens[-1] in stop_tokens:
             break
-    return Generation(tuple(text[start:]), metrics)
 
 
 def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:

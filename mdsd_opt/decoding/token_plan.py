@@ -25,7 +25,7 @@ from mdsd_opt.verifiers.optimal.sort_free_step import applies_to
 Law = NDArray[np.float64]
 
 #: From here on the one-pass form of the rule is used, which costs milliseconds instead of tens.
-_MANY_TOKENS = 4096
+MANY_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +100,7 @@ def token_plan(target: Law, drafts: DraftScheme | None, draws: NDArray[np.int64]
 def _random_masses(
     target: Law, drafts: PrefixDraftScheme, drawn: NDArray[np.int64]
 ) -> tuple[dict[int, float], Law]:
-    if target.size >= _MANY_TOKENS and applies_to(drafts):
+    if target.size >= MANY_TOKENS and applies_to(drafts):
         return _collapsed_masses(target, drafts, drawn)
     plan = make_plan(target, np.empty(0, np.int64), drafts, exact=False)
     positions = plan.position[drawn]

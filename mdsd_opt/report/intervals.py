@@ -76,3 +76,10 @@ def interval_of_groups(
     error = float(np.sqrt(g / (g - 1) * np.sum(deviations**2))) / num_values
     half = float(stdtrit(g - 1, 0.5 + confidence / 2)) * error
     return MeanInterval(mean, mean - half, mean + half, g)
+
+
+def interval_note(num_groups: int, unit: str, confidence: float = 0.95) -> str:
+    """Which intervals a table has; that it has none, if there is only one group."""
+    if num_groups < 2:
+        return f"no intervals, which take several {unit}"
+    return f"{100 * confidence:g}% intervals over {num_groups} {unit}"

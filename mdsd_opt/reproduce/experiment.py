@@ -19,7 +19,7 @@ from mdsd_opt.corpora.summary import score_corpus
 from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.files.logits import LogitsSample, load_logits
-from mdsd_opt.report.intervals import MeanInterval, mean_interval
+from mdsd_opt.report.intervals import MeanInterval, interval_note, mean_interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,6 +202,13 @@ class Reproduction:
     published: tuple[Published, ...]
     differences: tuple[str, ...] = field(default=())
 
+    @property
+    def sample(self) -> str:
+        """Positions and prompts in words, and that one prompt gives no intervals."""
+        prompts = "1 prompt" if self.num_groups == 1 else f"{self.num_groups} prompts"
+        text = f"{self.num_positions:,} positions of {prompts}"
+        return text if self.num_groups > 1 else f"{text}; {interval_note(1, 'prompts')}"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields."""
         document = asdict(self)
@@ -220,8 +227,7 @@ class Reproduction:
         lines = [
             f"## {self.name}: {self.source}",
             "",
-            f"Logits: {self.models}; {self.num_positions:,} positions of {self.num_groups} "
-            "prompts.",
+            f"Logits: {self.models}; {self.sample}.",
         ]
         for table in self.tables:
             lines += ["", f"### {table.title}", ""]

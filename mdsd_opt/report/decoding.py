@@ -1,0 +1,72 @@
+"""Decoding rules side by side: a table, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mdsd_opt.decoding.comparison import ComparedRule
+from mdsd_opt.report.intervals import MeanInterval, interval_note, mean_interval
+from mdsd_opt.report.tables import with_interval
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def compared_document(
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool
+) -> dict[str, Any]:
+    """JSON-ready; a rule that is refused has its reason, and what it did before."""
+    return {
+        "num_prompts": num_prompts,
+        "interrupted": interrupted,
+        "rows": [_entry(row) for row in rows],
+    }
+
+
+def _entry(row: ComparedRule) -> dict[str, Any]:
+    entry: dict[str, Any] = {"rule": row.rule}
+    if row.refusal:
+        entry["refused"] = row.refusal
+    if row.prompts:
+        entry |= {"accept_length": _lengths(row).to_dict(), "total": row.total.to_dict()}
+    return entry
+
+
+def compared_table(rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool) -> Table:
+    """One line for each rule; why it was refused where it was."""
+    from rich.table import Table
+
+    done = max(len(row.prompts) for row in rows)
+    title = f"{_count(num_prompts)}; {interval_note(done, 'prompts')}"
+    if interrupted:
+        title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
+    table = Table(title=title, title_justify="left")
+    table.add_column("rule")
+    for heading in ("accept length", "acceptance rate", "ms a token", "verifier's share"):
+        table.add_column(heading, justify="right")
+    refused = any(row.refusal for row in rows)
+    if refused:
+        table.add_column("refused", max_width=60)
+    for row in rows:
+        cells = ["-"] * 4
+        if row.prompts:
+            total = row.total
+            cells = [
+                with_interval(_lengths(row)),
+                f"{total.acceptance_rate:.3f}",
+                f"{1e3 * total.seconds_per_token:.1f}",
+                f"{total.verify_share:.1%}",
+            ]
+        table.add_row(row.rule, *cells, *([row.refusal] if refused else []))
+    return table
+
+
+def _lengths(row: ComparedRule) -> MeanInterval:
+    return mean_interval(np.array([metrics.accept_length for metrics in row.prompts]))
+
+
+def _count(num_prompts: int) -> str:
+    return "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"

@@ -1,0 +1,195 @@
+"""mdsd-opt decode with models that are noise: comparisons that do not die, text without notices."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+from support import fake_models
+
+from mdsd_opt.cli import main
+from mdsd_opt.decoding import generate, rules
+from mdsd_opt.decoding.comparison import ComparedRule, compare_rules
+from mdsd_opt.decoding.generation import Metrics
+from mdsd_opt.decoding.rules.level_sequential import LevelSequential
+from mdsd_opt.errors import SolverError
+
+MODELS = ("decode", "--target", "x", "--draft", "y", "--tokens", "6", "--tree", "2x2")
+COMPARE = (*MODELS, "--compare", "--prompt", "one")
+
+
+@pytest.fixture
+def run(run_cli, monkeypatch):
+    fake_models.install(monkeypatch)
+    return run_cli
+
+
+def test_the_default_list_holds_only_rules_that_can_decode_there(run, monkeypatch):
+    few = {row["rule"] for row in json.loads(run(*COMPARE, "--json").stdout)["rows"]}
+    fake_models.install(monkeypatch, vocab_size=4)
+    done = run(*COMPARE, "--json")
+    assert {row["rule"] for row in json.loads(done.stdout)["rows"]} == few | {"gumbel"}
+    assert {"optimal", "rrs", "level_sequential"} <= few
+    assert "lp" not in few
+
+
+def test_a_rule_that_cannot_decode_there_is_a_row_that_says_why(run):
+    done = run(*COMPARE, "--verifier", "gumbel,optimal,block_verification")
+    assert done.returncode == 0, done.stderr
+    assert "too many terms" in " ".join(done.stdout.replace("│", " ").split())
+    rows = json.loads(run(*COMPARE, "--json", "--verifier", "gumbel,optimal").stdout)["rows"]
+    assert "too many terms" in rows[0]["refused"]
+    assert "total" not in rows[0]
+    assert rows[1]["total"]["num_tokens"] == 6
+    assert "refused" not in rows[1]
+
+
+@pytest.mark.parametrize("compare", [(), ("--compare",)])
+def test_where_none_can_decode_one_line_says_so_before_any_text(run, compare):
+    done = run(*MODELS, *compare, "--prompt", "one", "--verifier", "gumbel")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "too many terms" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_bad_settings_are_told_once(run):
+    done = run(*COMPARE, "--temperature", "-1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("temperature") == 1
+
+
+class Fragile(LevelSequential):
+    """Works in the warm-up, and for some steps after it."""
+
+    def __init__(self, error, calls):
+        self.error, self.calls = error, calls
+
+    def verify(self, root, rng):
+        self.calls[0] -= 1
+        if self.calls[0] < 0:
+            raise self.error
+        return super().verify(root, rng)
+
+
+def break_rule(monkeypatch, error, calls):
+    calls = [calls]
+    monkeypatch.setitem(rules._MULTI_STEP, "traversal", lambda: Fragile(error, calls))
+
+
+WARM_UP = 17  # eight steps of two trees, and one of the models
+
+
+@pytest.mark.parametrize("error", [SolverError("no luck"), AssertionError("no luck")])
+def test_a_rule_that_fails_on_the_way_does_not_take_the_others_along(run, monkeypatch, error):
+    break_rule(monkeypatch, error, WARM_UP + 1)
+    done = run(*COMPARE, "--verifier", "traversal,rrs", "--json")
+    assert done.returncode == 0, done.stderr
+    broken, whole = json.loads(done.stdout)["rows"]
+    assert broken["refused"] == "no luck"
+    assert broken["total"]["num_steps"] == 1
+    assert whole["total"]["num_tokens"] == 6
+
+
+def test_after_ctrl_c_what_is_done_is_shown(run, monkeypatch):
+    break_rule(monkeypatch, KeyboardInterrupt(), WARM_UP + 1)
+    done = run(*COMPARE, "--verifier", "traversal,rrs")
+    assert done.returncode == 130
+    assert "interrupted in prompt 1" in done.stdout
+    assert "rrs" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "interrupted" in done.stderr
+
+
+def test_intervals_are_promised_only_where_there_are_some(run):
+    one = run(*COMPARE, "--verifier", "rrs").stdout
+    assert "no intervals" in one
+    assert "95%" not in one
+    assert "±" not in one
+    two = run(*COMPARE, "--prompt", "two words", "--verifier", "rrs").stdout
+    assert "95% intervals over 2 prompts" in two
+    assert "±" in two
+
+
+def test_comparing_gives_each_rule_what_it_would_decode_alone(run):
+    names = ["rrs", "level_sequential", "optimal"]
+    rows = json.loads(run(*COMPARE, "--json", "--verifier", ",".join(names)).stdout)["rows"]
+    big, small = fake_models.FakeModel(60, 1), fake_models.FakeModel(60, 2)
+    for name, row in zip(names, rows, strict=True):
+        alone = generate(big, small, [3], tree="2x2", rule=name, max_new_tokens=6, rng=0)
+        for count in ("num_steps", "num_tokens", "num_accepted", "num_drafted"):
+            assert row["total"][count] == getattr(alone.metrics, count)
+
+
+def test_every_rule_is_the_first_of_a_round_equally_often():
+    order = []
+
+    def begin(rule, n):
+        for step in range(6):
+            order.append(rule)
+            yield (0,), Metrics(num_steps=step + 1)
+
+    rows = [ComparedRule(name) for name in "abc"]
+    compare_rules(rows, 2, begin)
+    rounds = ["".join(order[i : i + 3]) for i in range(0, len(order), 3)]
+    assert rounds == ["abc", "bca", "cab"] * 2 + ["bca", "cab", "abc"] * 2
+    assert [len(row.prompts) for row in rows] == [2, 2, 2]
+    assert all(row.total.num_steps == 12 for row in rows)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_notice_comes_into_the_text(monkeypatch, terminal):
+    """Both streams on one screen, as in a terminal."""
+
+    class Screen(io.StringIO):
+        def isatty(self):
+            return terminal
+
+    screen = Screen()
+    calls = [0]
+
+    def notice():
+        calls[0] += 1
+        print(f"notice {calls[0]}", file=sys.stderr)
+
+    fake_models.install(monkeypatch, on_call=notice)
+    monkeypatch.setattr(sys, "argv", ["mdsd-opt", *MODELS, "--prompt", "Once upon"])
+    with monkeypatch.context() as streams:
+        streams.setattr(sys, "stdout", screen)
+        streams.setattr(sys, "stderr", screen)
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert not end.value.code
+    shown = screen.getvalue()
+    begin = shown.index("Once upon")
+    stop = shown.index("\n", shown.rindex("Once upon"))
+    assert shown[:begin].count("notice") == 1  # of the models' warm-up
+    assert "notice" not in shown[begin:stop]
+    assert shown[stop:].count("notice") == calls[0] - 1 > 0
+    assert shown.rindex("notice") < shown.index("accept length")  # then the summary
+
+
+def test_the_clock_starts_after_the_warm_up(run, monkeypatch):
+    """What takes long the first time only is in no time that is shown."""
+    import time
+
+    pending = [True]
+
+    def slow_at_first(root, rng, verify=LevelSequential.verify):
+        if pending.pop() if pending else False:
+            time.sleep(0.4)
+        return verify(LevelSequential(), root, rng)
+
+    class Slow(LevelSequential):
+        def verify(self, root, rng):
+            return slow_at_first(root, rng)
+
+    monkeypatch.setitem(rules._MULTI_STEP, "traversal", Slow)
+    for extra in (("--verifier", "traversal"), ("--verifier", "traversal,rrs", "--compare")):
+        pending[:] = [True]
+        done = run(*MODELS, "--prompt", "one", *extra, "--json")
+        document = json.loads(done.stdout)
+        metrics = document["outputs"][0] if "outputs" in document else document["rows"][0]["total"]
+        assert not pending
+        assert metrics["verify_seconds"] < 0.3
