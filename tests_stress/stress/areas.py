@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stress import schemes
+from stress import schemes, solving
 from stress.tally import Tally
 
 
@@ -21,6 +21,7 @@ class Area:
 
 AREAS = {
     "schemes": Area(schemes.check, 1000),
+    "solvers": Area(solving.check, 500),
 }
 
 
