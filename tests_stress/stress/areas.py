@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stress import schemes, solving
+from stress import schemes, solving, verifying
 from stress.tally import Tally
 
 
@@ -22,6 +22,7 @@ class Area:
 AREAS = {
     "schemes": Area(schemes.check, 1000),
     "solvers": Area(solving.check, 500),
+    "verifiers": Area(verifying.check, 300),
 }
 
 
