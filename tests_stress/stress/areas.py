@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stress import schemes, solving, verifying
+from stress import batches, large, schemes, solving, trees, verifying
 from stress.tally import Tally
 
 
@@ -22,7 +22,10 @@ class Area:
 AREAS = {
     "schemes": Area(schemes.check, 1000),
     "solvers": Area(solving.check, 500),
-    "verifiers": Area(verifying.check, 300),
+    "verifiers": Area(verifying.check, 150),
+    "batches": Area(batches.check, 200),
+    "many": Area(large.check, 1000),
+    "trees": Area(trees.check, 100),
 }
 
 
