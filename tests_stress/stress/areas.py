@@ -20,12 +20,12 @@ class Area:
 
 
 AREAS = {
-    "schemes": Area(schemes.check, 1000),
-    "solvers": Area(solving.check, 500),
-    "verifiers": Area(verifying.check, 150),
-    "batches": Area(batches.check, 200),
-    "many": Area(large.check, 1000),
-    "trees": Area(trees.check, 100),
+    "schemes": Area(schemes.check, 2500),
+    "solvers": Area(solving.check, 700),
+    "verifiers": Area(verifying.check, 900),
+    "batches": Area(batches.check, 400),
+    "many": Area(large.check, 500),
+    "trees": Area(trees.check, 1500),
 }
 
 

@@ -67,7 +67,7 @@ def _solutions(rng: np.random.Generator, tally: Tally, case: Case) -> list[Solut
 def honest(tally: Tally, case: Case, solution: Solution) -> None:
     """Both bounds contain alpha*; a solution that is right is valid, and proven if optimal."""
     for exact in (False, True):
-        kind = "certify, exactly" if exact else "certify"
+        kind = f"certify: {'exactly' if exact else 'in floats'}"
         with tally.trial(kind, lambda: f"{solution!r} of {case}") as trial:
             certificate = mo.certify(case.problem, solution, exact=exact)
             _contains(trial, certificate, case.optimum, exact)
