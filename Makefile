@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels test-gpu test-torch test-cluster test-models test-wheels lint bench docs clean
+.PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -11,6 +11,12 @@ KERNEL_TESTS := $(patsubst %,tests/test_gpu_%.py,compile kernels race types)
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
 	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS:%=--ignore=%)
+
+# Share of all instances to try: a full run takes some ten minutes on two cores.
+STRESS_SCALE ?= 1
+
+test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand against exact rationals
+	$(BIN)/python -m pytest --numprocesses auto --scale $(STRESS_SCALE) tests_stress
 
 test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
 	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS)

@@ -201,6 +201,24 @@ def test_verify_draws_from_the_ways_to_end():
         assert np.mean(lengths) == pytest.approx(rule.expected_accepted(root), abs=0.05)
 
 
+@pytest.mark.parametrize("name", [*MULTI_STEP, "block_verification"])
+@pytest.mark.parametrize("p", [[2.7e-299, 1.0], [0.0, 1.0], [np.nextafter(0.5, 0), 0.5]])
+def test_a_rare_draft_refused_where_nothing_else_is_left(name, p):
+    """p and q are equal up to rounding, but not at the draft: the ways to end sum to one."""
+    q = [0.5, 0.5] if p[0] > 0.1 else [3e-100, 1.0]
+    root = Node((), ())
+    root.add_drafts(mo.WithReplacement(q, 1), np.array([0]))
+    for node in root.walk():
+        node.target = np.array(p)
+    rule = get_rule(name)
+    ways = rule.stops(root)
+    assert sum(way.probability for way in ways) == pytest.approx(1.0, abs=1e-12)
+    for way in ways:
+        assert not way.law[node.target == 0].any()
+    rng = np.random.default_rng(0)
+    assert {rule.verify(root, rng).num_accepted for _ in range(20)} <= {0, 1}
+
+
 def test_names_topologies_and_what_is_refused():
     assert {*MULTI_STEP, "block_verification"} < set(rule_names())
     assert get_rule("trav_hull").name == "traversal_hull"

@@ -245,3 +245,12 @@ class TestLies:
         honest = mo.solve(self.PROBLEM, "submodular")
         lie = replace(honest, proof=OrderMixture(np.array(orders), np.array(weights)))
         assert not mo.certify(self.PROBLEM, lie).valid
+
+
+def test_the_general_routine_reaches_its_tolerance_among_tiny_masses():
+    """The point nearest to the origin is 0, and the last step towards it is 5e-9 long."""
+    p = np.array([5e-31, 0.4999999975, 5e-151, 5e-9, 0.4999999975, 5e-31])
+    problem = mo.TransportProblem(p, mo.FixedPlusDrafts([], mo.WithoutReplacement(p, 2)))
+    solution = mo.solve(problem, "submodular")
+    assert solution.status is mo.Status.OPTIMAL
+    assert solution.lower_bound == pytest.approx(1.0, abs=1e-9)

@@ -87,7 +87,8 @@ def min_norm_point(
             x = vertex
         else:
             known = (np.abs(points - vertex).max(axis=1) <= 1e-15).any()
-            improves = x @ (x - vertex) > 1e-15 * max(1.0, float(x @ x))
+            step = x - vertex  # its own length counts: near the end both may be tiny
+            improves = x @ step > 1e-15 * np.sqrt(float(x @ x) * float(step @ step))
             if known or not improves:
                 break
             orders.append(order)

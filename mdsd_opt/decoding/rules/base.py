@@ -81,3 +81,14 @@ def stop_at(node: Node, probability: float, masses: Law) -> Stop:
     masses = np.maximum(masses, 0.0)
     total = masses.sum()
     return Stop(node, probability, masses / total if total > 0.0 else node.target)
+
+
+def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:
+    """All ways to end, where rounding has left a probability without any.
+
+    Where p and q are equal up to rounding, a draft of far less probability than that may be refused
+    while nothing of p is left for other tokens. Then nothing is accepted, and the token follows p.
+    """
+    if left > 0.0:
+        found.append(Stop(root, left, root.target))
+    return found

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
@@ -39,8 +39,7 @@ class BlockVerification(TreeRule):
             if reach * ends > 0.0:
                 found.append(stop_at(node, reach * ends, masses))
             reach *= 1.0 - ends
-        assert reach < 1e-9
-        return found
+        return completed(found, root, reach)
 
 
 def _path(root: Node) -> list[tuple[Node, float]]:

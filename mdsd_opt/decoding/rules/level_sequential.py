@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
 from mdsd_opt.decoding.token_plan import token_plan
 
 Law = NDArray[np.float64]
@@ -51,8 +51,7 @@ class LevelSequential(TreeRule):
                     found.append(stop_at(at.node, reach * share, at.rest))
                 ended += share
             reach *= max(1.0 - ended, 0.0)
-        assert reach < 1e-9
-        return found
+        return completed(found, root, reach)
 
 
 def _next_level(

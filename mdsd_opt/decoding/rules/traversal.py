@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 
@@ -30,9 +30,7 @@ class Traversal(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
-        left = _visit(root, 1.0, 1.0, found)
-        assert left < 1e-9
-        return found
+        return completed(found, root, _visit(root, 1.0, 1.0, found))
 
 
 def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:

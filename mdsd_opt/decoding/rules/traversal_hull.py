@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
 from mdsd_opt.decoding.token_plan import token_plan
 
 
@@ -22,9 +22,7 @@ class TraversalHull(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
-        left = _visit(root, 1.0, 1.0, found)
-        assert left < 1e-9
-        return found
+        return completed(found, root, _visit(root, 1.0, 1.0, found))
 
 
 def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
@@ -41,7 +39,7 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
         reach = _visit(node.children[token], reach, share, found)
         tried += mass
     if plan.alpha >= 1.0:
-        return 0.0
+        return reach
     ends = min(max((demand - plan.alpha) / (1.0 - plan.alpha), 0.0), 1.0)
     if reach * ends > 0.0:
         found.append(stop_at(node, reach * ends, target - plan.kept))

@@ -1,0 +1,1 @@
+"""Adversarial problems held against exact rationals: what is tried, and against what."""
