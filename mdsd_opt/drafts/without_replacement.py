@@ -12,8 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.base import ExactSupportLaw
+from mdsd_opt.drafts.counting import (
+    MAX_EXACT_TERMS,
+    MAX_PASSES,
+    MAX_TERMS,
+    count_arrangements,
+    count_choices,
+    count_power,
+    count_subsets,
+    require_listable,
+)
 from mdsd_opt.drafts.one_draft import OneDraft
-from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
+from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import UnsupportedScheme
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
@@ -144,6 +154,7 @@ class WithoutReplacement(OneDraft):
         size = min(self.num_drafts, self.support.size)
         if self.drafts_whole_support:
             return SupportLaw.from_groups(self.vocab_size, [(self.support[None, :], np.ones(1))])
+        self._require_listable(self.support.size, MAX_TERMS)
         ranks = subsets_of_size(self.support.size, size)
         remaining = _RemainingMass(self.q[self.support], size)
         mass = np.empty(len(ranks))
@@ -156,17 +167,29 @@ class WithoutReplacement(OneDraft):
         tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
         if len(tokens) <= self.num_drafts:
             return {tuple(tokens): Fraction(1)}
+        self._require_listable(len(tokens), MAX_EXACT_TERMS)
         law = _ExactSetLaw(self.exact_q)
         return {s: law.mass(frozenset(s)) for s in combinations(tokens, self.num_drafts)}
 
+    def _require_listable(self, num_tokens: int, limit: int) -> None:
+        """By the recursion of every draft set over its own subsets."""
+        passes = self.num_drafts * count_power(2, self.num_drafts)
+        terms = passes * count_choices(num_tokens, self.num_drafts)
+        what = f"listing the draft sets of {self!r}"
+        require_listable(what, terms, limit)
+        require_listable(what, passes, MAX_PASSES)
+
     def count_tuples(self) -> int:
-        return self.vocab_size**self.num_drafts
+        return count_power(self.vocab_size, self.num_drafts)
 
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
+        drawn = min(self.num_drafts, len(tokens))
+        terms = drawn * count_arrangements(len(tokens), drawn)
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
         padding = (-1,) * (self.num_drafts - len(tokens))
         law = {}
-        for drafts in permutations(tokens, min(self.num_drafts, len(tokens))):
+        for drafts in permutations(tokens, drawn):
             mass, remaining = Fraction(1), Fraction(1)
             for i in drafts:
                 mass *= self.exact_q[i] / remaining
@@ -177,8 +200,9 @@ class WithoutReplacement(OneDraft):
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         if self.drafts_whole_support:
             return self._whole_support_tuples()
-        grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
-        tuples = np.ascontiguousarray(grid.reshape(self.num_drafts, -1).T)
+        terms = self.num_drafts * self.count_tuples()
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
+        tuples = all_tuples(self.vocab_size, self.num_drafts)
         remaining = _RemainingMass(self.q, self.num_drafts)
         mass = np.ones(len(tuples))
         for k in range(self.num_drafts):
