@@ -1,14 +1,14 @@
 r"""Lower bounds on min_H [P(H) - f(q_1(H), .., q_R(H))] for draws from different models.
 
-f has non-negative mixed differences (`ProductForm`), from which two facts follow. Let H be an
+f is a polynomial without negative coefficients (`ProductForm`), from which two facts follow. Let H be an
 optimal subset and x = (q_r(H)) its point.
 
 - *Thresholds.* A token i outside H has :math:`p_i \ge \nabla f(x) \cdot q_i`, a token inside has
   :math:`p_i \le \nabla f(x) \cdot q_i`. So if x lies in a box :math:`l \le x \le u`, tokens with
   :math:`p_i < \nabla f(l) \cdot q_i` are in H, tokens with :math:`p_i > \nabla f(u) \cdot q_i` are
   not, and the box shrinks to what the undecided tokens leave open.
-- *Chains.* On a box, f lies below its interpolation along every monotone path from l to u that
-  raises one coordinate after the other. Against such an affine function, the best subset is a
+- *Chains.* On a box, f, convex in each coordinate, lies below its interpolation along every
+  monotone path from l to u that raises one coordinate after the other. Against such an affine function, the best subset is a
   threshold set and its value a sum, in O(V).
 
 The least bound over boxes ("tiles") that cover the unit cube holds for every H. All of it runs on
@@ -151,7 +151,7 @@ def _chain_slopes(
         x = low.copy()
         slopes = low * 0
         for r in order:
-            slopes[r] = form.partial(x, r)
+            slopes[r] = form.slope(x, r, high[r])
             x[r] = high[r]
         yield slopes
 
