@@ -7,6 +7,7 @@ as a hopeless list takes to refuse.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from math import comb, lgamma, log
 
 from mdsd_opt.errors import ProblemTooLarge
@@ -17,6 +18,9 @@ COUNTLESS = 10**100
 #: Most numbers that a list in floating point, and one in Fractions, may take to compute.
 MAX_TERMS = 10**10
 MAX_EXACT_TERMS = 10**8
+
+#: Work on powers in Fractions: their number times the square of their length in bits.
+MAX_EXACT_WORK = 10**12
 
 #: Most passes of Python over all the sets of one size.
 MAX_PASSES = 10**6
@@ -65,6 +69,16 @@ def readable(count: int) -> str:
     if count >= COUNTLESS:
         return "over 1e+100"
     return f"{count:,}" if count < 10**15 else f"{float(count):.3g}"
+
+
+def require_short_powers(masses: Sequence[Fraction], exponent: int) -> None:
+    """Raise `ProblemTooLarge` if these powers are too long for arithmetic with Fractions."""
+    bits = exponent * max(mass.denominator.bit_length() - 1 for mass in masses)  # none for 0 and 1
+    if len(masses) * bits**2 > MAX_EXACT_WORK:
+        raise ProblemTooLarge(
+            f"exact arithmetic at K={exponent}: {len(masses):,} powers of {bits:,} bits are too "
+            "long to compute with. Use floating point (exact=False), or draft fewer tokens."
+        )
 
 
 def require_listable(what: str, terms: int, limit: int) -> None:

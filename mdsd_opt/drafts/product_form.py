@@ -11,6 +11,7 @@ from model r. No derivative of f is negative for x >= 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme
+from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.with_replacement import WithReplacement
 
@@ -45,7 +47,7 @@ class ProductForm:
 
     def value(self, x: NDArray[Any]) -> Any:
         """f(x), x of shape (R,)."""
-        return (self.weights * (x**self.powers).prod(axis=1)).sum()
+        return (self.weights * self._powers(x).prod(axis=1)).sum()
 
     def gradient(self, x: NDArray[Any]) -> NDArray[Any]:
         """Partial derivatives of f, shape (R,); no division, so zeros in x do no harm."""
@@ -53,10 +55,15 @@ class ProductForm:
 
     def slope(self, x: NDArray[Any], r: int, end: Any) -> Any:
         """Slope of f between x and the point with `end` >= x_r for x_r; at x itself if equal."""
-        factors = x**self.powers
+        factors = self._powers(x)
         slopes = {n: _power_slope(x[r], end, n) for n in set(self.powers[:, r].tolist())}
         factors[:, r] = [slopes[n] for n in self.powers[:, r].tolist()]
         return (self.weights * factors.prod(axis=1)).sum()
+
+    def _powers(self, x: NDArray[Any]) -> NDArray[Any]:
+        if x.dtype == object:
+            require_short_powers([Fraction(mass) for mass in x], int(self.powers.max()))
+        return x**self.powers
 
 
 def _power_slope(low: Any, high: Any, n: int) -> Any:

@@ -24,6 +24,7 @@ from mdsd_opt.drafts.counting import (
     count_power,
     count_subsets,
     require_listable,
+    require_short_powers,
 )
 from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import (
@@ -33,13 +34,12 @@ from mdsd_opt.drafts.support_law import (
     multinomial,
     subsets_of_size,
 )
-from mdsd_opt.errors import ProblemTooLarge
 
 #: Drafts up to which the masses of draft sets, sums of multinomial terms, stay within float64.
 _MAX_LISTED_DRAFTS = 1000
 
-#: Work on the powers q(H)^K in Fractions: their number times the square of their length in bits.
-_MAX_EXACT_WORK = 10**13
+#: Drafts up to which slopes are summed term by term.
+_MAX_SUMMED_DRAFTS = 64
 
 
 class WithReplacement(OneDraft):
@@ -66,7 +66,7 @@ class WithReplacement(OneDraft):
     def exact_containment(self, subset: Any) -> Fraction:
         inside = self._as_subset(subset)
         mass = sum((x for x, i in zip(self.exact_q, inside, strict=True) if i), Fraction(0))
-        self._require_short_powers([mass])
+        require_short_powers([mass], self.num_drafts)
         return mass**self.num_drafts
 
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
@@ -81,6 +81,8 @@ class WithReplacement(OneDraft):
         # (b^K - a^K) / (b - a) as the sum of a^i b^(K-1-i)
         inside = np.minimum(np.concatenate([[0.0], np.cumsum(self.q[order])]), 1.0)
         before, after = inside[:-1], inside[1:]
+        if self.num_drafts > _MAX_SUMMED_DRAFTS:
+            return _power_slopes(before, after, self.num_drafts)
         slopes = np.ones(order.size)
         power = np.ones(order.size)
         for _ in range(self.num_drafts - 1):
@@ -90,17 +92,8 @@ class WithReplacement(OneDraft):
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         inside = [Fraction(0), *accumulate(self.exact_q[i] for i in order)]
-        self._require_short_powers(inside)
+        require_short_powers(inside, self.num_drafts)
         return [mass**self.num_drafts for mass in inside]
-
-    def _require_short_powers(self, masses: Sequence[Fraction]) -> None:
-        bits = max(mass.denominator.bit_length() for mass in masses) - 1  # 0 for mass 0 or 1
-        if len(masses) * (bits * self.num_drafts) ** 2 > _MAX_EXACT_WORK:
-            raise ProblemTooLarge(
-                f"exact arithmetic at K={self.num_drafts}: {len(masses):,} powers of "
-                f"{bits * self.num_drafts:,} bits are too long to compute with. Use floating "
-                "point (exact=False), or draft fewer tokens."
-            )
 
     def count_supports(self) -> tuple[int, int]:
         positive = int((self.q > 0).sum())
@@ -163,3 +156,15 @@ class WithReplacement(OneDraft):
         require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
         tuples = all_tuples(self.vocab_size, self.num_drafts)
         return tuples, np.prod(self.q[tuples], axis=1)
+
+
+def _power_slopes(
+    before: NDArray[np.float64], after: NDArray[np.float64], exponent: int
+) -> NDArray[np.float64]:
+    """(b^K - a^K) / (b - a), K a^(K-1) where a = b, by the relative step from b back to a."""
+    step = np.divide(after - before, after, out=np.zeros_like(after), where=after > 0)
+    with np.errstate(divide="ignore"):  # a step from zero: all of b^K
+        rise = -np.expm1(exponent * np.log1p(-step))
+    mean = np.divide(rise, step, out=np.full_like(step, float(exponent)), where=step > 0)
+    slopes: NDArray[np.float64] = mean * after ** (exponent - 1)
+    return slopes

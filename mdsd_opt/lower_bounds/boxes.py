@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.product_form import ProductForm
+from mdsd_opt.errors import ProblemTooLarge
 
 #: How far rounding may move a token over a threshold or a point over a face, in float64.
 _SLACK = 1e-13
@@ -35,6 +36,9 @@ _SLACK = 1e-13
 _ALL_CHAINS_UP_TO = 4
 
 _MAX_CONTRACTIONS = 100
+
+#: Fractions that a cover may take to compute.
+MAX_EXACT_STEPS = 10**7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +178,8 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
         for low, high in zip(cover.low.tolist(), cover.high.tolist(), strict=True)
     ]
     size = len(form.q)
+    if p.dtype == object:
+        _require_few(len(tiles), size, p.size)
     if not _covered((0.0,) * size, (1.0,) * size, tiles):
         return None
     lower = p[0] * 0  # the empty subset
@@ -183,6 +189,17 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
         if bound is not None:
             lower = min(lower, bound.lower)
     return lower
+
+
+def _require_few(num_tiles: int, num_rows: int, num_tokens: int) -> None:
+    """Refuse covers that would keep Fractions busy for minutes."""
+    steps = num_tiles * len(_orders(num_rows)) * num_rows * (num_tokens + num_rows)
+    if steps > MAX_EXACT_STEPS:
+        raise ProblemTooLarge(
+            f"the exact bound of {num_tiles} tiles in {num_rows} dimensions over V={num_tokens} "
+            f"takes about {steps:,} steps, over the limit of {MAX_EXACT_STEPS:,}: certify in "
+            "floating point (exact=False), or restrict the vocabulary (top_k, top_p)"
+        )
 
 
 def _corner(values: tuple[float, ...], dtype: Any) -> NDArray[Any]:

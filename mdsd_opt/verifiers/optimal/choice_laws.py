@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, SupportLaw
-from mdsd_opt.drafts.counting import require_listable
+from mdsd_opt.drafts.counting import readable, require_listable
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import ProblemTooLarge
 
@@ -58,7 +58,7 @@ def leagues_of(drafts: DraftScheme, subset: NDArray[np.bool_]) -> tuple[League, 
     supports, arcs = drafts.count_supports()
     if arcs > _MAX_ARCS:
         raise ProblemTooLarge(
-            f"{drafts!r} has up to {supports:,} draft sets of {arcs:,} tokens together; potentials "
+            f"{drafts!r} has up to {readable(supports)} draft sets of {readable(arcs)} tokens together; potentials "
             f"need them listed, up to {_MAX_ARCS:,}. Restrict the vocabulary (top_k, top_p) or "
             "draft fewer tokens."
         )
