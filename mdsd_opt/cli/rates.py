@@ -12,7 +12,6 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
-
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
 

@@ -48,7 +48,8 @@ def tree_optimum(
     Raises
     ------
     ProblemTooLarge
-        More than 20,000 draft tuples of a node, or more than 20,000 antichains: about V = 3, two levels, or V = 2, three levels.
+        More than 20,000 draft tuples of a node, or more than 20,000 antichains: about V = 3, two
+        levels, or V = 2, three levels.
 
     Notes
     -----
@@ -60,8 +61,8 @@ def tree_optimum(
     count = _count_antichains(vocab_size, depth)
     if count > MAX_ANTICHAINS:
         raise ProblemTooLarge(
-            f"V = {vocab_size} and depth {depth} make {readable(count)} antichains, over the limit of "
-            f"{MAX_ANTICHAINS:,}: take a smaller vocabulary or a shallower tree"
+            f"V = {vocab_size} and depth {depth} make {readable(count)} antichains, over the "
+            f"limit of {MAX_ANTICHAINS:,}: take a smaller vocabulary or a shallower tree"
         )
     tuples = count_power(vocab_size, max(topology.num_drafts.values()))
     if tuples > MAX_TUPLES:

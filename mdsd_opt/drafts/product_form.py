@@ -51,19 +51,41 @@ class ProductForm:
 
     def gradient(self, x: NDArray[Any]) -> NDArray[Any]:
         """Partial derivatives of f, shape (R,); no division, so zeros in x do no harm."""
-        return np.array([self.slope(x, r, x[r]) for r in range(x.size)], dtype=x.dtype)
+        gradient: NDArray[Any] = self.chain_slopes(x, x, np.arange(x.size)[None])[0]
+        return gradient
 
-    def slope(self, x: NDArray[Any], r: int, end: Any) -> Any:
-        """Slope of f between x and the point with `end` >= x_r for x_r; at x itself if equal."""
-        factors = self._powers(x)
-        slopes = {n: _power_slope(x[r], end, n) for n in set(self.powers[:, r].tolist())}
-        factors[:, r] = [slopes[n] for n in self.powers[:, r].tolist()]
-        return (self.weights * factors.prod(axis=1)).sum()
+    def chain_slopes(
+        self, low: NDArray[Any], high: NDArray[Any], orders: NDArray[np.int64]
+    ) -> NDArray[Any]:
+        """Slopes of f along each coordinate, raised from low to high in these orders, (n, R)."""
+        raised = self._powers(high)[:, orders]
+        not_yet = self._powers(low)[:, orders[:, ::-1]]
+        others = _products_before(raised) * _products_before(not_yet)[:, :, ::-1]
+        steps = (self.weights[:, None, None] * self._slopes(low, high)[:, orders] * others).sum(0)
+        slopes = np.empty_like(steps)
+        np.put_along_axis(slopes, orders, steps, axis=1)
+        return slopes
+
+    def _slopes(self, low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
+        """Of the power of each coordinate alone, shape (C, R)."""
+        if self.powers.max() <= 1:
+            return self.powers.astype(low.dtype)
+        ends = list(zip(low.tolist(), high.tolist(), strict=True))
+        rows = [[_power_slope(*x, n) for x, n in zip(ends, row, strict=True)]
+                for row in self.powers.tolist()]  # fmt: skip
+        return np.array(rows, dtype=low.dtype)
 
     def _powers(self, x: NDArray[Any]) -> NDArray[Any]:
         if x.dtype == object:
             require_short_powers([Fraction(mass) for mass in x], int(self.powers.max()))
         return x**self.powers
+
+
+def _products_before(factors: NDArray[Any]) -> NDArray[Any]:
+    """Product of the factors before each place of the last axis."""
+    products = np.ones_like(factors)
+    np.multiply.accumulate(factors[..., :-1], axis=-1, out=products[..., 1:])
+    return products
 
 
 def _power_slope(low: Any, high: Any, n: int) -> Any:

@@ -2,6 +2,7 @@
 
 from mdsd_opt.files.whole_files import (
     atomic_write,
+    check_writable,
     file_size,
     parse_json,
     read_bytes,
@@ -9,4 +10,12 @@ from mdsd_opt.files.whole_files import (
     unreadable,
 )
 
-__all__ = ["atomic_write", "file_size", "parse_json", "read_bytes", "read_json", "unreadable"]
+__all__ = [
+    "atomic_write",
+    "check_writable",
+    "file_size",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "unreadable",
+]

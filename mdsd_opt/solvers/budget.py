@@ -53,4 +53,3 @@ def require(
         f"{max_variables:,} variables and {max_bytes / 1e9:.3g} GB (max_variables, max_bytes). "
         f"{advice}."
     )
-

@@ -58,9 +58,9 @@ def leagues_of(drafts: DraftScheme, subset: NDArray[np.bool_]) -> tuple[League, 
     supports, arcs = drafts.count_supports()
     if arcs > _MAX_ARCS:
         raise ProblemTooLarge(
-            f"{drafts!r} has up to {readable(supports)} draft sets of {readable(arcs)} tokens together; potentials "
-            f"need them listed, up to {_MAX_ARCS:,}. Restrict the vocabulary (top_k, top_p) or "
-            "draft fewer tokens."
+            f"{drafts!r} has up to {readable(supports)} draft sets of {readable(arcs)} tokens "
+            f"together; potentials need them listed, up to {_MAX_ARCS:,}. Restrict the vocabulary "
+            "(top_k, top_p) or draft fewer tokens."
         )
     law = drafts.support_law()
     return _listed_league(law, subset, False), _listed_league(law, subset, True)
