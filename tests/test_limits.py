@@ -179,7 +179,15 @@ def test_a_million_drafts_with_replacement_still_work(warm: None) -> None:
         one = mo.TransportProblem.from_logits(logits[0][row], logits[1][row], MILLION)
         assert rate == pytest.approx(mo.solve(one).acceptance_rate, abs=1e-9)  # K ulps of q(H)
     verifier = mo.verifiers.get("optimal")
+    verifier.verify(problem(replaced(1000, 2)), np.array([1, 2]), rng)  # compiles
+    start = time.perf_counter()
     assert 0 <= verifier.verify(problem(drafts), drafts.sample(rng), rng).token < 1000
+    assert time.perf_counter() - start < PATIENCE
+
+
+def test_an_audit_of_a_thousand_drafts_ends() -> None:
+    report = mo.audit("optimal", problem(replaced(8, 1000)), 0, 20, edge_probes=4)
+    assert report.num_violations == 0
 
 
 @pytest.mark.parametrize("num_drafts", [65, 100, 1000])
