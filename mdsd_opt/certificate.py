@@ -84,6 +84,11 @@ def certify(
     Returns
     -------
     Certificate
+
+    Raises
+    ------
+    ProblemTooLarge
+        Exact arithmetic would not end in good time; nothing has been computed.
     """
     violations = list(_shape_violations(problem, solution))
     upper: float | Fraction = Fraction(1) if exact else 1.0

@@ -155,11 +155,32 @@ class TestReading:
         total = Fraction(0.5) + Fraction(0.1) + Fraction(0.4)
         assert load_problem(write(tmp_path, content)).exact_target[1] == Fraction(0.1) / total
 
-    def test_further_entries_are_comments(self, tmp_path: Path) -> None:
-        assert_same(
-            load_problem(write(tmp_path, SMALL | {"name": "a small one"})),
-            load_problem(write(tmp_path, SMALL)),
-        )
+    @pytest.mark.parametrize(
+        ("document", "message"),
+        [
+            (SMALL | {"name": "a small one"}, "the problem has an unknown entry 'name'"),
+            (SMALL | {"taget": [1]}, "unknown entry 'taget'. Did you mean 'target'"),
+            *(
+                ({"target": [1], "drafts": {"scheme": scheme, "num_draft": 5}},
+                 "drafts has an unknown entry 'num_draft'. Did you mean 'num_drafts'")
+                for scheme in ("with_replacement", "without_replacement", "greedy", "top_k")
+            ),
+            ({"target": [1], "drafts": {"scheme": "independent", "q": [[1]], "num_drafts": 2}},
+             "drafts has an unknown entry 'num_drafts'"),
+            ({"target": [1], "drafts": {"scheme": "set_law", "set": [[0]]}}, "mean 'sets'"),
+            ({"target": [1], "drafts": {"scheme": "mixture", "mass": [1]}}, "mean 'masses'"),
+            ({"target": [1], "drafts": {"scheme": "fixed_plus", "token": [1]}}, "mean 'tokens'"),
+            ({"target": [1], "drafts": {"scheme": "mixture", "masses": [1], "components": [
+                {"scheme": "fixed_plus", "tokens": [0], "drafts": {
+                    "scheme": "independent", "q": [[1]], "seed": 0}}]}},
+             r"drafts.components\[0\].drafts has an unknown entry 'seed'"),
+        ],
+    )  # fmt: skip
+    def test_unknown_entries_are_refused_by_name(
+        self, document: Any, message: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(UnreadableFile, match=message):
+            load_problem(write(tmp_path, document))
 
     def test_set_law(self, tmp_path: Path) -> None:
         drafts = {"scheme": "set_law", "vocab_size": 3, "sets": [[0, 2], [1]]}

@@ -9,6 +9,7 @@ import resource
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,7 +22,7 @@ from safetensors.numpy import save
 
 import mdsd_opt as mo
 from mdsd_opt.bench import load_report
-from mdsd_opt.errors import MdsdError, UnreadableFile
+from mdsd_opt.errors import MdsdError, SolverError, UnreadableFile
 from mdsd_opt.files.logits import load_logits
 
 FUZZ = settings(
@@ -155,6 +156,133 @@ def test_no_arguments_end_in_a_traceback(arguments, run_cli, tmp_path, monkeypat
     assert "Traceback" not in done.stderr + done.stdout
     if done.returncode == 2:
         assert done.stderr.strip()
+
+
+LONG = 5000 * "a"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rates", LONG], ["rates", f"{LONG}.npz"], ["rates", f"{LONG}.npy", f"{LONG}.npy"],
+        ["rates", "own.npz", "--plot", f"{LONG}.png"], ["rates", "own.npz", "--plot", "folder.png"],
+        ["rates", "folder.png", "--out", LONG],
+        ["rates", "own.npz", "-k", "1-100000000"], ["rates", "own.npz", "-k", "9" * 5000],
+        ["rates", "own.npz", "-k", "1-" + "9" * 5000],
+        ["solve", f"{LONG}.json"], ["solve", f"{LONG}/p.json"], ["solve", "folder.json"],
+        ["solve", "nested.json"], ["solve", "locked.json"], ["solve", "many.json"],
+        ["check", LONG], ["check", "condition", "--inequality", LONG],
+        ["check", "acceptance_one", "--draft", LONG],
+        ["audit", "--verifier", LONG], ["audit", "--verifier", f"{LONG}:{LONG}"],
+        ["audit", "--verifier", "rrs", "--problem", f"{LONG}.json"],
+        ["audit", "--trace", f"{LONG}.npz"], ["audit", "--verifier", "rrs", "--seed", "-1"],
+        ["audit", "--verifier", "rrs", "--vocab-size", "100000000"],
+        ["audit", "--verifier", "rrs", "-k", "1" + "0" * 30],
+        ["audit", "--verifier", "rrs", "--trials", "1" + "0" * 30],
+        ["bench", "solvers", "--quick", "--out", f"{LONG}.json"],
+        ["bench", "solvers", "--quick", "--out", "folder.json"],
+        ["bench", "solvers", "--quick", "--compare", f"{LONG}.json"],
+        ["bench", "solvers", "--quick", "--plot", f"{LONG}.png"],
+        ["bench", "solvers", "--quick", "--seed", "-1"],
+        ["capture", "--target", LONG, "--draft", LONG, "--out", LONG, "--prompts", LONG],
+        ["capture", "--target", "x", "--draft", "y", "--out", "z", "--prompts", "folder.json"],
+        ["decode", "--target", "x", "--draft", "y", "--prompts", LONG],
+        ["decode", "--target", "x", "--draft", "y", "--prompt", "a", "--tree", "chain9999"],
+        ["decode", "--target", "x", "--draft", "y", "--prompt", "a", "--tree", LONG],
+        ["reproduce", LONG], ["reproduce", "hu2025", LONG], ["reproduce", "hu2025", f"{LONG}.npz"],
+        ["reproduce", "hu2025", "own.npz", "--save", LONG],
+        ["reproduce", "hu2025", "own.npz", "--save", "folder.json"],
+    ],
+    ids=lambda arguments: " ".join(word[:25] for word in arguments),
+)  # fmt: skip
+def test_what_the_system_refuses_is_one_line(arguments, run_cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.npz").write_bytes(logits_npz())
+    (tmp_path / "nested.json").write_text(100_000 * "[" + 100_000 * "]")
+    (tmp_path / "many.json").write_text(
+        PROBLEM.decode().replace('"num_drafts": 2', f'"num_drafts": {10**30}')
+    )
+    (tmp_path / "locked.json").write_bytes(PROBLEM)
+    (tmp_path / "locked.json").chmod(0)
+    if os.access(tmp_path / "locked.json", os.R_OK) and "locked.json" in arguments:
+        pytest.skip("this user may read everything")
+    for name in ("folder.json", "folder.png"):
+        (tmp_path / name).mkdir()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    start = time.perf_counter()
+    done = run_cli(*arguments)
+    assert time.perf_counter() - start < 10.0
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before  # nothing half-written
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize(
+    "arguments", [["solve", "problem.json"], ["solve", "problem.json", "--json"], ["check"]]
+)
+def test_a_full_device_is_one_line(arguments, tmp_path):
+    (tmp_path / "problem.json").write_bytes(PROBLEM)
+    command = "from mdsd_opt.cli import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", command, *arguments],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.strip().endswith("No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(5, "Input/output error", "x"), "x: Input/output error"),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (OverflowError("int too large to convert to float"), "int too large"),
+        (ZeroDivisionError("division by zero"), "division by zero"),
+        (FloatingPointError("underflow"), "underflow"),
+        (RecursionError("maximum recursion depth exceeded"), "nested too deeply"),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_errors_of_system_and_arithmetic_are_one_line(error, words, run_cli, monkeypatch):
+    def fail():
+        raise error
+
+    monkeypatch.setattr("mdsd_opt.cli.app.app", fail)
+    done = run_cli("rates")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_bug_is_still_shown(run_cli, monkeypatch):
+    def fail():
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("mdsd_opt.cli.app.app", fail)
+    with pytest.raises(KeyError):
+        run_cli("rates")
+
+
+def test_a_clash_of_two_highs_says_what_to_do(monkeypatch):
+    """As where OR-tools, which has a HiGHS of its own, was imported before."""
+
+    class Clash:
+        def find_spec(self, name, path=None, target=None):
+            if name == "highspy":
+                raise ImportError("_core.so: undefined symbol: _ZN5Highs13releaseMemoryEv")
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "highspy"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Clash(), *sys.meta_path])
+    problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.2, 0.8], 2))
+    for method in ("full_lp", "dual_lp"):
+        with pytest.raises(SolverError, match="undefined symbol.*OR-tools.*method='max_flow'"):
+            mo.solve(problem, method)
+    assert mo.solve(problem, "max_flow").status is mo.Status.OPTIMAL
 
 
 def test_many_threads_get_the_same_rates():

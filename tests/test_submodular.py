@@ -133,7 +133,8 @@ class TestMixedSchemes:
     def test_random_numbers_of_drafts_share_their_rows(self) -> None:
         form = product_form(self.schemes()[0])
         assert form is not None
-        assert form.q.shape == (4, 20_000)  # three models, the first of them twice at once
+        assert form.q.shape == (3, 20_000)
+        np.testing.assert_array_equal(form.powers, [[1, 1, 1], [1, 1, 0], [2, 0, 0]])
 
 
 class TestCovers:

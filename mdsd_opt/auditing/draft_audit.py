@@ -77,7 +77,7 @@ def audit_drafts(
     InvalidInput
         `sample` raises, or returns something else than token ids of the right shape.
     """
-    settings = Settings(false_alarm, power, confidence, num_trials)
+    settings = Settings(false_alarm, power, confidence, num_trials, drafts.num_drafts)
     rng = generator_of(rng)
     tuples = drawn_tuples(sample, drafts, rng, num_trials)
     evidence = examine(tuples, drafts, rng)

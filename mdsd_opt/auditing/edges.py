@@ -110,8 +110,8 @@ def telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Token
             made.append(row)
     parts = [*([np.array(made)] if made else []), sampled, ordinary[:_SAMPLED_TUPLES]]
     rows = np.concatenate(parts)
-    _, first = np.unique(rows, axis=0, return_index=True)
-    return np.asarray(rows[np.sort(first)])
+    first = {row.tobytes(): row for row in rows[::-1]}  # np.unique fails on a thousand columns
+    return np.array(list(first.values())[::-1])
 
 
 @singledispatch

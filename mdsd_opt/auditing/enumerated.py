@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing.subject import Subject, Tokens, draft_argument
+from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 Vector = NDArray[np.float64]
@@ -98,8 +99,8 @@ def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> Enu
     problem = subject.problem
     if not fits(subject, max_tuples):
         raise ProblemTooLarge(
-            f"{problem.drafts.count_tuples():,} draft tuples over {problem.vocab_size:,} tokens "
-            f"are too many to enumerate (max_tuples={max_tuples:,}): use method='sampling'"
+            f"{readable(problem.drafts.count_tuples())} draft tuples over {problem.vocab_size:,} "
+            f"tokens are too many to enumerate (max_tuples={max_tuples:,}): use method='sampling'"
         )
     laws: dict[tuple[int, ...], Vector] = {}
     output = np.zeros(problem.vocab_size)

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.report import Check
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+
+#: Draft tokens that an audit may draw; it holds all of them.
+MAX_DRAWN = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Settings:
     power: float
     confidence: float
     num_trials: int
+    num_drafts: int = 1
 
     def __post_init__(self) -> None:
         for name in ("false_alarm", "power", "confidence"):
@@ -30,6 +34,11 @@ class Settings:
         trials: Any = self.num_trials
         if not (isinstance(trials, (int, np.integer)) and trials >= 1):
             raise InvalidInput(f"num_trials is {trials!r}: give an integer of at least 1")
+        if trials * self.num_drafts > MAX_DRAWN:
+            raise ProblemTooLarge(
+                f"{trials} trials of K={self.num_drafts} drafts are over the limit of "
+                f"{MAX_DRAWN:,} tokens: take fewer trials or drafts"
+            )
 
     def combined(self, checks: Sequence[Check], of_drafts: bool = False) -> float:
         """p-value of the checks of one kind, by Bonferroni over those of both kinds."""

@@ -118,7 +118,7 @@ def audit(
     UnsupportedScheme
         A verifier of this package is not made for these drafts.
     """
-    settings = Settings(false_alarm, power, confidence, num_trials)
+    settings = Settings(false_alarm, power, confidence, num_trials, problem.num_drafts)
     if method not in METHODS:
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)

@@ -11,6 +11,7 @@ from mdsd_opt.arrays import library_of, like
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.threads import available_threads
 
@@ -155,7 +156,7 @@ def _counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
     given = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
     if not given:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
-    return tuple(_integer(count, "num_drafts") for count in given)
+    return tuple(checked_num_drafts(_integer(count, "num_drafts")) for count in given)
 
 
 def _integer(value: Any, name: str, least: int = 1) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -19,10 +20,12 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a disk that is full shows here, not after the exit code is settled
     except MdsdError as error:
-        print(f"mdsd-opt: error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(error)
     except KeyboardInterrupt:
         print("mdsd-opt: interrupted", file=sys.stderr)
         sys.exit(130)
@@ -31,8 +34,31 @@ def main() -> None:
             print("mdsd-opt: interrupted", file=sys.stderr)
         raise
     except BrokenPipeError:  # the reader (head, less) has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(141)
+    except OSError as error:
+        _discard_output()
+        name = f"{_shortened(error.filename)}: " if error.filename is not None else ""
+        _fail(f"the system says: {name}{error.strerror or error}")
     except MemoryError:
-        print("mdsd-opt: error: out of memory: try a smaller problem or batch", file=sys.stderr)
-        sys.exit(2)
+        _fail("out of memory: try a smaller problem or batch")
+    except RecursionError:
+        _fail("nested too deeply: try a smaller problem or a flatter file")
+    except ArithmeticError as error:
+        _fail(f"numbers beyond floating point: {error}. Try smaller sizes or milder options.")
+
+
+def _fail(problem: object) -> None:
+    print(f"mdsd-opt: error: {problem}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _discard_output() -> None:
+    """What is left in the buffer goes nowhere: a second attempt at exit would fail once more."""
+    with suppress(OSError, ValueError):  # stdout need not be a file of the system
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _shortened(name: object) -> str:
+    text = os.fsdecode(name) if isinstance(name, bytes | os.PathLike) else str(name)
+    return text if len(text) <= 200 else f"{text[:80]}...{text[-80:]} ({len(text):,} characters)"

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing import AuditReport
     from mdsd_opt.problem import TransportProblem
+
+
+#: Most tokens of a random problem.
+MAX_VOCAB_SIZE = 1_000_000
 
 
 def audit(
@@ -55,7 +59,7 @@ def audit(
     false_alarm: Annotated[
         float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
     ] = 1e-6,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
@@ -125,6 +129,10 @@ def _problem(
         raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
     if vocab_size < 1:
         raise InvalidInput(f"--vocab-size is {vocab_size}: give at least 1")
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise ProblemTooLarge(
+            f"--vocab-size is {vocab_size}: random problems end at {MAX_VOCAB_SIZE:,} tokens"
+        )
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(vocab_size), 2)
     return TransportProblem(p, SINGLE_MODEL_SCHEMES[scheme.replace("-", "_")](q, num_drafts))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.files import check_writable
 
 _OUT_SUFFIXES = (".json", ".csv", ".md")
 
@@ -28,7 +29,7 @@ def bench(
     threads: Annotated[
         int | None, typer.Option(help="For what can use threads; all by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the problems.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
     out: Annotated[
         list[Path] | None,
         typer.Option(help="Save as .json, .csv or .md; may be given again.", show_default=False),
@@ -49,6 +50,7 @@ def bench(
     for path in out or []:
         if path.suffix not in _OUT_SUFFIXES:
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
+        check_writable(path)
     from mdsd_opt.bench import Record, changes, load_report, run
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.report import bench_plot, bench_tables

@@ -45,7 +45,7 @@ def capture(
         ),
     ] = None,
     temperature: Annotated[float, typer.Option(help="Of the sampling; 0 is greedy.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampling.")] = 0,
     dtype: Annotated[str, typer.Option(help="Of the stored logits: bfloat16, float32.")] = (
         "bfloat16"
     ),

@@ -50,7 +50,7 @@ def decode(
     ] = None,
     top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None,
-    seed: Annotated[int, typer.Option(help="Of all sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
     compare: Annotated[
         bool,
         typer.Option("--compare", help="All rules on the same prompts, a step each in turn."),

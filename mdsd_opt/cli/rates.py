@@ -12,6 +12,9 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
+#: Largest number of drafts that a table of rates takes.
+MAX_DRAFTS = 1000
+
 
 def rates(
     logits: Annotated[
@@ -188,15 +191,23 @@ def _verifiers(text: str) -> list[str]:
 
 def parse_counts(text: str) -> list[int]:
     """Numbers from a list of numbers and ranges: "1-3,8" gives 1, 2, 3, 8."""
-    counts: list[int] = []
+    counts: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         if not match:
             raise InvalidInput(
-                f"--num-drafts is {text!r}: give numbers and ranges, as 1-8 or 1,2,4"
+                f"--num-drafts is {text!r:.60}: give numbers and ranges, as 1-8 or 1,2,4"
             )
-        first = int(match[1])
-        counts += range(first, int(match[2] or first) + 1)
-    if not counts or min(counts) < 1 or max(counts) > 1000:
-        raise InvalidInput(f"--num-drafts is {text!r}: give numbers from 1 up, ranges ascending")
-    return sorted(set(counts))
+        first, last = (_number(digits) for digits in (match[1], match[2] or match[1]))
+        if not 1 <= first <= last <= MAX_DRAFTS:
+            raise InvalidInput(
+                f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 to {MAX_DRAFTS}, "
+                "ranges ascending"
+            )
+        counts.update(range(first, last + 1))
+    return sorted(counts)
+
+
+def _number(digits: str) -> int:
+    """As an integer; one with too many digits for int() is beyond all bounds here anyway."""
+    return int(digits[:20])

@@ -52,13 +52,15 @@ def reproduce(
     from mdsd_opt import reproduce as experiments
     from mdsd_opt.cli.output import remark
     from mdsd_opt.data import sample_logits_path
-    from mdsd_opt.files import atomic_write
+    from mdsd_opt.files import atomic_write, check_writable
     from mdsd_opt.reproduce.experiment import check_source
 
     if name is None:
         for known, about in experiments.EXPERIMENTS.items():
             print(f"{known:12} {about}")
         return
+    if save is not None:
+        check_writable(save)
     source = sample_logits_path() if logits is None else check_source(logits)
     given = experiments.Logits(
         source,

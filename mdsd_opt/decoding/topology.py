@@ -6,10 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import InvalidInput
 
 #: A node by the ranks of its ancestors and itself among their siblings, in the order of drawing.
 Place = tuple[int, ...]
+
+#: Levels of a tree; no model reads its drafts as far ahead.
+MAX_DEPTH = 1000
 
 #: Drafts of the sparse default: more where acceptance is likely, as in EAGLE's static tree.
 _SPARSE: dict[Place, int] = {
@@ -90,8 +94,11 @@ def k_ary(num_drafts: int, depth: int) -> Topology:
     """`num_drafts` after every node, `depth` levels of them."""
     if num_drafts < 1 or depth < 1:
         raise InvalidInput(f"{num_drafts} drafts, depth {depth}: give at least 1 of both")
-    if num_drafts**depth > 100_000:
-        raise InvalidInput(f"a tree of {num_drafts}x{depth} has over 100,000 leaves")
+    if count_power(num_drafts, depth) > 100_000 or depth > MAX_DEPTH:
+        raise InvalidInput(
+            f"a tree of {num_drafts}x{depth} has over 100,000 leaves or {MAX_DEPTH:,} levels: "
+            "give fewer"
+        )
     places: dict[Place, int] = {}
     level: list[Place] = [()]
     for _ in range(depth):

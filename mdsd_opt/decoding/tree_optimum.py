@@ -21,12 +21,16 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import SchemeMaker, Tokens, scheme_maker
 from mdsd_opt.decoding.topology import Place, Topology
+from mdsd_opt.drafts.counting import COUNTLESS, count_power, readable
 from mdsd_opt.errors import ProblemTooLarge, SolverError
 
 Laws = Callable[[Tokens], NDArray[np.float64]]
 
 #: Antichains, that is, rows of the programme.
 MAX_ANTICHAINS = 20_000
+
+#: Draft tuples of one node.
+MAX_TUPLES = 20_000
 
 
 def tree_optimum(
@@ -44,7 +48,8 @@ def tree_optimum(
     Raises
     ------
     ProblemTooLarge
-        More than 20,000 antichains: about V = 3, two levels, or V = 2, three levels.
+        More than 20,000 draft tuples of a node, or more than 20,000 antichains: about V = 3, two
+        levels, or V = 2, three levels.
 
     Notes
     -----
@@ -56,8 +61,14 @@ def tree_optimum(
     count = _count_antichains(vocab_size, depth)
     if count > MAX_ANTICHAINS:
         raise ProblemTooLarge(
-            f"V = {vocab_size} and depth {depth} make {count:,} antichains, over the limit of "
-            f"{MAX_ANTICHAINS:,}: take a smaller vocabulary or a shallower tree"
+            f"V = {vocab_size} and depth {depth} make {readable(count)} antichains, over the "
+            f"limit of {MAX_ANTICHAINS:,}: take a smaller vocabulary or a shallower tree"
+        )
+    tuples = count_power(vocab_size, max(topology.num_drafts.values()))
+    if tuples > MAX_TUPLES:
+        raise ProblemTooLarge(
+            f"V = {vocab_size} and {max(topology.num_drafts.values())} drafts after a node make "
+            f"{readable(tuples)} draft tuples, over the limit of {MAX_TUPLES:,}: take fewer drafts"
         )
     texts = [w for n in range(1, depth + 1) for w in product(range(vocab_size), repeat=n)]
     column = {w: i for i, w in enumerate(texts)}
@@ -88,7 +99,7 @@ def tree_optimum(
 def _count_antichains(vocab_size: int, depth: int) -> int:
     count = 1
     for _ in range(depth + 1):
-        count = 1 + count**vocab_size if count < 10**9 else count
+        count = min(1 + count_power(count, vocab_size), COUNTLESS)
     return count
 
 

@@ -21,7 +21,7 @@ from mdsd_opt.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 from mdsd_opt.threads import available_threads, map_rows
@@ -30,6 +30,9 @@ Rates = NDArray[np.float64]
 
 #: Draft temperatures that are compared, relative to the draft's own.
 TEMPERATURE_FACTORS = (0.7, 1.4)
+
+#: Drafts up to which every way to draft them is compared: there are K + 7.
+MAX_DRAFTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,11 @@ def compare_draft_schemes(
         filters,
         available_threads() if num_threads is None else num_threads,
     )
+    if schemes is None and num_drafts > MAX_DRAFTS:
+        raise ProblemTooLarge(
+            f"num_drafts is {num_drafts}: all ways to draft are compared up to K = {MAX_DRAFTS}. "
+            "Draft fewer tokens, or name some schemes."
+        )
     ways = _ways(num_drafts)
     for name in schemes if schemes is not None else ():
         if name not in ways:

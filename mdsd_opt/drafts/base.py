@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -212,6 +213,10 @@ class PrefixDraftScheme(DraftScheme):
         """`prefix_containment` in exact arithmetic."""
 
 
+#: More drafts have no use, and their number no room in the integers of the kernels.
+MAX_NUM_DRAFTS = 2**31 - 1
+
+
 def checked_num_drafts(num_drafts: Any) -> int:
     """Validate K."""
     try:
@@ -220,6 +225,11 @@ def checked_num_drafts(num_drafts: Any) -> int:
         valid = False
     if not valid:
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give an integer of at least 1")
+    if num_drafts > MAX_NUM_DRAFTS:
+        raise InvalidInput(
+            f"num_drafts is {Decimal(int(num_drafts)):.3g}: give an integer of at most "
+            f"{MAX_NUM_DRAFTS:,}"
+        )
     return int(num_drafts)
 
 

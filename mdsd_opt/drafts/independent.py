@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from mdsd_opt.arrays import frozen
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, inverse_cdf
-from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
+from mdsd_opt.drafts.counting import (
+    COUNTLESS,
+    MAX_EXACT_TERMS,
+    MAX_PASSES,
+    MAX_TERMS,
+    count_power,
+    count_subsets,
+    require_listable,
+)
+from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import InvalidDistribution
 
 
@@ -87,8 +96,13 @@ class IndependentDrafts(DraftScheme):
         )
 
     def support_law(self) -> SupportLaw:
+        sizes = range(1, min(self.num_drafts, self.support.size) + 1)
+        what = f"listing the draft sets of {self!r}"
+        require_listable(what, count_power(self.support.size, self.num_drafts), MAX_TERMS)
+        passes = sum(count_power(size, self.num_drafts) for size in sizes)
+        require_listable(what, passes, MAX_PASSES)
         groups = []
-        for size in range(1, min(self.num_drafts, self.support.size) + 1):
+        for size in sizes:
             sets = self.support[subsets_of_size(self.support.size, size)]
             mass = np.zeros(len(sets))
             for columns in _surjections(self.num_drafts, size):
@@ -106,10 +120,14 @@ class IndependentDrafts(DraftScheme):
         return law
 
     def count_tuples(self) -> int:
-        return self.vocab_size**self.num_drafts
+        return count_power(self.vocab_size, self.num_drafts)
 
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         supports = [[i for i, x in enumerate(q) if x > 0] for q in self.exact_q]
+        terms = self.num_drafts
+        for tokens in supports:
+            terms = min(terms * len(tokens), COUNTLESS)
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
         return {
             drafts: prod(
                 (q[i] for q, i in zip(self.exact_q, drafts, strict=True)), start=Fraction(1)
@@ -118,8 +136,9 @@ class IndependentDrafts(DraftScheme):
         }
 
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
-        tuples = np.ascontiguousarray(grid.reshape(self.num_drafts, -1).T)
+        terms = self.num_drafts * self.count_tuples()
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
+        tuples = all_tuples(self.vocab_size, self.num_drafts)
         mass = np.prod([q[tuples[:, k]] for k, q in enumerate(self.q)], axis=0)
         return tuples, mass
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, PrefixDraftScheme
-from mdsd_opt.drafts.product_form import ProductForm, joined, product_form
+from mdsd_opt.drafts.product_form import Component, components
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
@@ -184,13 +184,13 @@ def _share_an_order(components: Any) -> bool:
     )
 
 
-@product_form.register
-def _mixed(drafts: MixtureDrafts, exact: bool = False) -> ProductForm | None:
-    forms = [product_form(component, exact) for component in drafts.components]
-    known = [form for form in forms if form is not None]
-    if len(known) < len(forms):
-        return None
-    weights = (
-        np.array(drafts.exact_mixture_weights, dtype=object) if exact else drafts.mixture_weights
-    )
-    return joined(known, weights)
+@components.register
+def _mixed(drafts: MixtureDrafts, exact: bool) -> list[Component] | None:
+    weights = drafts.exact_mixture_weights if exact else drafts.mixture_weights.tolist()
+    found: list[Component] = []
+    for weight, component in zip(weights, drafts.components, strict=True):
+        inner = components(component, exact)
+        if inner is None:
+            return None
+        found += [(weight * share, factors) for share, factors in inner]
+    return found

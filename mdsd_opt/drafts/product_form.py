@@ -1,101 +1,139 @@
 r"""Schemes made of independent draws: Q is a polynomial in the masses q_r(H).
 
-With rows q_1 .. q_R, the same model once for each draw from it,
+With the different models q_1 .. q_R,
 
-.. math:: Q(H) = f(x), \qquad f(x) = \sum_c m_c \prod_{r \in c} x_r, \qquad x_r = q_r(H),
+.. math:: Q(H) = f(x), \qquad f(x) = \sum_c m_c \prod_r x_r^{n_{cr}}, \qquad x_r = q_r(H),
 
-where c runs over the components of a mixture. All mixed differences of f are non-negative.
+where c runs over the components of a mixture and :math:`n_{cr}` counts the draws of component c
+from model r. No derivative of f is negative for x >= 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme
+from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.with_replacement import WithReplacement
+
+#: Weight of a component, and its models with the number of draws from each.
+Component = tuple[Any, list[tuple[Distribution, int]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductForm:
-    """f and the rows it is evaluated on; float64, or Fractions in object arrays.
+    """f and the models it is evaluated on; float64, or Fractions in object arrays.
 
     Attributes
     ----------
     q : ndarray, shape (R, V)
     weights : ndarray, shape (C,)
         m_c.
-    uses : ndarray of bool, shape (C, R)
-        Which rows component c draws from.
+    powers : ndarray of int64, shape (C, R)
+        How often component c draws from model r.
     """
 
     q: NDArray[Any]
     weights: NDArray[Any]
-    uses: NDArray[np.bool_]
+    powers: NDArray[np.int64]
 
     def value(self, x: NDArray[Any]) -> Any:
         """f(x), x of shape (R,)."""
-        return (self.weights * self._factors(x).prod(axis=1)).sum()
+        return (self.weights * self._powers(x).prod(axis=1)).sum()
 
     def gradient(self, x: NDArray[Any]) -> NDArray[Any]:
         """Partial derivatives of f, shape (R,); no division, so zeros in x do no harm."""
-        return np.array([self.partial(x, r) for r in range(x.size)], dtype=x.dtype)
+        gradient: NDArray[Any] = self.chain_slopes(x, x, np.arange(x.size)[None])[0]
+        return gradient
 
-    def partial(self, x: NDArray[Any], r: int) -> Any:
-        """Partial derivative of f with respect to x_r."""
-        others = self._factors(x)
-        others[:, r] = self.uses[:, r]
-        return (self.weights * others.prod(axis=1)).sum()
+    def chain_slopes(
+        self, low: NDArray[Any], high: NDArray[Any], orders: NDArray[np.int64]
+    ) -> NDArray[Any]:
+        """Slopes of f along each coordinate, raised from low to high in these orders, (n, R)."""
+        raised = self._powers(high)[:, orders]
+        not_yet = self._powers(low)[:, orders[:, ::-1]]
+        others = _products_before(raised) * _products_before(not_yet)[:, :, ::-1]
+        steps = (self.weights[:, None, None] * self._slopes(low, high)[:, orders] * others).sum(0)
+        slopes = np.empty_like(steps)
+        np.put_along_axis(slopes, orders, steps, axis=1)
+        return slopes
 
-    def _factors(self, x: NDArray[Any]) -> NDArray[Any]:
-        return np.where(self.uses, x, x.dtype.type(1) if x.dtype != object else 1)
+    def _slopes(self, low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
+        """Of the power of each coordinate alone, shape (C, R)."""
+        if self.powers.max() <= 1:
+            return self.powers.astype(low.dtype)
+        ends = list(zip(low.tolist(), high.tolist(), strict=True))
+        rows = [[_power_slope(*x, n) for x, n in zip(ends, row, strict=True)]
+                for row in self.powers.tolist()]  # fmt: skip
+        return np.array(rows, dtype=low.dtype)
+
+    def _powers(self, x: NDArray[Any]) -> NDArray[Any]:
+        if x.dtype == object:
+            require_short_powers([Fraction(mass) for mass in x], int(self.powers.max()))
+        return x**self.powers
+
+
+def _products_before(factors: NDArray[Any]) -> NDArray[Any]:
+    """Product of the factors before each place of the last axis."""
+    products = np.ones_like(factors)
+    np.multiply.accumulate(factors[..., :-1], axis=-1, out=products[..., 1:])
+    return products
+
+
+def _power_slope(low: Any, high: Any, n: int) -> Any:
+    """(high^n - low^n) / (high - low), without cancellation in floating point."""
+    if n <= 1 or high <= low:
+        return n * low ** max(n - 1, 0)
+    if not isinstance(low, float):
+        return (high**n - low**n) / (high - low)
+    step = (high - low) / high
+    rise = -np.expm1(n * np.log1p(-step)) if step < 1 else 1.0
+    return high ** (n - 1) * rise / step
+
+
+def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None:
+    """The polynomial of a scheme, or None if it is not made of independent draws.
+
+    Models that were given as the same numbers are one, so float64 and Fractions have equal rows.
+    """
+    found = components(drafts, exact)
+    if found is None:
+        return None
+    models: list[Distribution] = []
+    rows: list[dict[int, int]] = []
+    for _, factors in found:
+        row: dict[int, int] = {}
+        for model, count in factors:
+            r = next((r for r, known in enumerate(models) if known.is_same(model)), len(models))
+            if r == len(models):
+                models.append(model)
+            row[r] = row.get(r, 0) + count
+        rows.append(row)
+    powers = np.array([[row.get(r, 0) for r in range(len(models))] for row in rows], dtype=np.int64)
+    kind = object if exact else np.float64
+    q = [model.exact() if exact else model.values for model in models]
+    return ProductForm(np.array(q, dtype=kind), np.array([w for w, _ in found], dtype=kind), powers)
 
 
 @singledispatch
-def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None:
-    """The polynomial of a scheme, or None if it is not made of independent draws."""
+def components(drafts: DraftScheme, exact: bool) -> list[Component] | None:
+    """The terms of the polynomial, or None if there is none."""
     return None
 
 
-@product_form.register
-def _independent(drafts: IndependentDrafts, exact: bool = False) -> ProductForm:
-    q = np.array(drafts.exact_q, dtype=object) if exact else drafts.q
-    return _one_component(q)
+@components.register
+def _independent(drafts: IndependentDrafts, exact: bool) -> list[Component]:
+    return [(1, [(model, 1) for model in drafts._models])]
 
 
-@product_form.register
-def _with_replacement(drafts: WithReplacement, exact: bool = False) -> ProductForm:
-    q = np.array(drafts.exact_q, dtype=object) if exact else drafts.q
-    return _one_component(np.tile(q, (drafts.num_drafts, 1)))
-
-
-def _one_component(q: NDArray[Any]) -> ProductForm:
-    return ProductForm(q, np.ones(1, dtype=q.dtype), np.ones((1, len(q)), dtype=np.bool_))
-
-
-def joined(forms: list[ProductForm], weights: NDArray[Any]) -> ProductForm:
-    """The form of a mixture; rows that several components share are kept once."""
-    rows: list[NDArray[Any]] = []
-    places = []
-    for form in forms:
-        taken: list[int] = []
-        for q in form.q:
-            same = [r for r, row in enumerate(rows) if r not in taken and np.array_equal(row, q)]
-            if same:
-                taken.append(same[0])
-            else:
-                taken.append(len(rows))
-                rows.append(q)
-        places.append(taken)
-    uses = []
-    for form, taken in zip(forms, places, strict=True):
-        wide = np.zeros((len(form.uses), len(rows)), dtype=np.bool_)
-        wide[:, taken] = form.uses
-        uses.append(wide)
-    masses = [w * form.weights for w, form in zip(weights, forms, strict=True)]
-    return ProductForm(np.array(rows), np.concatenate(masses), np.concatenate(uses))
+@components.register
+def _with_replacement(drafts: WithReplacement, exact: bool) -> list[Component]:
+    return [(1, [(drafts._draft, drafts.num_drafts)])]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import comb, factorial
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -82,12 +82,6 @@ class SupportLaw:
             yield tuple(tokens[start:stop])
 
 
-def count_subsets(num_tokens: int, sizes: Sequence[int]) -> tuple[int, int]:
-    """Number of sets of these sizes, and of their elements in total (supports, arcs)."""
-    counts = [comb(num_tokens, m) for m in sizes]
-    return sum(counts), sum(m * n for m, n in zip(sizes, counts, strict=True))
-
-
 def subsets_of_size(num_tokens: int, size: int) -> NDArray[np.int32]:
     """All ascending subsets of range(num_tokens), lexicographic, shape (comb(n, size), size)."""
     if size == 0:
@@ -102,6 +96,15 @@ def subsets_of_size(num_tokens: int, size: int) -> NDArray[np.int32]:
         appended = (np.repeat(last, choices) + 1 + step).astype(np.int32)
         sets = np.column_stack([np.repeat(sets, choices, axis=0), appended])
     return sets
+
+
+def all_tuples(num_tokens: int, size: int) -> NDArray[np.int32]:
+    """All of range(num_tokens) ** size, lexicographic, shape (num_tokens ** size, size)."""
+    tuples = np.empty((num_tokens**size, size), dtype=np.int32)
+    rest = np.arange(len(tuples))
+    for column in reversed(range(size)):
+        rest, tuples[:, column] = np.divmod(rest, num_tokens)
+    return tuples
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

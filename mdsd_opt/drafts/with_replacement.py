@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from math import prod
 from typing import Any, ClassVar
 
@@ -15,14 +15,31 @@ from mdsd_opt.drafts.base import (
     ExactSupportLaw,
     inverse_cdf,
 )
+from mdsd_opt.drafts.counting import (
+    COUNTLESS,
+    MAX_EXACT_TERMS,
+    MAX_PASSES,
+    MAX_TERMS,
+    count_choices,
+    count_power,
+    count_subsets,
+    require_listable,
+    require_short_powers,
+)
 from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import (
     SupportLaw,
+    all_tuples,
     compositions,
-    count_subsets,
     multinomial,
     subsets_of_size,
 )
+
+#: Drafts up to which the masses of draft sets, sums of multinomial terms, stay within float64.
+_MAX_LISTED_DRAFTS = 1000
+
+#: Drafts up to which slopes are summed term by term.
+_MAX_SUMMED_DRAFTS = 64
 
 
 class WithReplacement(OneDraft):
@@ -48,9 +65,9 @@ class WithReplacement(OneDraft):
 
     def exact_containment(self, subset: Any) -> Fraction:
         inside = self._as_subset(subset)
-        return sum((x for x, i in zip(self.exact_q, inside, strict=True) if i), Fraction(0)) ** (
-            self.num_drafts
-        )
+        mass = sum((x for x, i in zip(self.exact_q, inside, strict=True) if i), Fraction(0))
+        require_short_powers([mass], self.num_drafts)
+        return mass**self.num_drafts
 
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return inverse_cdf(self.q, rng, (size, self.num_drafts))
@@ -64,6 +81,8 @@ class WithReplacement(OneDraft):
         # (b^K - a^K) / (b - a) as the sum of a^i b^(K-1-i)
         inside = np.minimum(np.concatenate([[0.0], np.cumsum(self.q[order])]), 1.0)
         before, after = inside[:-1], inside[1:]
+        if self.num_drafts > _MAX_SUMMED_DRAFTS:
+            return _power_slopes(before, after, self.num_drafts)
         slopes = np.ones(order.size)
         power = np.ones(order.size)
         for _ in range(self.num_drafts - 1):
@@ -72,12 +91,9 @@ class WithReplacement(OneDraft):
         return slopes
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        inside = Fraction(0)
-        result = [inside]
-        for i in order:
-            inside += self.exact_q[i]
-            result.append(inside**self.num_drafts)
-        return result
+        inside = [Fraction(0), *accumulate(self.exact_q[i] for i in order)]
+        require_short_powers(inside, self.num_drafts)
+        return [mass**self.num_drafts for mass in inside]
 
     def count_supports(self) -> tuple[int, int]:
         positive = int((self.q > 0).sum())
@@ -85,6 +101,7 @@ class WithReplacement(OneDraft):
 
     def support_law(self) -> SupportLaw:
         tokens = np.flatnonzero(self.q > 0)
+        self._require_listable(tokens.size, 1, MAX_TERMS)
         groups = []
         for size in range(1, min(self.num_drafts, tokens.size) + 1):
             sets = tokens[subsets_of_size(tokens.size, size)]
@@ -97,6 +114,7 @@ class WithReplacement(OneDraft):
 
     def exact_support_law(self) -> ExactSupportLaw:
         tokens = np.array([i for i, x in enumerate(self.exact_q) if x > 0])
+        self._require_listable(tokens.size, self.num_drafts**2, MAX_EXACT_TERMS)
         law: ExactSupportLaw = {}
         for size in range(1, min(self.num_drafts, tokens.size) + 1):
             terms = [(multinomial(c), c) for c in compositions(self.num_drafts, size)]
@@ -110,17 +128,43 @@ class WithReplacement(OneDraft):
                 law[tuple(members)] = mass
         return law
 
+    def _require_listable(self, num_tokens: int, cost: int, limit: int) -> None:
+        """`cost` of each term, that is, of each multiset of drafts."""
+        k, sizes = self.num_drafts, min(self.num_drafts, num_tokens)
+        passes, _ = count_subsets(k - 1, range(sizes))
+        if num_tokens > 1 and k > _MAX_LISTED_DRAFTS:
+            passes = COUNTLESS
+        terms = cost * count_choices(num_tokens + k - 1, k)
+        what = f"listing the draft sets of {self!r}"
+        require_listable(what, terms, limit)
+        require_listable(what, passes, MAX_PASSES // 10)
+
     def count_tuples(self) -> int:
-        return self.vocab_size**self.num_drafts
+        return count_power(self.vocab_size, self.num_drafts)
 
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
+        terms = self.num_drafts * count_power(len(tokens), self.num_drafts)
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
         return {
             drafts: prod((self.exact_q[i] for i in drafts), start=Fraction(1))
             for drafts in product(tokens, repeat=self.num_drafts)
         }
 
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
-        tuples = grid.reshape(self.num_drafts, -1).T
-        return np.ascontiguousarray(tuples), np.prod(self.q[tuples], axis=1)
+        terms = self.num_drafts * self.count_tuples()
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
+        tuples = all_tuples(self.vocab_size, self.num_drafts)
+        return tuples, np.prod(self.q[tuples], axis=1)
+
+
+def _power_slopes(
+    before: NDArray[np.float64], after: NDArray[np.float64], exponent: int
+) -> NDArray[np.float64]:
+    """(b^K - a^K) / (b - a), K a^(K-1) where a = b, by the relative step from b back to a."""
+    step = np.divide(after - before, after, out=np.zeros_like(after), where=after > 0)
+    with np.errstate(divide="ignore"):  # a step from zero: all of b^K
+        rise = -np.expm1(exponent * np.log1p(-step))
+    mean = np.divide(rise, step, out=np.full_like(step, float(exponent)), where=step > 0)
+    slopes: NDArray[np.float64] = mean * after ** (exponent - 1)
+    return slopes

@@ -7,16 +7,25 @@ from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, permutations
-from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.base import ExactSupportLaw
+from mdsd_opt.drafts.counting import (
+    MAX_EXACT_TERMS,
+    MAX_PASSES,
+    MAX_TERMS,
+    count_arrangements,
+    count_choices,
+    count_power,
+    count_subsets,
+    require_listable,
+)
 from mdsd_opt.drafts.one_draft import OneDraft
-from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
-from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
+from mdsd_opt.errors import UnsupportedScheme
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
@@ -130,7 +139,8 @@ class WithoutReplacement(OneDraft):
             inside = _all_drafted(np.isin(order, self.support), self.support.size)
             return [Fraction(int(x)) for x in inside]
         possible = sum(q[i] > 0 for i in order)
-        _require_listing(possible, self.num_drafts - 1, _MAX_SUMMED, "exact containment")
+        sets, _ = count_subsets(possible, range(1, min(self.num_drafts - 1, possible) + 1))
+        require_listable(f"exact containment of {self!r}", sets, _MAX_SUMMED)
         law = _ExactSetLaw(q)
         outside = Fraction(1)
         # escaped: sum over A in the prefix, |A| < K, of Pr(the first |A| draws are A) / (1 - q(A)),
@@ -173,6 +183,7 @@ class WithoutReplacement(OneDraft):
         size = min(self.num_drafts, self.support.size)
         if self.drafts_whole_support:
             return SupportLaw.from_groups(self.vocab_size, [(self.support[None, :], np.ones(1))])
+        self._require_listable(self.support.size, MAX_TERMS)
         ranks = subsets_of_size(self.support.size, size)
         remaining = _RemainingMass(self.q[self.support], size)
         mass = np.empty(len(ranks))
@@ -185,18 +196,30 @@ class WithoutReplacement(OneDraft):
         tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
         if len(tokens) <= self.num_drafts:
             return {tuple(tokens): Fraction(1)}
-        _require_listing(len(tokens), self.num_drafts, _MAX_LISTED, "the exact draft law")
+        sets, _ = count_subsets(len(tokens), range(1, self.num_drafts + 1))
+        require_listable(f"the exact draft law of {self!r}", sets, _MAX_LISTED)
         law = _ExactSetLaw(self.exact_q)
         return {s: law.mass(frozenset(s)) for s in combinations(tokens, self.num_drafts)}
 
+    def _require_listable(self, num_tokens: int, limit: int) -> None:
+        """By the recursion of every draft set over its own subsets."""
+        passes = self.num_drafts * count_power(2, self.num_drafts)
+        terms = passes * count_choices(num_tokens, self.num_drafts)
+        what = f"listing the draft sets of {self!r}"
+        require_listable(what, terms, limit)
+        require_listable(what, passes, MAX_PASSES)
+
     def count_tuples(self) -> int:
-        return self.vocab_size**self.num_drafts
+        return count_power(self.vocab_size, self.num_drafts)
 
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
+        drawn = min(self.num_drafts, len(tokens))
+        terms = drawn * count_arrangements(len(tokens), drawn)
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
         padding = (-1,) * (self.num_drafts - len(tokens))
         law = {}
-        for drafts in permutations(tokens, min(self.num_drafts, len(tokens))):
+        for drafts in permutations(tokens, drawn):
             mass, remaining = Fraction(1), Fraction(1)
             for i in drafts:
                 mass *= self.exact_q[i] / remaining
@@ -207,8 +230,9 @@ class WithoutReplacement(OneDraft):
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         if self.drafts_whole_support:
             return self._whole_support_tuples()
-        grid = np.indices((self.vocab_size,) * self.num_drafts, dtype=np.int32)
-        tuples = np.ascontiguousarray(grid.reshape(self.num_drafts, -1).T)
+        terms = self.num_drafts * self.count_tuples()
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
+        tuples = all_tuples(self.vocab_size, self.num_drafts)
         remaining = _RemainingMass(self.q, self.num_drafts)
         mass = np.ones(len(tuples))
         for k in range(self.num_drafts):
@@ -228,19 +252,6 @@ def _all_drafted(is_support: NDArray[np.bool_], support_size: int) -> NDArray[np
     """Q of every prefix when the whole support is drafted: 1 once all of it is in, else 0."""
     held = np.concatenate([[0], np.cumsum(is_support)])
     return (held == support_size).astype(np.float64)
-
-
-def _require_listing(tokens: int, largest: int, most: int, what: str) -> None:
-    """Raise `ProblemTooLarge` if there are too many sets of up to so many tokens to be listed."""
-    sets = 0
-    for size in range(1, min(largest, tokens) + 1):
-        sets += comb(tokens, size)
-        if sets > most:
-            raise ProblemTooLarge(
-                f"{what} of {tokens:,} tokens lists all sets of up to {largest} of them, and these "
-                f"are more than {most:,}: draft fewer tokens, restrict the vocabulary (top_k, "
-                "top_p), or compute in floating point (exact=False)"
-            )
 
 
 class _RemainingMass:

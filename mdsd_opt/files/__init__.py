@@ -2,6 +2,7 @@
 
 from mdsd_opt.files.whole_files import (
     atomic_write,
+    check_writable,
     file_sha256,
     file_size,
     parse_json,
@@ -12,6 +13,7 @@ from mdsd_opt.files.whole_files import (
 
 __all__ = [
     "atomic_write",
+    "check_writable",
     "file_sha256",
     "file_size",
     "parse_json",

@@ -8,6 +8,7 @@ named by their place in it ("target", "drafts.q"), and the rest is JSON in a str
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -42,6 +43,15 @@ _FORMATS = {
     ".json": "text, exact fractions allowed",
     ".npz": "NumPy arrays",
     ".safetensors": "arrays and metadata",
+}
+
+#: What the document of each draft scheme holds beside its name.
+_ENTRIES = {
+    **dict.fromkeys(SINGLE_MODEL_SCHEMES, ("q", "num_drafts")),
+    "independent": ("q",),
+    "set_law": ("vocab_size", "sets", "masses"),
+    "mixture": ("masses", "components"),
+    "fixed_plus": ("tokens", "drafts"),
 }
 
 _EXACT_NUMBER = re.compile(r"[+-]?(\d+(/\d+)?|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,4})?)", re.ASCII)
@@ -101,6 +111,7 @@ def load_problem(path: str | os.PathLike[str]) -> TransportProblem:
     reader = _Reader(source)
     try:
         root = reader.mapping(document, "the problem")
+        reader.require_known(root, ("target", "drafts"), "the problem")
         target = reader.vector(reader.entry(root, "target", ""), "target")
         drafts = reader.drafts(reader.entry(root, "drafts", ""), "drafts")
         return TransportProblem(target, drafts)
@@ -236,6 +247,17 @@ class _Reader:
             raise self.error(where, f"has no entry {name!r}. It has: {present}.")
         return node[name]
 
+    def require_known(self, node: Document, known: tuple[str, ...], place: str) -> None:
+        """Refuse entries that nobody would read: a misspelt one would be ignored in silence."""
+        for name in node:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                listed = ", ".join(map(repr, known))
+                raise self.error(
+                    place, f"has an unknown entry {name!r:.60}.{hint} It takes: {listed}."
+                )
+
     def integer(self, node: Any, place: str) -> int:
         if type(node) is not int:
             raise self.error(place, f"is {_kind(node)}, not an integer")
@@ -282,6 +304,8 @@ class _Reader:
     def drafts(self, node: Any, place: str) -> DraftScheme:
         document = self.mapping(node, place)
         scheme = self.entry(document, "scheme", place)
+        if isinstance(scheme, str) and scheme in _ENTRIES:
+            self.require_known(document, ("scheme", *_ENTRIES[scheme]), place)
         if isinstance(scheme, str) and scheme in SINGLE_MODEL_SCHEMES:
             q = self.distribution(document, "q", place)
             num_drafts = self.entry(document, "num_drafts", place)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,17 +34,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     InvalidInput
         The folder is missing or not writable, `path` is a folder, or the disk is full.
     """
-    target = Path(path).resolve()  # write through a link, do not replace it
-    if target.is_dir():
-        raise InvalidInput(f"cannot write {path}: it is a folder. Give the name of a file.")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    target, temporary = _places(path)
     try:
         file = temporary.open("xb")  # closed below, before the rename
     except OSError as error:
-        raise InvalidInput(
-            f"cannot write {path}: {error.strerror or error}. Give a name in a folder that exists "
-            "and may be written to."
-        ) from error
+        raise _unwritable(path, error) from error
     try:
         with file:
             yield file
@@ -58,6 +53,40 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 "overwritten."
             ) from error
         raise
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise `InvalidInput` where `atomic_write` would: to be told before the work, not after."""
+    _, temporary = _places(path)
+    try:
+        with temporary.open("xb"):
+            pass
+        temporary.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _places(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """The file to write, through a link instead of over it, and a temporary one beside it."""
+    try:
+        target = Path(path).resolve()
+        if target.is_dir():
+            raise InvalidInput(f"cannot write {path}: it is a folder. Give the name of a file.")
+        if target.exists() and not target.is_file():
+            raise InvalidInput(f"cannot write {path}: it is not a regular file. Give another name.")
+        target.parent.stat()
+        return target, target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str | os.PathLike[str], error: Exception) -> InvalidInput:
+    reason = getattr(error, "strerror", None) or error
+    return InvalidInput(
+        f"cannot write {path}: {reason}. Give a name in a folder that exists and may be written to."
+    )
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
@@ -88,14 +117,14 @@ def file_size(path: str | os.PathLike[str]) -> int:
         Missing, a folder, or not a regular file.
     """
     try:
-        size = Path(path).stat().st_size
+        status = Path(path).stat()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise unreadable(path, error) from error
-    if Path(path).is_dir():
+    if stat.S_ISDIR(status.st_mode):
         raise UnreadableFile(f"{path} is a folder: give a file")
-    if not Path(path).is_file():
+    if not stat.S_ISREG(status.st_mode):
         raise UnreadableFile(f"{path} is not a regular file: give a file on disk")
-    return size
+    return status.st_size
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:

@@ -1,15 +1,15 @@
 r"""Lower bounds on min_H [P(H) - f(q_1(H), .., q_R(H))] for draws from different models.
 
-f has non-negative mixed differences (`ProductForm`), from which two facts follow. Let H be an
-optimal subset and x = (q_r(H)) its point.
+f is a polynomial without negative coefficients (`ProductForm`), from which two facts follow. Let H
+be an optimal subset and x = (q_r(H)) its point.
 
 - *Thresholds.* A token i outside H has :math:`p_i \ge \nabla f(x) \cdot q_i`, a token inside has
   :math:`p_i \le \nabla f(x) \cdot q_i`. So if x lies in a box :math:`l \le x \le u`, tokens with
   :math:`p_i < \nabla f(l) \cdot q_i` are in H, tokens with :math:`p_i > \nabla f(u) \cdot q_i` are
   not, and the box shrinks to what the undecided tokens leave open.
-- *Chains.* On a box, f lies below its interpolation along every monotone path from l to u that
-  raises one coordinate after the other. Against such an affine function, the best subset is a
-  threshold set and its value a sum, in O(V).
+- *Chains.* On a box, f, convex in each coordinate, lies below its interpolation along every
+  monotone path from l to u that raises one coordinate after the other. Against such an affine
+  function, the best subset is a threshold set and its value a sum, in O(V).
 
 The least bound over boxes ("tiles") that cover the unit cube holds for every H. All of it runs on
 float64 and on Fractions.
@@ -17,7 +17,7 @@ float64 and on Fractions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.product_form import ProductForm
+from mdsd_opt.errors import ProblemTooLarge
 
 #: How far rounding may move a token over a threshold or a point over a face, in float64.
 _SLACK = 1e-13
@@ -35,6 +36,9 @@ _SLACK = 1e-13
 _ALL_CHAINS_UP_TO = 4
 
 _MAX_CONTRACTIONS = 100
+
+#: Fractions that a cover may take to compute.
+MAX_EXACT_STEPS = 10**7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +134,7 @@ def _bounded(
     held: NDArray[Any],
 ) -> TileBound:
     """The best chain from below, its threshold set from above."""
-    slopes = np.array(list(_chain_slopes(form, low, high)))
+    slopes = form.chain_slopes(low, high, np.array(_orders(low.size)))
     gains = mass - slopes @ q
     lower = held_mass - form.value(low) - slopes @ (held - low)
     lower = lower + (np.minimum(gains, mass[:1].sum() * 0).sum(axis=1) if mass.size else 0)
@@ -141,19 +145,6 @@ def _bounded(
     subset[undecided[members]] = True
     value = held_mass + mass[members].sum() - form.value(point)
     return TileBound(lower[best], value, subset, low, high)
-
-
-def _chain_slopes(
-    form: ProductForm, low: NDArray[Any], high: NDArray[Any]
-) -> Iterator[NDArray[Any]]:
-    """Slopes of f along the coordinates, raised from low to high in various orders."""
-    for order in _orders(low.size):
-        x = low.copy()
-        slopes = low * 0
-        for r in order:
-            slopes[r] = form.partial(x, r)
-            x[r] = high[r]
-        yield slopes
 
 
 def _orders(num_rows: int) -> Sequence[tuple[int, ...]]:
@@ -174,6 +165,8 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
         for low, high in zip(cover.low.tolist(), cover.high.tolist(), strict=True)
     ]
     size = len(form.q)
+    if p.dtype == object:
+        _require_few(len(tiles), size, p.size)
     if not _covered((0.0,) * size, (1.0,) * size, tiles):
         return None
     lower = p[0] * 0  # the empty subset
@@ -183,6 +176,17 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
         if bound is not None:
             lower = min(lower, bound.lower)
     return lower
+
+
+def _require_few(num_tiles: int, num_rows: int, num_tokens: int) -> None:
+    """Refuse covers that would keep Fractions busy for minutes."""
+    steps = num_tiles * len(_orders(num_rows)) * num_rows * (num_tokens + num_rows)
+    if steps > MAX_EXACT_STEPS:
+        raise ProblemTooLarge(
+            f"the exact bound of {num_tiles} tiles in {num_rows} dimensions over V={num_tokens} "
+            f"takes about {steps:,} steps, over the limit of {MAX_EXACT_STEPS:,}: certify in "
+            "floating point (exact=False), or restrict the vocabulary (top_k, top_p)"
+        )
 
 
 def _corner(values: tuple[float, ...], dtype: Any) -> NDArray[Any]:

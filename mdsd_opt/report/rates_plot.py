@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.errors import InvalidInput, MissingExtra
-from mdsd_opt.files import atomic_write
+from mdsd_opt.files import atomic_write, check_writable
 from mdsd_opt.report.rates import RateRow
 from mdsd_opt.report.tables import SCHEME_TITLES
 
@@ -27,12 +27,11 @@ Lines = dict[tuple[str, str], list[RateRow]]
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless the suffix is one that can be drawn and the folder exists."""
+    """Raise unless the suffix is one that can be drawn and the file can be written."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
-    if not Path(path).parent.is_dir():
-        raise InvalidInput(f"cannot draw {path}: there is no folder {Path(path).parent}")
+    check_writable(path)
 
 
 def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title: str) -> None:

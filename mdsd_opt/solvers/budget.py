@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import ProblemTooLarge
@@ -50,14 +49,7 @@ def require(
     )
     raise ProblemTooLarge(
         f"{method} at V={problem.vocab_size}, K={problem.num_drafts} needs about "
-        f"{_readable(variables)} variables and {_readable(num_bytes, 10**9)} GB; the budget is "
+        f"{readable(variables)} variables and {readable(num_bytes // 10**9)} GB; the budget is "
         f"{max_variables:,} variables and {max_bytes / 1e9:.3g} GB (max_variables, max_bytes). "
         f"{advice}."
     )
-
-
-def _readable(number: int, unit: int = 1) -> str:
-    """The number in units; V**K may be too large for a float and too long to print in full."""
-    if unit == 1 and number < 10**15:
-        return f"{number:,}"
-    return f"{Decimal(number) / unit:.3g}"

@@ -83,10 +83,10 @@ def solve_lp(
     Raises
     ------
     SolverError
-        HiGHS refused the model or ended without an optimum for another reason than time.
+        HiGHS refused the model or ended without an optimum for another reason than time, or its
+        bindings do not load.
     """
-    import highspy
-
+    highspy = _bindings()
     num_rows, num_columns = matrix.shape
     if num_columns == 0:
         nothing, slack = np.zeros(0, dtype=np.bool_), np.ones(num_rows, dtype=np.bool_)
@@ -142,6 +142,19 @@ def solve_lp(
         iterations=int(info.simplex_iteration_count + max(info.ipm_iteration_count, 0)),
         message=f"HiGHS: {highs.modelStatusToString(status)}",
     )
+
+
+def _bindings() -> Any:
+    """The module highspy, whose symbols clash with another HiGHS that was loaded before it."""
+    try:
+        import highspy
+    except ImportError as error:
+        raise SolverError(
+            f"HiGHS does not load: {error}. A library with a HiGHS of its own, such as OR-tools, "
+            "cannot be in the same process: solve in a process without it, or use "
+            "method='max_flow', which needs no HiGHS."
+        ) from error
+    return highspy
 
 
 def version() -> str:

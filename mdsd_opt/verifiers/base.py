@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
+from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import (
     InvalidInput,
     MdsdError,
@@ -343,7 +344,7 @@ class Verifier(ABC):
         count = problem.drafts.count_tuples()
         if count > MAX_TUPLES:
             raise ProblemTooLarge(
-                f"enumerating {count:,} draft tuples (V={problem.vocab_size}, "
+                f"enumerating {readable(count)} draft tuples (V={problem.vocab_size}, "
                 f"K={problem.num_drafts}) is over the limit of {MAX_TUPLES:,}: use audit, which "
                 "samples, or a smaller vocabulary"
             )

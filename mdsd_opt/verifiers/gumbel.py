@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithReplacement
+from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier, positive_part, target_of
@@ -27,6 +28,9 @@ _MAX_TERMS = 20_000
 _RARE = 1e-4
 
 _CHUNK = 1 << 22  # exponentials drawn at a time
+
+#: Exponentials of one sample.
+_MAX_CLOCKS = 1 << 26
 
 
 class GumbelList(Verifier):
@@ -52,6 +56,12 @@ class GumbelList(Verifier):
         """Draw draft tuples and their outputs: tokens of shape (size, K) and (size,)."""
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
+        if k * p.size > _MAX_CLOCKS:
+            raise ProblemTooLarge(
+                f"verifier 'gumbel' holds K V exponentials at a time; K={k}, V={p.size} is over "
+                f"the limit of {_MAX_CLOCKS:,}: draft fewer tokens or restrict the vocabulary "
+                "(top_k, top_p)"
+            )
         possible, draftable = np.flatnonzero(p > 0), np.flatnonzero(q > 0)
         drafts = np.empty((size, k), dtype=np.int64)
         output = np.empty(size, dtype=np.int64)
@@ -78,7 +88,7 @@ class GumbelList(Verifier):
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
         if k == 1:
             return gumbel_bound(p, q, 1)
-        if p.size * float(p.size + 1) ** (k - 1) <= _MAX_TERMS:
+        if p.size * count_power(p.size + 1, k - 1) <= _MAX_TERMS:
             return min(max(float(acceptance(p.tolist(), q.tolist(), k)), 0.0), 1.0)
         drafts, output = self.simulate(problem, np.random.default_rng(seed), num_samples)
         hits = (drafts == output[:, None]).any(axis=1)
@@ -88,7 +98,7 @@ class GumbelList(Verifier):
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
         p, q, k = target_of(problem, exact), draft_of(problem, exact), problem.num_drafts
-        if k * p.size * float(p.size + 1) ** k > _MAX_TERMS:
+        if k * p.size * count_power(p.size + 1, k) > _MAX_TERMS:
             raise ProblemTooLarge(
                 "verifier 'gumbel' draws its drafts and its output from the same random numbers. "
                 f"The law of the output given other drafts has too many terms at V={p.size}, "

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.truncated_lp import PairRule, check_names, pair_rule
+from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
 from mdsd_opt.verifiers.base import Decision, Verifier
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.residual_hits import with_residual_hits
@@ -21,6 +21,9 @@ from mdsd_opt.verifiers.residual_hits import with_residual_hits
 Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
+
+#: Drafts up to which the rounds are played.
+_MAX_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +112,13 @@ class ImportanceSampling(Verifier):
 def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) -> _Tournament:
     p, drafts = problem.target, problem.drafts
     assert isinstance(drafts, (WithReplacement, IndependentDrafts))
+    variables = min(size, p.size) * (min(size, p.size) + 1) // 2
+    if drafts.num_drafts > _MAX_ROUNDS or variables > DEFAULT_MAX_VARIABLES:
+        raise ProblemTooLarge(
+            f"verifier 'importance_sampling' solves K - 1 programmes in s^2/2 variables: "
+            f"K={drafts.num_drafts}, s={min(size, p.size)} is over its limits of K={_MAX_ROUNDS} "
+            f"and {DEFAULT_MAX_VARIABLES:,} variables. Use 'optimal', or smaller numbers."
+        )
     shared = isinstance(drafts, WithReplacement)
     models = [drafts.q] * drafts.num_drafts if shared else list(drafts.q)
     rounds = tuple(_rounds(p, models, size, rule, order))

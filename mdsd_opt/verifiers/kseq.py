@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithReplacement
+from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
 from mdsd_opt.verifiers.ratio_sums import RatioSums
@@ -104,6 +105,7 @@ def _best_scale(sums: RatioSums, num_drafts: int) -> float:
 def _some_test_passes(beta: Any, num_drafts: int) -> Any:
     """1 - (1 - beta)^K, without cancellation in floating point."""
     if isinstance(beta, Fraction):
+        require_short_powers([beta], num_drafts)
         return 1 - (1 - beta) ** num_drafts
     if beta >= 1:
         return 1.0

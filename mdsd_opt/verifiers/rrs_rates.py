@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.verifiers.inclusion import sum_of_others
 from mdsd_opt.verifiers.ratio_sums import RatioSums
 from mdsd_opt.verifiers.rrs_chain import estimated_rates
@@ -24,9 +26,22 @@ Vector = NDArray[np.float64]
 _MAX_SEQUENCES = 10_000
 MAX_VISITS = 4_000_000
 
+#: Drafts without replacement up to which sequences are sampled; each one costs about K^2.
+_MAX_SAMPLED_DRAFTS = 1000
+
+#: Steps of the recursion for independent drafts: K V.
+_MAX_STEPS = 10**9
+_STEPS_OF_A_CALL = 10_000
+
 
 def independent_rate(p: Vector, models: Sequence[Vector]) -> float:
     r"""1 - prod_j sum (p_j - q_j)_+ for drafts that do not depend on each other, O(K V)."""
+    steps = len(models) * (p.size + _STEPS_OF_A_CALL)
+    if steps > _MAX_STEPS:
+        raise ProblemTooLarge(
+            f"the rate of 'rrs' takes K passes over V: K={len(models)}, V={p.size} is too much. "
+            "Draft fewer tokens, or ask for 'optimal' or 'kseq', whose rates are in closed form."
+        )
     return independent_rates(p, models)[-1]
 
 
@@ -77,11 +92,16 @@ def without_replacement_rates(
     rates: dict[int, tuple[float, float | None]] = {}
     estimated = []
     for k in sorted({min(k, support) for k in num_drafts}):
-        sequences = float(p.size) ** max(k - 2, 0)
+        sequences = count_power(p.size, max(k - 2, 0))
         if k <= 2 or (sequences <= _MAX_SEQUENCES and sequences * p.size <= max_visits):
             rates[k] = _exact_rate(p, q, k, sums), None
         else:
             estimated.append(k)
+    if estimated and estimated[-1] > _MAX_SAMPLED_DRAFTS:
+        raise ProblemTooLarge(
+            f"the rate of 'rrs' without replacement at K={estimated[-1]} cannot be estimated: it "
+            f"ends at K={_MAX_SAMPLED_DRAFTS}. Draft fewer tokens, or ask for 'optimal'."
+        )
     if estimated:
         means, errors = estimated_rates(sums, p, q, estimated, num_samples, seed)
         rates |= dict(zip(estimated, zip(means, errors, strict=True), strict=True))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, SupportLaw
+from mdsd_opt.drafts.counting import readable, require_listable
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import ProblemTooLarge
 
@@ -22,6 +23,10 @@ Vector = NDArray[np.float64]
 
 #: Elements of all draft sets together that a listed law may have.
 _MAX_ARCS = 20_000_000
+
+
+#: Draws up to which potentials are fitted: every evaluation takes K^2 V steps.
+_MAX_DRAWS = 100
 
 
 class League(Protocol):
@@ -47,13 +52,15 @@ def leagues_of(drafts: DraftScheme, subset: NDArray[np.bool_]) -> tuple[League, 
     """
     form = product_form(drafts)
     if form is not None:
+        most = int(form.powers.sum(axis=1).max())
+        require_listable(f"{drafts!r}: potentials by draws from it", most, _MAX_DRAWS)
         return _independent_league(form, subset, False), _independent_league(form, subset, True)
     supports, arcs = drafts.count_supports()
     if arcs > _MAX_ARCS:
         raise ProblemTooLarge(
-            f"{drafts!r} has up to {supports:,} draft sets of {arcs:,} tokens together; potentials "
-            f"need them listed, up to {_MAX_ARCS:,}. Restrict the vocabulary (top_k, top_p) or "
-            "draft fewer tokens."
+            f"{drafts!r} has up to {readable(supports)} draft sets of {readable(arcs)} tokens "
+            f"together; potentials need them listed, up to {_MAX_ARCS:,}. Restrict the vocabulary "
+            "(top_k, top_p) or draft fewer tokens."
         )
     law = drafts.support_law()
     return _listed_league(law, subset, False), _listed_league(law, subset, True)
@@ -84,8 +91,9 @@ def _independent_league(
     members = np.flatnonzero(drafted & (subset != outside))
     lost = form.q[:, subset].sum(axis=1) if outside else np.zeros(len(form.q))
     parts = [
-        (float(weight), np.ascontiguousarray(form.q[uses][:, members].T), lost[uses])
-        for weight, uses in zip(form.weights, form.uses, strict=True)
+        (float(weight), np.ascontiguousarray(form.q[drawn][:, members].T), lost[drawn])
+        for weight, powers in zip(form.weights, form.powers, strict=True)
+        for drawn in [np.repeat(np.arange(powers.size), powers)]
         if weight > 0
     ]
     return _IndependentLeague(members, parts)

@@ -49,11 +49,14 @@ def bucket_sums(p: Vector, q: Vector, buckets: Buckets) -> Matrix:
 
 @kernel
 def power(base: float, exponent: int) -> float:
-    """min(base, 1) ** exponent."""
-    base = min(base, 1.0)
-    result = base
-    for _ in range(exponent - 1):
-        result *= base
+    """min(base, 1) ** exponent, by squaring: there may be a million drafts."""
+    square = min(base, 1.0)
+    result = 1.0
+    while exponent > 0:
+        if exponent % 2 == 1:
+            result *= square
+        square *= square
+        exponent //= 2
     return result
 
 
