@@ -204,6 +204,14 @@ class Distribution:
         """Whether the numbers were given as Fractions."""
         return isinstance(self.given, tuple)
 
+    def same_as(self, other: Distribution) -> bool:
+        """Whether neither float64 nor Fractions tell the two apart."""
+        if not np.array_equal(self.values, other.values):
+            return False
+        if isinstance(self.given, tuple) or isinstance(other.given, tuple):
+            return self.exact() == other.exact()
+        return np.array_equal(self.given, other.given) or self.exact() == other.exact()
+
     def exact(self) -> tuple[Fraction, ...]:
         """The given numbers as Fractions (a float is an exact dyadic), divided by their sum."""
         if isinstance(self.given, tuple):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.with_replacement import WithReplacement
@@ -28,6 +29,8 @@ class ProductForm:
     Attributes
     ----------
     q : ndarray, shape (R, V)
+    models : tuple of Distribution, length R
+        What the rows were made from: of it floats and Fractions make the same rows.
     weights : ndarray, shape (C,)
         m_c.
     uses : ndarray of bool, shape (C, R)
@@ -35,6 +38,7 @@ class ProductForm:
     """
 
     q: NDArray[Any]
+    models: tuple[Distribution, ...]
     weights: NDArray[Any]
     uses: NDArray[np.bool_]
 
@@ -65,32 +69,34 @@ def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None
 @product_form.register
 def _independent(drafts: IndependentDrafts, exact: bool = False) -> ProductForm:
     q = np.array(drafts.exact_q, dtype=object) if exact else drafts.q
-    return _one_component(q)
+    return _one_component(q, drafts.models)
 
 
 @product_form.register
 def _with_replacement(drafts: WithReplacement, exact: bool = False) -> ProductForm:
     q = np.array(drafts.exact_q, dtype=object) if exact else drafts.q
-    return _one_component(np.tile(q, (drafts.num_drafts, 1)))
+    rows = np.tile(q, (drafts.num_drafts, 1))
+    return _one_component(rows, (drafts.model,) * drafts.num_drafts)
 
 
-def _one_component(q: NDArray[Any]) -> ProductForm:
-    return ProductForm(q, np.ones(1, dtype=q.dtype), np.ones((1, len(q)), dtype=np.bool_))
+def _one_component(q: NDArray[Any], models: tuple[Distribution, ...]) -> ProductForm:
+    return ProductForm(q, models, np.ones(1, dtype=q.dtype), np.ones((1, len(q)), dtype=np.bool_))
 
 
 def joined(forms: list[ProductForm], weights: NDArray[Any]) -> ProductForm:
     """The form of a mixture; rows that several components share are kept once."""
     rows: list[NDArray[Any]] = []
+    models: list[Distribution] = []
     places = []
     for form in forms:
         taken: list[int] = []
-        for q in form.q:
-            same = [r for r, row in enumerate(rows) if r not in taken and np.array_equal(row, q)]
-            if same:
-                taken.append(same[0])
-            else:
-                taken.append(len(rows))
+        for q, model in zip(form.q, form.models, strict=True):
+            free = (r for r, known in enumerate(models) if r not in taken and known.same_as(model))
+            place = next(free, len(rows))
+            if place == len(rows):
                 rows.append(q)
+                models.append(model)
+            taken.append(place)
         places.append(taken)
     uses = []
     for form, taken in zip(forms, places, strict=True):
@@ -98,4 +104,6 @@ def joined(forms: list[ProductForm], weights: NDArray[Any]) -> ProductForm:
         wide[:, taken] = form.uses
         uses.append(wide)
     masses = [w * form.weights for w, form in zip(weights, forms, strict=True)]
-    return ProductForm(np.array(rows), np.concatenate(masses), np.concatenate(uses))
+    return ProductForm(
+        np.array(rows), tuple(models), np.concatenate(masses), np.concatenate(uses)
+    )
