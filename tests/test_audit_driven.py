@@ -169,6 +169,7 @@ def test_a_driven_law_is_called_no_proof() -> None:
     for shown in (str(report), str(biased)):
         assert "exact" not in shown
         assert "proven" not in shown
-        assert "as far as the probes tell" in dict(
-            line.split("  ", 1) for line in shown.splitlines()
-        )["total variation"]
+        assert (
+            "as far as the probes tell"
+            in dict(line.split("  ", 1) for line in shown.splitlines())["total variation"]
+        )

@@ -263,3 +263,16 @@ def test_uniforms_at_their_ends_never_give_impossible_tokens():
         for name in MULTI_STEP:
             outcome = get_rule(name).verify(root, Ends(value))
             assert 0 not in outcome.tokens
+
+
+def test_uneven_trees_cost_the_hull_rules_some_drafts():
+    """An even split gives the second draft its half, and nothing is drawn after that one."""
+    target, _ = tables(0, 3, 2)
+    tree = Topology({(): 2, (0,): 1}, "uneven")
+    accepted = {
+        name: output_law(get_rule(name), target, target, tree, "with_replacement")[1]
+        for name in MULTI_STEP
+    }
+    assert accepted["traversal"] == pytest.approx(2.0)
+    assert accepted["traversal_hull"] == pytest.approx(accepted["level_sequential"])
+    assert accepted["traversal_hull"] < 1.99

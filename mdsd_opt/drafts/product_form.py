@@ -104,6 +104,4 @@ def joined(forms: list[ProductForm], weights: NDArray[Any]) -> ProductForm:
         wide[:, taken] = form.uses
         uses.append(wide)
     masses = [w * form.weights for w, form in zip(weights, forms, strict=True)]
-    return ProductForm(
-        np.array(rows), tuple(models), np.concatenate(masses), np.concatenate(uses)
-    )
+    return ProductForm(np.array(rows), tuple(models), np.concatenate(masses), np.concatenate(uses))
