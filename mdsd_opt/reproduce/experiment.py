@@ -275,6 +275,8 @@ def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None =
 
 def measured_range(gains: Sequence[MeanInterval]) -> str:
     """Least and largest gain, each with its interval."""
+    if not gains:
+        return "no setting"
     ends = min(gains, key=lambda gain: gain.mean), max(gains, key=lambda gain: gain.mean)
     return " to ".join(_signed(gain) for gain in ends)
 
