@@ -230,14 +230,15 @@ def _compare(rules: list[str], run: Any, num_prompts: int, as_json: bool) -> Non
             found.setdefault(name, []).append(run(name, n).metrics)
         remark(f"{name}: {_summary(sum(found[name][1:], found[name][0]))}")
 
-    def lengths(name: str) -> MeanInterval:
-        return mean_interval(np.array([metrics.accept_length for metrics in found[name]]))
+    def over_prompts(name: str, value: str) -> MeanInterval:
+        return mean_interval(np.array([getattr(metrics, value) for metrics in found[name]]))
 
     if as_json:
         rows = [
             {
                 "rule": name,
-                "accept_length": lengths(name).to_dict(),
+                "accept_length": over_prompts(name, "accept_length").to_dict(),
+                "acceptance_rate": over_prompts(name, "acceptance_rate").to_dict(),
                 **{"total": sum(found[name][1:], found[name][0]).to_dict()},
             }
             for name in rules
@@ -256,8 +257,8 @@ def _compare(rules: list[str], run: Any, num_prompts: int, as_json: bool) -> Non
         total = sum(found[name][1:], found[name][0])
         table.add_row(
             name,
-            with_interval(lengths(name)),
-            f"{total.acceptance_rate:.3f}",
+            with_interval(over_prompts(name, "accept_length")),
+            with_interval(over_prompts(name, "acceptance_rate")),
             f"{1e3 * total.seconds_per_token:.1f}",
             f"{total.verify_share:.1%}",
         )
