@@ -204,13 +204,13 @@ class Distribution:
         """Whether the numbers were given as Fractions."""
         return isinstance(self.given, tuple)
 
-    def is_same(self, other: Distribution) -> bool:
-        """Whether both were given as the same numbers, so that all that follows is equal."""
-        if self is other:
-            return True
+    def same_as(self, other: Distribution) -> bool:
+        """Whether neither float64 nor Fractions tell the two apart."""
+        if not np.array_equal(self.values, other.values):
+            return False
         if isinstance(self.given, tuple) or isinstance(other.given, tuple):
-            return type(self.given) is type(other.given) and self.given == other.given
-        return np.array_equal(self.given, other.given)
+            return self.exact() == other.exact()
+        return np.array_equal(self.given, other.given) or self.exact() == other.exact()
 
     def exact(self) -> tuple[Fraction, ...]:
         """The given numbers as Fractions (a float is an exact dyadic), divided by their sum."""

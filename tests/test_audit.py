@@ -397,6 +397,62 @@ def test_reports_say_how_large_a_bias_they_could_see() -> None:
     assert "too few trials" in few.verdict
 
 
+def test_enumeration_says_what_it_proved_and_what_the_trials_can_see() -> None:
+    """The law of a verifier that leaves the target once in a thousand calls is still lossless."""
+
+    class RarelyWrong:
+        def __call__(self, target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+            return 0 if rng.random() < 1e-3 else samples_target(target, draft, drafts, rng)
+
+        def conditional_law(self, target: Any, draft: Any, drafts: Any) -> Any:
+            return target
+
+    report = mo.audit(RarelyWrong(), PROBLEM, 0, 4_000)
+    assert report.lossless
+    assert report.law_proven_lossless
+    assert report.tolerance == 1e-9
+    true_bias = 1e-3 * (1 - TARGET[0])
+    assert report.detectable_bias > 10 * true_bias
+    assert report.trials_needed(report.detectable_bias) == pytest.approx(4_000, rel=0.01)
+    assert report.total_variation < 1e-12
+    assert report.total_variation_interval.low <= true_bias <= report.total_variation_interval.high
+    assert report.total_variation_interval.high > 0.01
+    assert report.acceptance_interval is not None
+    low, high = report.acceptance_interval
+    assert report.sampled_acceptance_rate is not None
+    assert low < report.sampled_acceptance_rate < high
+    assert report.acceptance_rate == pytest.approx(low, abs=0.05)
+    assert report.sampler_p_value is not None
+    assert report.sampler_p_value > 1e-6
+    assert "the stated law is lossless (enumerated)" in report.verdict
+    assert f"4,000 trials, where a bias of {report.detectable_bias:.2g}" in report.verdict
+    rows = dict(report.rows())
+    assert "4,000 trials" in rows["detectable bias"]
+    assert "4,000 trials" in rows["acceptance rate of the calls"]
+    assert rows["stated law lossless"].startswith("proven")
+    as_dict = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert as_dict["law_proven_lossless"] is True
+    assert as_dict["sampled_acceptance_rate"] == report.sampled_acceptance_rate
+    few = mo.audit(RarelyWrong(), PROBLEM, 0, 5)
+    assert few.detectable_bias == np.inf
+    assert "too few" in few.verdict
+
+
+def test_enumeration_refutes_a_stated_law() -> None:
+    class Lossy:
+        def __call__(self, target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+            return int(rng.choice(5, p=self.conditional_law()))
+
+        def conditional_law(self, *_: Any) -> Any:
+            return np.array([0.5, 0.0, 0.2, 0.2, 0.1])
+
+    report = mo.audit(Lossy(), PROBLEM, 0, 2_000)
+    assert report.law_proven_lossless is False
+    assert report.sampler_p_value is not None
+    assert report.sampler_p_value > 1e-6  # it does what it states
+    assert dict(report.rows())["stated law lossless"].startswith("refuted")
+
+
 def test_reports_become_json_and_text() -> None:
     report = mo.audit(samples_target, PROBLEM, 0, 10)
     as_dict = json.loads(json.dumps(report.to_dict(), allow_nan=False))

@@ -51,7 +51,7 @@ def test_the_largest_uniform_is_the_largest() -> None:
     assert np.finfo(float).epsneg == (1.0 - LARGEST_UNIFORM)
 
 
-def test_a_driven_law_is_exact() -> None:
+def test_a_driven_law_is_that_of_the_rule() -> None:
     report = mo.audit(faultless, PROBLEM, 0, 2_000, method="driven")
     assert report.lossless
     assert report.p_value is None
@@ -157,3 +157,19 @@ def test_edge_probes_can_be_limited() -> None:
     assert report.num_edge_probes == 7
     report = mo.audit(accepts_at_zero, WITH_ZERO, 0, 200, method="sampling", edge_probes=0)
     assert report.lossless
+
+
+def test_a_driven_law_is_called_no_proof() -> None:
+    """The probes may miss a step: whatever the law found looks like, nothing was proved."""
+    report = mo.audit(faultless, PROBLEM, 0, 2_000, method="driven")
+    assert report.law_proven_lossless is None
+    assert "as far as the probes tell" in report.verdict
+    biased = mo.audit(lambda *_: 0, PROBLEM, 0, 100, method="driven", edge_probes=0)
+    assert biased.verdict.startswith("NOT LOSSLESS: as far as the probes tell")
+    for shown in (str(report), str(biased)):
+        assert "exact" not in shown
+        assert "proven" not in shown
+        assert (
+            "as far as the probes tell"
+            in dict(line.split("  ", 1) for line in shown.splitlines())["total variation"]
+        )

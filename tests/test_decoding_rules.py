@@ -52,6 +52,24 @@ def test_multi_step_rules_are_lossless(name, scheme, vocab_size, topology):
     check_lossless(get_rule(name), 0, vocab_size, topology, scheme)
 
 
+@pytest.mark.parametrize("name", [*MULTI_STEP, "lp", "kseq", "optimal"])
+def test_stops_are_distributions(name):
+    """Of the ways to end, and of the extra token at each: numpy draws from them as they are."""
+    p, q, draws = np.array([2, 2, 1]) / 5, np.array([2, 4, 1]) / 7, np.array([1, 0])
+    rng = np.random.default_rng(0)
+    root = Node((), (), target=p)
+    for child in root.add_drafts(mo.WithReplacement(q, 2), draws):
+        child.target = p
+        for leaf in child.add_drafts(mo.WithReplacement(q, 2), draws):
+            leaf.target = p
+    stops = get_rule(name).stops(root)
+    shares = np.array([stop.probability for stop in stops])
+    for law in (shares, *(stop.law for stop in stops)):
+        assert law.min() >= 0
+        assert law.sum() == pytest.approx(1, abs=1e-12)
+        rng.choice(law.size, p=law)
+
+
 @pytest.mark.parametrize("name", [*MULTI_STEP, "optimal"])
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
 @pytest.mark.parametrize(("vocab_size", "budget"), [(2, 10), (2, 6), (3, 6)])
@@ -263,3 +281,16 @@ def test_uniforms_at_their_ends_never_give_impossible_tokens():
         for name in MULTI_STEP:
             outcome = get_rule(name).verify(root, Ends(value))
             assert 0 not in outcome.tokens
+
+
+def test_uneven_trees_cost_the_hull_rules_some_drafts():
+    """An even split gives the second draft its half, and nothing is drawn after that one."""
+    target, _ = tables(0, 3, 2)
+    tree = Topology({(): 2, (0,): 1}, "uneven")
+    accepted = {
+        name: output_law(get_rule(name), target, target, tree, "with_replacement")[1]
+        for name in MULTI_STEP
+    }
+    assert accepted["traversal"] == pytest.approx(2.0)
+    assert accepted["traversal_hull"] == pytest.approx(accepted["level_sequential"])
+    assert accepted["traversal_hull"] < 1.99

@@ -141,3 +141,24 @@ def test_comparison_refuses_bad_input():
         mo.compare_draft_schemes(np.empty((0, 4)), np.empty((0, 4)), 2)
     with pytest.raises(InvalidInput, match="shape"):
         mo.compare_draft_schemes([[0.0, 1.0]], [[0.0, 1.0, 2.0]], 2)
+
+
+def test_a_searched_temperature_comes_with_its_gap() -> None:
+    """The search stops within a tolerance of the best temperature: every table says so."""
+    from rich.console import Console
+
+    from mdsd_opt.report.tables import comparison_table
+
+    rng = np.random.default_rng(0)
+    target, draft = rng.normal(size=(2, 4, 30))
+    compared = mo.compare_draft_schemes(target, draft, 2, best_temperature=True)
+    (searched,) = [row for row in compared.rates if "best draft temperature" in row.scheme]
+    assert 0 < searched.gap <= 1e-3
+    rows = {row["scheme"]: row["gap"] for row in compared.to_dict()["rates"]}
+    assert rows[searched.scheme] == searched.gap
+    assert all(gap == 0 for name, gap in rows.items() if name != searched.scheme)
+    console = Console(width=200, record=True, quiet=True)
+    with console.capture() as shown:
+        console.quiet = False
+        console.print(comparison_table(compared))
+    assert f"(gap {searched.gap:.0e})" in shown.get()

@@ -110,7 +110,7 @@ class TestRoundTrip:
                 save_problem(problem, path)
                 loaded = load_problem(path)
                 assert_same(problem, loaded)
-                assert not loaded.drafts._draft.is_rational  # type: ignore[attr-defined]
+                assert not loaded.drafts.model.is_rational  # type: ignore[attr-defined]
 
     def test_long_fractions(self, tmp_path: Path) -> None:
         p = [Fraction(1, 3**900), 1 - Fraction(1, 3**900)]

@@ -17,7 +17,7 @@ from mdsd_opt.data import sample_logits_path
 from mdsd_opt.files.logits import load_logits
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 from mdsd_opt.reproduce import EXPERIMENTS, Logits, reproduce
-from mdsd_opt.reproduce.experiment import all_positive, signed_range
+from mdsd_opt.reproduce.experiment import Outcome, compared, measured_range
 
 SMALL = {
     "hu2025": {"temperatures": (0.0, 1.0), "numbers": (1, 2)},
@@ -111,15 +111,45 @@ def test_gains_are_paired(corpus):
 
 
 def test_what_the_intervals_leave_open():
-    clear, open_, against = (
+    clear, open_, against, alone = (
         MeanInterval(0.1, 0.05, 0.15, 9),
         MeanInterval(0.1, -0.05, 0.25, 9),
         MeanInterval(-0.1, -0.15, -0.05, 9),
+        MeanInterval(0.1, np.nan, np.nan, 1),
     )
-    assert all_positive([clear, clear]) is True
-    assert all_positive([clear, open_]) is None
-    assert all_positive([clear, open_, against]) is False
-    assert signed_range([-1e-17, 0.25]) == "+0.0000 to +0.2500"
+    assert compared([clear, clear]) is Outcome.AGREES
+    assert compared([clear, open_]) is Outcome.OPEN
+    assert compared([clear, alone]) is Outcome.OPEN
+    assert compared([clear, open_, against]) is Outcome.DISAGREES
+    nothing = MeanInterval(-1e-17, -1e-17, 1e-17, 9)
+    assert measured_range([nothing, clear]) == (
+        "+0.0000 [+0.0000, +0.0000] to +0.1000 [+0.0500, +0.1500]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stated", "outcome"),
+    [
+        ((0.05, 0.15), "agrees"),
+        ((0.0, 0.3), "agrees"),
+        ((0.2, 0.3), "same direction, other size"),
+        ((0.01, 0.04), "same direction, other size"),
+        ((0.1, 0.3), "open"),
+        ((0.1, 0.1), "open"),
+    ],
+)
+def test_sizes_are_held_against_the_range_stated(stated, outcome):
+    """A gain of 0.1 in [0.05, 0.15]: the sign alone would agree with all of them."""
+    gain = MeanInterval(0.1, 0.05, 0.15, 9)
+    assert compared([gain, gain], stated) == outcome
+    assert compared([MeanInterval(-0.1, -0.15, -0.05, 9), gain], stated) is Outcome.DISAGREES
+    assert compared([MeanInterval(0.1, -0.1, 0.3, 9), gain], stated) is Outcome.OPEN
+
+
+def test_a_range_stated_stands_beside_the_intervals_measured(corpus):
+    first = reproduce("spechub", Logits(corpus), temperatures=(0.6,)).published[0]
+    assert first.stated == "+0.05 to +0.27 tokens"
+    assert "[" in first.here
 
 
 def command(*arguments):

@@ -137,6 +137,67 @@ class TestMixedSchemes:
         np.testing.assert_array_equal(form.powers, [[1, 1, 1], [1, 1, 0], [2, 0, 0]])
 
 
+def nudged(model: list[float], rng: np.random.Generator) -> list[float]:
+    """The model with every number moved by up to one unit in the last place."""
+    towards = rng.choice([0.0, 1.0], len(model))
+    moved = np.where(rng.random(len(model)) < 0.5, model, np.nextafter(model, towards))
+    return moved.tolist()
+
+
+class TestNearlyEqualModels:
+    """Rows are shared by what the models are, whichever numbers they are rounded to."""
+
+    SAME_THIRDS = ([1 / 3] * 3, [0.33333333333333337] * 3)  # once normalised, exactly
+
+    def test_one_model_given_in_two_roundings(self) -> None:
+        one, other = self.SAME_THIRDS
+        problem = mo.TransportProblem(
+            [0.5, 0.3, 0.2],
+            mo.MixtureDrafts(
+                [(0.5, mo.IndependentDrafts([one] * 2)), (0.5, mo.IndependentDrafts([other] * 2))]
+            ),
+        )
+        certificate = mo.certify(problem, mo.solve(problem, "submodular"), exact=True)
+        assert certificate.valid, certificate.violations
+        assert certificate.gap <= 1.1e-9
+
+    @pytest.mark.parametrize("seed", range(60))
+    def test_honest_solutions_are_valid(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(1, 6))
+        weights = rng.integers(0, 4, size) + (np.arange(size) == rng.integers(size))
+        model = (weights / weights.sum()).tolist()
+        near: list[list[float]] = [model, *(nudged(model, rng) for _ in range(3))]
+
+        def component() -> DraftScheme:
+            rows = [near[i] for i in rng.integers(0, 4, int(rng.integers(1, 4)))]
+            if rng.random() < 0.3:
+                return mo.WithReplacement(rows[0], len(rows))
+            return mo.IndependentDrafts(rows)
+
+        shares = rng.dirichlet(np.ones(3))
+        drafts = mo.MixtureDrafts([(m, component()) for m in shares])
+        p = near[0] if rng.random() < 0.3 else rng.dirichlet(np.ones(size))
+        problem = mo.TransportProblem(p, drafts)
+        for exact in (False, True):
+            certificate = mo.certify(problem, mo.solve(problem, "submodular"), exact)
+            assert certificate.valid, certificate.violations
+            assert certificate.gap <= 1.1e-9
+        forms = [product_form(drafts, exact) for exact in (False, True)]
+        np.testing.assert_array_equal(*(form.uses for form in forms if form is not None))
+
+    def test_fractions_that_floats_cannot_tell_apart(self) -> None:
+        tiny = Fraction(1, 10**30)
+        half = [Fraction(1, 2), Fraction(1, 2)]
+        moved = [half[0] + tiny, half[1] - tiny]
+        mixed = [(0.5, mo.WithReplacement(half, 1)), (0.5, mo.WithReplacement(moved, 2))]
+        problem = mo.TransportProblem([Fraction(1, 3), Fraction(2, 3)], mo.MixtureDrafts(mixed))
+        for method in (None, "submodular"):
+            certificate = mo.certify(problem, mo.solve(problem, method or "auto"), exact=True)
+            assert certificate.valid, certificate.violations
+            assert certificate.lower <= optimum(problem) <= certificate.upper
+
+
 class TestCovers:
     FORM = product_form(mo.IndependentDrafts([[0.5, 0.5], [0.2, 0.8]]))
     P = np.array([0.3, 0.7])

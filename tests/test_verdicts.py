@@ -59,6 +59,58 @@ def outputs(verifier: Verifier, problem: TransportProblem, drawn_from: DraftSche
 # --- their law ---
 
 
+def check_proper(law: Any) -> None:
+    """A distribution that numpy draws from as it is."""
+    assert law.min() >= 0
+    assert law.sum() == pytest.approx(1, abs=1e-12)
+    np.random.default_rng(0).choice(law.size, p=law)
+
+
+@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("name", [*TABLE, "spechub"])
+@given(st.data())
+def test_conditional_laws_are_distributions(name: str, data: st.DataObject) -> None:
+    """Zeros and ties, in numbers that are not dyadic."""
+    scheme = data.draw(st.sampled_from(TABLE.get(name, ("greedy",))))
+    problem = data.draw(problems((scheme,)))
+    verifier = verifiers.get(name)
+    if not verifier.supports(problem.drafts):
+        return
+    rng = np.random.default_rng(0)
+    floats = TransportProblem(rng.dirichlet(problem.target + 1e-3), problem.drafts)
+    for which in (problem, floats):
+        for drafts in which.drafts.sample(rng, 3):
+            try:
+                law = verifier.conditional_law(which, drafts)
+            except UnsupportedScheme:  # so many drafts are too many for this one
+                return
+            check_proper(law)
+
+
+#: Acceptance probabilities whose float64 sum exceeds one here: (name, p, q, drafts), unnormalised.
+OVER_ONE = [
+    ("kseq", [1, 2, 2], [5, 3, 3], [0, 0, 1]),
+    ("lp", [2, 2, 1], [2, 4, 1], [1, 0]),
+    ("lp", [1, 1, 3, 2], [2, 1, 0, 2], [3, 1, 3]),
+]
+
+
+@pytest.mark.parametrize(("name", "p", "q", "drafts"), OVER_ONE)
+def test_rounding_leaves_no_negative_probability(
+    name: str, p: list[int], q: list[int], drafts: list[int]
+) -> None:
+    laws = WithReplacement(np.array(q) / sum(q), len(drafts))
+    problem = TransportProblem(np.array(p) / sum(p), laws)
+    check_proper(verifiers.get(name).conditional_law(problem, drafts))
+
+
+def test_a_law_that_is_wrong_by_more_than_rounding_stays_wrong() -> None:
+    """Else an audit would find a rule faultless that accepts more than there is."""
+    decision = Decision(np.array([0.9, 0.3]), np.array([0.0, 0.0, 1.0]))
+    law = decision.law(np.array([0, 1]), 3)
+    np.testing.assert_allclose(law, [0.9, 0.3, -0.2])
+
+
 @ALL_PAIRS
 def test_verdicts_follow_the_target(name: str, scheme: str) -> None:
     problem, rng = TransportProblem(P, EXAMPLES[scheme]), np.random.default_rng(1)

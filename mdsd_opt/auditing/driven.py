@@ -1,11 +1,12 @@
-"""The exact law of a callable's output, found by driving it through chosen uniforms.
+"""The law of a callable's output, as far as probes at chosen uniforms tell.
 
 As a function of each uniform it draws, a verifier is a step function: accept below a threshold, one
 token of an inverse CDF after the other. The steps are found by bisection, to 2**-44, one uniform
 after the other, and what follows is explored once for each step. The result is a cover of the cube
-of uniforms by boxes with one token each. It is exact for rules whose branches depend on a few
+of uniforms by boxes with one token each. It is made for rules whose branches depend on a few
 uniforms, each through thresholds of its own. Every box is then tried near its corners, which
-refuses rules that compare uniforms with each other.
+refuses most rules that compare uniforms with each other. Nothing is proved: a step that no probe
+falls into goes unseen, and the law found is then wrong.
 """
 
 from __future__ import annotations

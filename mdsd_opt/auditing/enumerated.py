@@ -1,4 +1,4 @@
-"""The exact output law of a verifier whose law given the drafts is stated, or can be driven out."""
+"""The output law that follows from a law given the drafts, stated or driven out."""
 
 from __future__ import annotations
 

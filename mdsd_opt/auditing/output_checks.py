@@ -86,11 +86,16 @@ def listed_deviations(
     )
 
 
+def num_bins(points: int) -> int:
+    """Bins of [0, 1] in which this many points are counted."""
+    return int(np.clip(points // 20, 2, 64))
+
+
 def uniformity_checks(
     points: Vector, rng: np.random.Generator, name: str, looks_for: str
 ) -> tuple[Check, ...]:
     """Checks of independent points that are uniform on [0, 1] if all is well."""
-    bins = int(np.clip(points.size // 20, 2, 64))
+    bins = num_bins(points.size)
     counts = np.bincount(np.minimum((points * bins).astype(np.int64), bins - 1), minlength=bins)
     scores, depths = statistics.split_scores(counts, np.full(bins, 1.0 / bins), rng)
     coarse = scores[depths < statistics.COARSE_LEVELS]

@@ -89,14 +89,16 @@ class AuditReport:
         "verifier", "drafts" or "trace".
     lossless : bool
         Whether no deviation was found: the output follows the target (drafts: the tuples follow the
-        law assumed). By sampling, "no bias" always means "none of at least `detectable_bias`".
+        law assumed). What was sampled has no bias of at least `detectable_bias`, and no more is
+        said: by enumeration that is the sampler against its law, else the output itself.
     method : str
         "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
-        callable with given uniforms) or "sampling".
+        callable with given uniforms, as far as the probes tell) or "sampling".
     num_trials : int
         Outcomes that were sampled.
     p_value : float or None
-        Of all checks together (Bonferroni); None where enumeration decided.
+        Of all checks together (Bonferroni); None where enumeration decided (`sampler_p_value` has
+        that of the checks).
     drafts_follow_law : bool or None
         Whether the drafts follow the law assumed; None where they are not under audit.
     drafts_p_value : float or None
@@ -107,13 +109,17 @@ class AuditReport:
     power, confidence : float
         Of `detectable_bias` and `trials_needed`; of the intervals.
     total_variation : float
-        Distance of the output law from the target: exact where enumerated, else an estimate from an
-        event chosen on one half of the trials and measured on the other (so that noise does not
-        count as distance), which on average does not exceed the true distance.
+        Distance of the output law from the target: of the stated (driven) law where that was
+        enumerated, else an estimate from an event chosen on one half of the trials and measured on
+        the other (so that noise does not count as distance), which on average does not exceed the
+        true distance.
     total_variation_interval : Interval
+        Of the outcomes sampled, whatever the method.
     acceptance_rate : float or None
-        Share of outputs that are among the drafts.
+        Share of outputs that are among the drafts: under the stated (driven) law where that was
+        enumerated, else of the trials.
     acceptance_interval : Interval or None
+        Of the outcomes sampled, whatever the method.
     optimal_acceptance_rate : float or None
         The largest rate of any lossless verifier; None if it is not known.
     checks : tuple of Check
@@ -126,11 +132,24 @@ class AuditReport:
     num_edge_probes : int
         How many such calls were made.
     num_cells : int
-        Groups of tokens that the chi-square check tells apart.
+        Groups of tokens that the chi-square check tells apart; where a law was enumerated, bins of
+        outcomes ordered by it.
     detectable_bias : float
+        What the trials can see.
         Every change of the law of these groups by at least this total variation is found with
         probability `power` or more; infinite if there are too few trials for any. (Chi-square
         approximation. A change within the groups alone is left to the check of single tokens.)
+    law_proven_lossless : bool or None
+        What enumeration settles, apart from any trial: whether the output law that follows from the
+        stated conditional law equals the target, to a total variation of `tolerance`. None where no
+        law was stated: by sampling, and of a driven law, which nothing proves.
+    tolerance : float or None
+        Total variation put down to rounding; None by sampling.
+    sampled_acceptance_rate : float or None
+        Share of the trials whose output is among the drafts, beside the rate of the law; None by
+        sampling, where `acceptance_rate` is that share.
+    sampler_p_value : float or None
+        Of the checks that the trials follow the enumerated law; None by sampling.
     """
 
     subject: str
@@ -156,6 +175,10 @@ class AuditReport:
     num_edge_probes: int
     num_cells: int
     detectable_bias: float
+    law_proven_lossless: bool | None = None
+    tolerance: float | None = None
+    sampled_acceptance_rate: float | None = None
+    sampler_p_value: float | None = None
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
         """Trials after which a bias of this total variation is found with the given power.
@@ -185,7 +208,7 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """One sentence; where a law was enumerated, what that shows and what the trials show."""
         if not self.lossless:
             wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
             return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
@@ -195,13 +218,24 @@ class AuditReport:
                 f"{self._reason(draft_checks=True)}."
             )
         if self.method != "sampling":
-            how = "enumerated law" if self.method == "enumeration" else "law found by driving it"
-            return f"lossless: the {how} equals the target."
+            if self.law_proven_lossless:
+                law = "the stated law is lossless (enumerated)"
+            else:
+                law = "lossless as far as the probes tell: the law found by driving it fits"
+            return f"{law}; {self._sampler_shows()}."
         if not math.isfinite(self.detectable_bias):
             return "no deviation found, but there are too few trials to see one."
         return (
             f"no deviation found in {self.num_trials:,} trials; a bias of "
             f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
+        )
+
+    def _sampler_shows(self) -> str:
+        if not math.isfinite(self.detectable_bias):
+            return f"{self.num_trials:,} trials are too few to see whether the calls follow it"
+        return (
+            f"the calls follow it in {self.num_trials:,} trials, where a bias of "
+            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}"
         )
 
     def _reason(self, draft_checks: bool) -> str:
@@ -212,7 +246,10 @@ class AuditReport:
             return f"at the edge of the uniforms, {self.edge_violations[0].message}"
         p_value = self.drafts_p_value if draft_checks else self.p_value
         if p_value is None:
-            return f"the output law is {self.total_variation:.3g} away from the target"
+            away = f"{self.total_variation:.3g} away from the target"
+            if self.method == "driven":
+                return f"as far as the probes tell, the output law is {away}"
+            return f"the output law is {away}"
         checks = [check for check in self.checks if check.of_drafts == draft_checks]
         worst = min(checks, key=lambda check: check.p_value)
         return f"p = {p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
@@ -225,38 +262,66 @@ class AuditReport:
             rows.append(("p-value", f"{self.p_value:.3g} (false alarm below {self.false_alarm:g})"))
         if self.drafts_p_value is not None and self.subject != "drafts":
             rows.append(("p-value of the drafts", f"{self.drafts_p_value:.3g}"))
-        rows.append(
-            ("total variation", _with_interval(self.total_variation, self.total_variation_interval))
-        )
-        if self.acceptance_rate is not None and self.acceptance_interval is not None:
-            shown = _with_interval(self.acceptance_rate, self.acceptance_interval)
-            rows.append(("acceptance rate", shown))
+        rows += self._measured_rows() if self.method == "sampling" else self._law_rows()
         if self.optimal_acceptance_rate is not None:
             rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
-        if self.p_value is not None:
-            rows.append(("detectable bias", f"{self.detectable_bias:.3g} (power {self.power:g})"))
-            rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
+        rows.append(("detectable bias", self._bias_text()))
+        rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
         rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
         return rows
+
+    def _measured_rows(self) -> list[tuple[str, str]]:
+        rows = [("total variation", self._measured(self.total_variation, "total_variation"))]
+        if self.acceptance_rate is not None:
+            rows.append(("acceptance rate", self._measured(self.acceptance_rate, "acceptance")))
+        return rows
+
+    def _law_rows(self) -> list[tuple[str, str]]:
+        """Of the law first, then of the trials."""
+        of = "of the stated law" if self.method == "enumeration" else "as far as the probes tell"
+        rows = []
+        if self.law_proven_lossless is not None:
+            answer = "proven" if self.law_proven_lossless else "refuted"
+            rows.append(("stated law lossless", f"{answer}, to {self.tolerance:g} (enumeration)"))
+        rows.append(("total variation", f"{self.total_variation:.6g} ({of})"))
+        rows.append(("acceptance rate", f"{self.acceptance_rate:.6g} ({of})"))
+        rows.append(("p-value of the calls", f"{self.sampler_p_value:.3g} (that they follow it)"))
+        low, high = self.total_variation_interval
+        sampled = f"in [{low:.6g}, {high:.6g}] {self._with_confidence}"
+        rows.append(("total variation of the calls", sampled))
+        if self.sampled_acceptance_rate is not None:
+            rate = self._measured(self.sampled_acceptance_rate, "acceptance")
+            rows.append(("acceptance rate of the calls", rate))
+        return rows
+
+    def _measured(self, value: float, name: str) -> str:
+        interval: Interval | None = getattr(self, f"{name}_interval")
+        if interval is None:
+            return f"{value:.6g}"
+        return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}] {self._with_confidence}"
+
+    @property
+    def _with_confidence(self) -> str:
+        return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
+
+    def _bias_text(self) -> str:
+        if not math.isfinite(self.detectable_bias):
+            return "none: too few trials"
+        trials = f"{self.num_trials:,} trials, power {self.power:g}"
+        return f"{self.detectable_bias:.3g} ({trials})"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
         result = {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
         result["verdict"] = self.verdict
-        if self.p_value is not None and self.num_cells > 1:
+        if self.num_cells > 1:
             result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}
         return result
 
     def __str__(self) -> str:
         width = max(len(label) for label, _ in self.rows())
         return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
-
-
-def _with_interval(value: float, interval: Interval) -> str:
-    if interval.low == interval.high:
-        return f"{value:.6g} (exact)"
-    return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}]"
 
 
 def _deviation(deviation: TokenDeviation) -> str:

@@ -12,7 +12,7 @@ from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.detectability import detectable_bias
 from mdsd_opt.auditing.draft_audit import position_checks
-from mdsd_opt.auditing.output_checks import listed_deviations, uniformity_checks
+from mdsd_opt.auditing.output_checks import listed_deviations, num_bins, uniformity_checks
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.trace_rows import TraceRows, schemes_of, transform_rows
@@ -110,7 +110,7 @@ def audit_trace(
         drafts_p_value = 0.0 if rows.wrong_drafts.count else drafts_p_value
     points = rows.by_rank if schemes is None else rows.by_ratio
     points = points[~np.isnan(points)]
-    bins = _num_bins(points.size)
+    bins = num_bins(points.size)
     outcomes = np.minimum((points * bins).astype(np.int64), bins - 1)
     total_variation, interval = statistics.distance(outcomes, np.full(bins, 1 / bins), confidence)
     accepted = int(rows.accepted.sum())
@@ -146,10 +146,6 @@ def audit_trace(
 
 def _as_they_are(row: Any) -> Any:
     return row
-
-
-def _num_bins(points: int) -> int:
-    return int(np.clip(points // 20, 2, 64))
 
 
 def _checked(target: Any, drafts: Any, tokens: Any) -> tuple[Any, Tokens, Tokens]:

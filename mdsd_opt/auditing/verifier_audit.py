@@ -1,4 +1,4 @@
-"""Is a verifier lossless? By enumeration where its law is known, by sampling otherwise."""
+"""Is a verifier lossless? Its law by enumeration where it states one; its calls by sampling."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from mdsd_opt.auditing.enumerated import (
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
     deviations,
+    num_bins,
     output_checks,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import AuditReport, Check, Interval, TokenDeviation
+from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import NO_TOKEN, Subject, Tokens, ViolationLog, simulated, simulation
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
@@ -85,10 +86,12 @@ def audit(
         `verify` takes (N, K) drafts and returns (N,) tokens.
     method : str
         "enumeration" of all draft tuples, from the stated conditional law; "driven", the same from
-        a law found by driving the callable through chosen uniforms (small problems, rules with a
-        few uniforms, see `mdsd_opt.auditing.driven`); "sampling"; "auto" enumerates where a law is
-        stated and there are at most `max_tuples` tuples, and samples otherwise. Enumeration is
-        followed by up to 10,000 trials that hold the sampler against the law it states.
+        a law found by driving the callable through chosen uniforms, which holds as far as the
+        probes tell (small problems, rules with a few uniforms, see `mdsd_opt.auditing.driven`);
+        "sampling"; "auto" enumerates where a law is stated and there are at most `max_tuples`
+        tuples, and samples otherwise. Enumeration proves or refutes that the stated law is
+        lossless; up to 10,000 trials then hold the calls against that law, and can see a departure
+        of the reported `detectable_bias`.
     sample : callable, optional
         ``(rng, size) -> (size, K)`` drafts, to be used instead of the scheme's own: audits drafting
         and verification of an engine together. Implies sampling; the report says of both whether
@@ -196,31 +199,43 @@ def _enumerated_report(
     tokens = subject.outcomes(drafts, rng, log)
     valid = tokens != NO_TOKEN
     points, unexpected = law.transformed(drafts[valid], tokens[valid], rng)
+    driven = method == "driven"
     if unexpected:
-        log.add("impossible token", (), f"{unexpected} tokens that the stated law rules out")
+        whose = "law found by driving it" if driven else "stated law"
+        log.add("impossible token", (), f"{unexpected} tokens that the {whose} rules out")
     checks = uniformity_checks(
         points, rng, "sampler against its law", "calls that do not follow it"
     )
     p_value = settings.combined(checks)
     sampler_fails = p_value < settings.false_alarm
+    fits_target = total_variation <= tolerance
+    bins = num_bins(points.size)
+    count = int(valid.sum())
+    accepted = _num_accepted(drafts, tokens)
+    _, interval = statistics.distance(
+        tokens[valid],
+        problem.target,
+        settings.confidence,
+        merged_cells(problem.target, by_ratio(problem.target, problem.drafts), trials).of_token,
+    )
     edge_log, probes = edge_violations(subject, rng, edge_probes)
-    lossless = total_variation <= tolerance and not (sampler_fails or log.count or edge_log.count)
+    lossless = fits_target and not (sampler_fails or log.count or edge_log.count)
     worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
     return AuditReport(
         subject="verifier",
         lossless=lossless,
-        method="driven" if method == "driven" else "enumeration",
+        method="driven" if driven else "enumeration",
         num_trials=trials,
-        p_value=p_value if sampler_fails and total_variation <= tolerance else None,
+        p_value=p_value if sampler_fails and fits_target else None,
         drafts_follow_law=None,
         drafts_p_value=None,
         false_alarm=settings.false_alarm,
         power=settings.power,
         confidence=settings.confidence,
         total_variation=total_variation,
-        total_variation_interval=Interval(total_variation, total_variation),
+        total_variation_interval=interval,
         acceptance_rate=law.acceptance_rate,
-        acceptance_interval=Interval(law.acceptance_rate, law.acceptance_rate),
+        acceptance_interval=statistics.rate_interval(accepted, count, settings.confidence),
         optimal_acceptance_rate=optimum(problem),
         checks=checks,
         tokens=tuple(
@@ -232,9 +247,19 @@ def _enumerated_report(
         num_violations=log.count,
         edge_violations=tuple(edge_log.listed),
         num_edge_probes=probes,
-        num_cells=int((problem.target > 0).sum()),
-        detectable_bias=tolerance,
+        num_cells=bins,
+        detectable_bias=detectable_bias(
+            points.size, bins, settings.false_alarm / len(checks), settings.power
+        ),
+        law_proven_lossless=None if driven else fits_target,
+        tolerance=tolerance,
+        sampled_acceptance_rate=accepted / count if count else None,
+        sampler_p_value=p_value,
     )
+
+
+def _num_accepted(drafts: Tokens, tokens: Tokens) -> int:
+    return int((drafts == tokens[:, None])[tokens != NO_TOKEN].any(axis=1).sum())
 
 
 def _sampled_report(
@@ -251,7 +276,7 @@ def _sampled_report(
     valid = tokens[tokens != NO_TOKEN]
     possible = valid[p[valid] > 0]
     counts = np.bincount(valid, minlength=p.size)
-    accepted = int((drafts == tokens[:, None])[tokens != NO_TOKEN].any(axis=1).sum())
+    accepted = _num_accepted(drafts, tokens)
     alpha = optimum(problem)
     checks = (
         *output_checks(problem, possible, rng),

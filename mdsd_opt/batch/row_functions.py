@@ -81,6 +81,11 @@ def is_supported(drafts: str, verifier: str, num_drafts: int) -> bool:
     return (drafts, verifier) in _PAIRS and (verifier != "spechub" or num_drafts == 2)
 
 
+def is_estimated(drafts: str, verifier: str, num_drafts: int) -> bool:
+    """Whether the batched rates may come from a simulation of each row."""
+    return (drafts, verifier) == ("without_replacement", "rrs") and num_drafts >= 3
+
+
 def row_function(drafts: str, verifier: str, num_drafts: Sequence[int], seed: int) -> RowFunction:
     """Look up what computes the rates of a draft scheme and a verifier.
 

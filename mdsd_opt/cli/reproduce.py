@@ -88,7 +88,7 @@ def _show(result: Reproduction) -> None:
     from rich.table import Table
 
     from mdsd_opt.cli.output import show_table
-    from mdsd_opt.reproduce.experiment import answer, shown
+    from mdsd_opt.reproduce.experiment import PUBLISHED_COLUMNS, published_row, shown
 
     print(f"{result.name}: {result.source}")
     print(f"{result.models}; {result.sample}")
@@ -100,10 +100,10 @@ def _show(result: Reproduction) -> None:
             table.add_row(*map(shown, row))
         show_table(table)
     table = Table(title="beside the published results", title_justify="left")
-    for column in ("published", "where", "here", "agrees"):
+    for column in PUBLISHED_COLUMNS:
         table.add_column(column)
     for item in result.published:
-        table.add_row(f'"{item.quote}"', item.where, item.here, answer(item.holds))
+        table.add_row(*published_row(item))
     show_table(table)
     for difference in result.differences:
         print(f"- {difference}")

@@ -34,6 +34,8 @@ TEMPERATURE_FACTORS = (0.7, 1.4)
 #: Drafts up to which every way to draft them is compared: there are K + 7.
 MAX_DRAFTS = 64
 
+_BEST_TEMPERED = "with_replacement, best draft temperature of each position"
+
 
 @dataclass(frozen=True, slots=True)
 class SchemeRate:
@@ -46,11 +48,15 @@ class SchemeRate:
         Optimal acceptance rate.
     behind : MeanInterval
         How much less than the best scheme, position by position.
+    gap : float
+        How much more the scheme may reach on average: not zero where its best draft temperatures
+        were searched to a tolerance.
     """
 
     scheme: str
     acceptance: MeanInterval
     behind: MeanInterval
+    gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class SchemeComparison:
                     "scheme": row.scheme,
                     **row.acceptance.to_dict(),
                     "behind": row.behind.to_dict(),
+                    "gap": row.gap,
                 }
                 for row in self.rates
             ],
@@ -124,16 +131,22 @@ class _Sample:
 
         return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
 
-    def best_tempered(self) -> Rates:
-        def rate(row: int) -> float:
-            return best_draft_temperature(
+    def best_tempered(self, gaps: dict[str, float]) -> Rates:
+        """Also notes how far the search may have stayed below the best, on average."""
+
+        def rate(row: int) -> tuple[float, float]:
+            best = best_draft_temperature(
                 self.target[row],
                 self.draft[row],
                 self.num_drafts,
                 temperature=self.temperature,
-            ).acceptance_rate
+            )
+            return best.acceptance_rate, best.upper_bound
 
-        return np.array(map_rows(rate, len(self.target), self.num_threads, "best_temperature"))
+        found = map_rows(rate, len(self.target), self.num_threads, "best_temperature")
+        rates, bounds = np.array(found).T
+        gaps[_BEST_TEMPERED] = float((bounds - rates).mean())
+        return rates
 
 
 def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Rates]]:
@@ -260,8 +273,9 @@ def compare_draft_schemes(
         raise InvalidInput(f"unknown options {', '.join(unknown)}")
     if best_temperature and any(value is not None for value in filters.values()):
         raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
+    gaps: dict[str, float] = {}
     if best_temperature:
-        chosen["with_replacement, best draft temperature of each position"] = _Sample.best_tempered
+        chosen[_BEST_TEMPERED] = partial(_Sample.best_tempered, gaps=gaps)
     if not chosen:
         raise InvalidInput(f"no schemes given: choose from {', '.join(ways)}")
     found: dict[str, Rates] = {}
@@ -281,6 +295,7 @@ def compare_draft_schemes(
             name,
             mean_interval(column, groups, confidence),
             mean_interval(best - column, groups, confidence),
+            gaps.get(name, 0.0),
         )
         for name, column in ranked
     )

@@ -178,7 +178,7 @@ class GreedyDrafts(_FixedSetDrafts):
     def last_draft(self) -> WithReplacement:
         """The draft outside T as a scheme of its own: one draw from q'."""
         fixed = set(self.always_drafted.tolist())
-        given = self._draft.given
+        given = self.model.given
         if isinstance(given, tuple):
             rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(given))
             return WithReplacement(Distribution(self.last_draw, rest), 1)

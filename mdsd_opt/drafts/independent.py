@@ -54,18 +54,18 @@ class IndependentDrafts(DraftScheme):
             raise InvalidDistribution(
                 f"the draft distributions have {sizes} tokens: they must share one vocabulary"
             )
-        self._models = models
+        self.models = tuple(models)
         self.num_drafts = len(models)
         self.vocab_size = sizes[0]
 
     @cached_property
     def q(self) -> NDArray[np.float64]:
         """q_1 .. q_K, shape (K, V)."""
-        return frozen(np.stack([model.values for model in self._models]))
+        return frozen(np.stack([model.values for model in self.models]))
 
     @cached_property
     def exact_q(self) -> tuple[tuple[Fraction, ...], ...]:
-        return tuple(model.exact() for model in self._models)
+        return tuple(model.exact() for model in self.models)
 
     @cached_property
     def support(self) -> NDArray[np.int64]:

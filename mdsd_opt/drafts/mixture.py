@@ -178,7 +178,7 @@ def _share_an_order(components: Any) -> bool:
         return False  # which the constructor says
     return bool(schemes) and all(
         isinstance(scheme, (WithReplacement, WithoutReplacement))
-        and np.array_equal(scheme.q, schemes[0].q)
+        and scheme.model.same_as(schemes[0].model)
         and not (isinstance(scheme, WithoutReplacement) and scheme.drafts_whole_support)
         for scheme in schemes
     )

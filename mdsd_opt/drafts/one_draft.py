@@ -17,17 +17,17 @@ class OneDraft(PrefixDraftScheme):
     """K drafts from one draft distribution q, whose ratios p/q order the tokens."""
 
     def __init__(self, q: Any, num_drafts: int) -> None:
-        self._draft = Distribution.of(q, "q")
+        self.model = Distribution.of(q, "q")
         self.num_drafts = checked_num_drafts(num_drafts)
-        self.vocab_size = self._draft.vocab_size
+        self.vocab_size = self.model.vocab_size
 
     @property
     def q(self) -> NDArray[np.float64]:
-        return self._draft.values
+        return self.model.values
 
     @cached_property
     def exact_q(self) -> tuple[Fraction, ...]:
-        return self._draft.exact()
+        return self.model.exact()
 
     @property
     def weights(self) -> NDArray[np.float64]:

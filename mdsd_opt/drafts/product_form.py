@@ -102,7 +102,7 @@ def _power_slope(low: Any, high: Any, n: int) -> Any:
 def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None:
     """The polynomial of a scheme, or None if it is not made of independent draws.
 
-    Models that were given as the same numbers are one, so float64 and Fractions have equal rows.
+    Models that neither float64 nor Fractions tell apart are one, so both have equal rows.
     """
     found = components(drafts, exact)
     if found is None:
@@ -112,7 +112,7 @@ def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None
     for _, factors in found:
         row: dict[int, int] = {}
         for model, count in factors:
-            r = next((r for r, known in enumerate(models) if known.is_same(model)), len(models))
+            r = next((r for r, known in enumerate(models) if known.same_as(model)), len(models))
             if r == len(models):
                 models.append(model)
             row[r] = row.get(r, 0) + count
@@ -131,9 +131,9 @@ def components(drafts: DraftScheme, exact: bool) -> list[Component] | None:
 
 @components.register
 def _independent(drafts: IndependentDrafts, exact: bool) -> list[Component]:
-    return [(1, [(model, 1) for model in drafts._models])]
+    return [(1, [(model, 1) for model in drafts.models])]
 
 
 @components.register
 def _with_replacement(drafts: WithReplacement, exact: bool) -> list[Component]:
-    return [(1, [(drafts._draft, drafts.num_drafts)])]
+    return [(1, [(drafts.model, drafts.num_drafts)])]

@@ -125,9 +125,9 @@ def _document_of(drafts: DraftScheme) -> Document:
     """The scheme as a document whose vectors are still Fractions or arrays."""
     document: Document = {"scheme": drafts.scheme}
     if isinstance(drafts, (WithReplacement, WithoutReplacement, GreedyDrafts, TopKDrafts)):
-        document |= {"q": drafts._draft.given, "num_drafts": drafts.num_drafts}
+        document |= {"q": drafts.model.given, "num_drafts": drafts.num_drafts}
     elif isinstance(drafts, IndependentDrafts):
-        document |= {"q": [model.given for model in drafts._models]}
+        document |= {"q": [model.given for model in drafts.models]}
     elif isinstance(drafts, DraftSetLaw):
         document |= {
             "vocab_size": drafts.vocab_size,

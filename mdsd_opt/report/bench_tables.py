@@ -27,7 +27,9 @@ def records_table(report: Report) -> Table:
     )
     table.add_column("route")
     table.add_column("problem")
-    for heading in ("V", "K", "threads", "median ms", "p90 ms", "x faster", "gap"):
+    kinds = sorted({record.gap_kind for record in report.records if record.gap_kind})
+    gap = " or ".join(kinds) or "gap"
+    for heading in ("V", "K", "threads", "median ms", "p90 ms", "x faster", gap):
         table.add_column(heading, justify="right")
     table.add_column("note")
     for record, following in zip(report.records, [*report.records[1:], None], strict=True):

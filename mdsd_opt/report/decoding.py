@@ -31,7 +31,11 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
     if row.refusal:
         entry["refused"] = row.refusal
     if row.prompts:
-        entry |= {"accept_length": _lengths(row).to_dict(), "total": row.total.to_dict()}
+        entry |= {
+            "accept_length": _over_prompts(row, "accept_length").to_dict(),
+            "acceptance_rate": _over_prompts(row, "acceptance_rate").to_dict(),
+            "total": row.total.to_dict(),
+        }
     return entry
 
 
@@ -55,8 +59,8 @@ def compared_table(rows: Sequence[ComparedRule], num_prompts: int, interrupted: 
         if row.prompts:
             total = row.total
             cells = [
-                with_interval(_lengths(row)),
-                f"{total.acceptance_rate:.3f}",
+                with_interval(_over_prompts(row, "accept_length")),
+                with_interval(_over_prompts(row, "acceptance_rate")),
                 f"{1e3 * total.seconds_per_token:.1f}",
                 f"{total.verify_share:.1%}",
             ]
@@ -64,8 +68,8 @@ def compared_table(rows: Sequence[ComparedRule], num_prompts: int, interrupted: 
     return table
 
 
-def _lengths(row: ComparedRule) -> MeanInterval:
-    return mean_interval(np.array([metrics.accept_length for metrics in row.prompts]))
+def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:
+    return mean_interval(np.array([getattr(metrics, value) for metrics in row.prompts]))
 
 
 def _count(num_prompts: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers, is_supported
+from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers, is_estimated, is_supported
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.files.logits import LogitsSample
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
@@ -45,6 +45,11 @@ class RateRow:
     quantiles: Mapping[str, float] | None = None
 
     @property
+    def estimated(self) -> bool:
+        """Whether the rates of positions are simulated; the interval holds that error too."""
+        return is_estimated(self.scheme, self.verifier, self.num_drafts)
+
+    @property
     def tokens_per_call(self) -> float:
         """Expected tokens per target call: one, and one more if a draft is accepted."""
         return 1.0 + self.acceptance.mean
@@ -58,6 +63,7 @@ class RateRow:
             **self.acceptance.to_dict(),
             "tokens_per_call": self.tokens_per_call,
             "bound": self.bound,
+            "estimated": self.estimated,
             "gap_closed_percent": None if self.gap_closed is None else 100.0 * self.gap_closed,
             **(self.quantiles or {}),
         }

@@ -51,7 +51,7 @@ def rates_table(rows: Sequence[RateRow], title: str, intervals: bool = True) -> 
     )
     compared = [verifier for verifier in verifiers if _closes_some_gap(verifier, rows)]
     table = Table(title=title, title_justify="left", caption_justify="left")
-    table.caption = _footnotes(rows, bool(compared))
+    table.caption = _footnotes(rows, bool(compared), "optimal" in verifiers, intervals)
     table.add_column("drafts")
     table.add_column("K", justify="right")
     for verifier in verifiers:
@@ -93,8 +93,8 @@ def comparison_table(compared: SchemeComparison) -> Table:
     table.add_column("behind the best", justify="right")
     for row in compared.rates:
         name = row.scheme.replace("_", " ").replace("top k", "top-K")
-        behind = "" if row is compared.rates[0] else with_interval(row.behind)
-        table.add_row(name, with_interval(row.acceptance), behind)
+        behind = "" if row is compared.rates[0] else with_gap(row.behind, row.gap)
+        table.add_row(name, with_gap(row.acceptance, row.gap), behind)
     if compared.left_out:
         table.caption = f"not possible at every position: {'; '.join(compared.left_out)}"
     return table
@@ -113,16 +113,35 @@ def _rate(row: RateRow | None, show_interval: bool) -> str:
     if row is None:
         return ""
     text = with_interval(row.acceptance) if show_interval else f"{row.acceptance.mean:.4f}"
+    if row.estimated:
+        text += " ‡"
     return f"≥ {text}" if row.bound else text
 
 
-def _footnotes(rows: Sequence[RateRow], has_gaps: bool) -> str:
-    notes = ["tokens / target call: of the optimum"]
+def _footnotes(rows: Sequence[RateRow], has_gaps: bool, has_optimum: bool, intervals: bool) -> str:
+    widths = [row.acceptance.half_width for row in rows]
+    known = [width for width in widths if width == width]
+    notes = []
+    if not intervals and known:
+        notes.append(
+            f"intervals: up to ± {max(known):.4f} (each in a wider window, --json or --csv)"
+        )
+    if len(known) < len(widths):
+        notes.append("no interval where none is shown: one group alone gives none")
+    if has_optimum:
+        notes.append("tokens / target call: of the optimum, with the interval of its rate")
     if has_gaps:
-        notes.append("gap closed: (verifier - rrs) / (optimal - rrs)")
+        notes.append("gap closed: (verifier - rrs) / (optimal - rrs), of the means; no interval")
+    if any(row.estimated for row in rows):
+        notes.append("‡ estimated by simulation at every position; the interval holds that error")
     if any(row.bound for row in rows):
         notes.append("† a lower bound of the acceptance rate")
     return "\n".join(notes)
+
+
+def with_gap(value: MeanInterval, gap: float) -> str:
+    """As `with_interval`, and how far the mean may be from what is asked, if that is not zero."""
+    return with_interval(value) + (f" (gap {gap:.0e})" if gap > 0 else "")
 
 
 def with_interval(value: MeanInterval) -> str:

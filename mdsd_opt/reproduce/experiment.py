@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -153,6 +154,15 @@ class ResultTable:
     rows: tuple[Row, ...]
 
 
+class Outcome(StrEnum):
+    """How a measurement stands to what is stated."""
+
+    AGREES = "agrees"
+    OTHER_SIZE = "same direction, other size"
+    DISAGREES = "disagrees"
+    OPEN = "open"
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """A statement of the paper beside what was measured here.
@@ -163,16 +173,19 @@ class Published:
         In the paper's words.
     where : str
         Its place.
+    stated : str
+        The figure or range that it states; "a gain" and the like where it gives no figure.
     here : str
-        The same quantity on the logits at hand.
-    holds : bool or None
-        Whether these agree with the statement; None if the intervals leave it open.
+        The same quantity on the logits at hand, with its intervals.
+    outcome : Outcome
+        Whether these agree, see `compared`.
     """
 
     quote: str
     where: str
+    stated: str
     here: str
-    holds: bool | None
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,32 +248,63 @@ class Reproduction:
             lines.append("|" + "---|" * len(table.columns))
             lines += ["| " + " | ".join(map(shown, row)) + " |" for row in table.rows]
         lines += ["", "### Beside the published results", ""]
-        lines += ["| published | where | here | agrees |", "|---|---|---|---|"]
-        lines += [
-            f'| "{item.quote}" | {item.where} | {item.here} | {answer(item.holds)} |'
-            for item in self.published
-        ]
+        lines.append("| " + " | ".join(PUBLISHED_COLUMNS) + " |")
+        lines.append("|" + "---|" * len(PUBLISHED_COLUMNS))
+        lines += ["| " + " | ".join(published_row(item)) + " |" for item in self.published]
         lines += ["", "Differences from the paper's experiment:", ""]
         lines += [f"- {difference}" for difference in self.differences]
         return "\n".join(lines) + "\n"
 
 
-def all_positive(gains: Sequence[MeanInterval]) -> bool | None:
-    """Whether all gains are above zero; None if some interval holds zero and none is below it."""
+#: Headings of `published_row`.
+PUBLISHED_COLUMNS = ("published", "where", "stated", "here", "outcome")
+
+
+def published_row(item: Published) -> tuple[str, ...]:
+    """Its cells as text."""
+    return (f'"{item.quote}"', item.where, item.stated, item.here, str(item.outcome))
+
+
+def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None = None) -> Outcome:
+    """The rule by which gains are held against a statement.
+
+    A gain whose interval lies below zero disagrees. Else, a gain whose interval holds zero (or that
+    has no interval) leaves the statement open. Else all gains are above zero: that is agreement
+    where the statement is of the direction alone. Where it gives a range, every gain's interval
+    must lie inside for agreement; a gain whose interval lies outside has the same direction and
+    another size; anything else is open.
+
+    Parameters
+    ----------
+    gains : sequence of MeanInterval
+    stated : (float, float), optional
+        Positive range that all gains are stated to lie in; a single figure twice.
+    """
     if any(gain.high < 0 for gain in gains):
-        return False
-    return True if all(gain.low > 0 for gain in gains) else None
+        return Outcome.DISAGREES
+    if not gains or not all(gain.low > 0 for gain in gains):  # NaN: there is no interval
+        return Outcome.OPEN
+    if stated is None:
+        return Outcome.AGREES
+    least, most = stated
+    if any(gain.high < least or gain.low > most for gain in gains):
+        return Outcome.OTHER_SIZE
+    if all(least <= gain.low and gain.high <= most for gain in gains):
+        return Outcome.AGREES
+    return Outcome.OPEN
 
 
-def answer(holds: bool | None) -> str:
-    """A verdict in words."""
-    return {True: "yes", False: "no", None: "open"}[holds]
+def measured_range(gains: Sequence[MeanInterval]) -> str:
+    """Least and largest gain, each with its interval."""
+    if not gains:
+        return "no setting"
+    ends = min(gains, key=lambda gain: gain.mean), max(gains, key=lambda gain: gain.mean)
+    return " to ".join(_signed(gain) for gain in ends)
 
 
-def signed_range(values: Sequence[float]) -> str:
-    """Least and largest value, signed, no negative zero."""
-    least, most = (round(x, 4) + 0.0 for x in (min(values), max(values)))
-    return f"{least:+.4f} to {most:+.4f}"
+def _signed(gain: MeanInterval) -> str:
+    mean, low, high = (round(x, 4) + 0.0 for x in (gain.mean, gain.low, gain.high))
+    return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
 
 
 def shown(cell: Cell) -> str:

@@ -56,9 +56,9 @@ def tiny_like(problem: TransportProblem, seed: int = 0) -> TransportProblem:
 
 def _tiny(drafts: DraftScheme, seed: int) -> DraftScheme:
     if isinstance(drafts, OneDraft):
-        return type(drafts)(_few(drafts._draft, seed), min(drafts.num_drafts, _MOST_DRAFTS))
+        return type(drafts)(_few(drafts.model, seed), min(drafts.num_drafts, _MOST_DRAFTS))
     if isinstance(drafts, IndependentDrafts):
-        return IndependentDrafts([_few(q, seed) for q in drafts._models[:_MOST_DRAFTS]])
+        return IndependentDrafts([_few(q, seed) for q in drafts.models[:_MOST_DRAFTS]])
     if isinstance(drafts, MixtureDrafts):
         shares = _even(len(drafts.components), drafts._law)
         components = [_tiny(component, seed) for component in drafts.components]

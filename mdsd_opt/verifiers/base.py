@@ -36,6 +36,9 @@ MAX_TUPLES = 2_000_000
 #: Size of a batch, in probabilities of one side, from which threads are started.
 _TOKENS_WORTH_THREADS = 100_000
 
+#: How far rounding in float64 may leave a law from a distribution.
+_ROUNDING = 1e-9
+
 Law = NDArray[Any]
 
 
@@ -128,7 +131,7 @@ class Decision:
     residual: Law | None
 
     def law(self, drafts: NDArray[np.int64], vocab_size: int) -> Law:
-        """Law of the output token, shape (V,)."""
+        """Law of the output token, shape (V,); without the rounding of float64, see `proper`."""
         law = np.zeros(vocab_size, dtype=self.accept.dtype)
         if law.dtype == object:
             law += Fraction(0)
@@ -136,7 +139,7 @@ class Decision:
         np.add.at(law, drafts[valid], self.accept[valid])
         if self.residual is not None:
             law = law + (1 - self.accept.sum()) * self.residual
-        return law
+        return proper(law)
 
 
 class Verifier(ABC):
@@ -355,6 +358,19 @@ class Verifier(ABC):
             tuples, weights = problem.drafts.tuple_law()
             for row in np.flatnonzero(weights > 0).tolist():
                 yield weights[row], tuples[row].astype(np.int64)
+
+
+def proper(law: Law) -> Law:
+    """A law in float64 that rounding left a little off, made non-negative with sum one.
+
+    Fractions stay as they are, and so does what is off by more than rounding: that is a fault of
+    its rule, which must stay in sight.
+    """
+    if law.dtype == object or law.min() < -_ROUNDING or abs(law.sum() - 1.0) > _ROUNDING:
+        return law
+    clipped = np.maximum(law, 0.0)
+    result: Law = clipped / clipped.sum()
+    return result
 
 
 def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:

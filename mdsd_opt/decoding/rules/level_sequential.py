@@ -29,8 +29,9 @@ class LevelSequential(TreeRule):
     """Transport a whole level to the next, node after node, each with what the others left.
 
     Lossless for all drafts with a prefix order. With one draft a node it is block verification,
-    with one level the optimal token rule. Cost: one token rule for every node with drafts. Source:
-    this package.
+    with one level the optimal token rule. In uneven trees it may accept less than `Traversal`:
+    drafts with replacement share what goes on evenly, leaves too. Cost: one token rule for every
+    node with drafts. Source: this package.
     """
 
     name: ClassVar[str] = "level_sequential"

@@ -15,7 +15,8 @@ class TraversalHull(TreeRule):
     The drafts are tried in descending order of that mass; draft t is to be passed with
     pi_t / (1 - those tried before). After the last, the node is the end with (r - alpha)/(1 -
     alpha), the extra token in proportion to r p - I. Lossless for all drafts with a prefix order.
-    Cost: one token rule for every node with drafts. Source: this package.
+    In uneven trees it may accept less than `Traversal`: drafts with replacement share what goes on
+    evenly, leaves too. Cost: one token rule for every node with drafts. Source: this package.
     """
 
     name: ClassVar[str] = "traversal_hull"
