@@ -66,12 +66,12 @@ def test_containment_of_tokens_of_two_kinds(num_drafts: int, heavy: Any, weight:
         assert downwards[heavy + b] == pytest.approx(exact[heavy, b], abs=bound(num_drafts))
 
 
-@pytest.mark.parametrize("ratio", [2, 7, 1000])
-@pytest.mark.parametrize("num_drafts", [3, 8, 9, 10])
+@pytest.mark.parametrize("ratio", [2, 7, 60])
+@pytest.mark.parametrize("num_drafts", [3, 8, 9])
 def test_containment_of_geometric_weights(ratio: int, num_drafts: int) -> None:
-    weights = [Fraction(1, ratio**i) for i in range(11)]
+    weights = [Fraction(1, ratio**i) for i in range(10)]
     drafts = mo.WithoutReplacement([w / sum(weights) for w in weights], num_drafts)
-    for order in (np.arange(11), np.arange(11)[::-1].copy()):
+    for order in (np.arange(10), np.arange(10)[::-1].copy()):
         exact = [float(x) for x in drafts.exact_prefix_containment(order.tolist())]
         np.testing.assert_allclose(drafts.prefix_containment(order), exact, rtol=0, atol=1e-13)
 
@@ -83,9 +83,7 @@ def test_containment_of_real_logits(num_drafts: int) -> None:
         sample["target"][0], sample["draft"][0], num_drafts, "without_replacement"
     )
     drafts: Any = problem.drafts
-    order = drafts.prefix_order(problem.target)[:4000]
-    head = np.concatenate([order, np.argsort(-drafts.q)[:200]])
-    order = np.array(list(dict.fromkeys(head.tolist())))
+    order = np.random.default_rng(0).permutation(np.argsort(-drafts.q)[:4000])
     outside = float(np.delete(drafts.q, order).sum())
     slowest = plackett_luce.rates_left(drafts.q, num_drafts)
     fine = plackett_luce.prefix_curve(

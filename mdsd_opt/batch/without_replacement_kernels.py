@@ -128,9 +128,11 @@ def _rates_within_budget(
         _normalise(log_ratios, exponents, p, q, totals[row])
         fewer = num_drafts[num_drafts < support]
         if fewer.size > 0:
+            heavy = most_heavy(support, fewer.max())
+            if race_work(heavy, fewer.max(), 1.0) > MAX_RACE_WORK:  # before anything takes time
+                return heavy, fewer.max(), 1.0
             likeliest = likeliest_tokens(exponents, q, fewer.max())
             slowest, others = rates_left(q, likeliest[: fewer.max() - 1])
-            heavy = most_heavy(support, fewer.max())
             if race_work(heavy, fewer.max(), slowest) > MAX_RACE_WORK:
                 return heavy, fewer.max(), slowest
             race = new_race(slowest, others, fewer.max())

@@ -51,6 +51,10 @@ class WithoutReplacement(OneDraft):
     Notes
     -----
     Q is q-convex, so an optimal subset is a prefix in the order of p/q [Hu25].
+
+    In floating point Q has an absolute error below 1e-12 for K up to 64 and below 1e-9 beyond;
+    where it would take more than about ten seconds, or an exact law more than about a minute,
+    `ProblemTooLarge` is raised.
     """
 
     scheme: ClassVar[str] = "without_replacement"

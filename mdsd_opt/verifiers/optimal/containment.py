@@ -77,8 +77,9 @@ class Raced(Containment):
     ) -> None:
         self.exponent = 0
         self._q, self._num_drafts = drafts.q, drafts.num_drafts
+        require_race(drafts.support.size, drafts.num_drafts, 1.0)  # before anything takes time
         slowest, others = kernels.race_rates(drafts.q, drafts.num_drafts)
-        require_race(p.size, drafts.num_drafts, slowest)
+        require_race(drafts.support.size, drafts.num_drafts, slowest)
         race, race_groups = kernels.race_sums(
             p, drafts.q, buckets, drafts.num_drafts, slowest, others
         )
