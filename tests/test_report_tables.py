@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from mdsd_opt.bench.record import Record, Report
+from mdsd_opt.cli.decode import _compare
+from mdsd_opt.decoding.generation import Generation, Metrics
 from mdsd_opt.report.bench_tables import records_table
 from mdsd_opt.report.intervals import MeanInterval
 from mdsd_opt.report.rates import RateRow
@@ -56,3 +59,17 @@ def test_benchmarks_say_what_kind_of_gap_they_show() -> None:
         "b", "r", "p", 10, 2, "float64", 1, 0, 3, 1.0, 1.0, gap=1e-9, gap_kind="certificate"
     )
     assert "certificate" in shown(records_table(Report((record,), {})))
+
+
+def test_rules_are_compared_with_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two prompts, half and all of the steps with an accepted draft."""
+
+    def run(rule: str, n: int) -> Generation:
+        return Generation((), Metrics(num_steps=10, num_tokens=20, num_hits=5 * (n + 1)))
+
+    _compare(["optimal"], run, 2, as_json=False)
+    assert "0.7500 ± 3.1766" in capsys.readouterr().out  # t on one degree of freedom
+    _compare(["optimal"], run, 2, as_json=True)
+    (found,) = json.loads(capsys.readouterr().out)["rows"]
+    assert found["acceptance_rate"]["mean"] == 0.75
+    assert found["acceptance_rate"]["high"] > 0.75
