@@ -66,7 +66,7 @@ def method_rows(
     What is refused, or fails, is a row with the reason. Seconds are those of a second run: each
     method has solved a tiny problem of the same kind before.
     """
-    limits = {} if time_limit is None else {"time_limit": time_limit}
+    limits: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
     try:
         chosen = solve(problem, **limits).method
     except MdsdError:  # so do the methods that it has tried, in rows of their own
