@@ -101,6 +101,18 @@ def test_intervals_are_promised_only_where_there_are_some(run, logits, tmp_path)
     assert "1 prompt; no intervals" in run("reproduce", "spechub", path).stdout
 
 
+def test_rates_say_which_verifier_has_none(run, logits):
+    asked = ("rates", logits, "-k", "3", "--verifiers", "spechub,rrs", "--schemes", "greedy,top_k")
+    assert "no rates for spechub, rrs" in run(*asked).stderr  # none at all: an error
+    asked = ("rates", logits, "-k", "3", "--verifiers", "spechub,naive_target")
+    done = run(*asked)
+    assert done.returncode == 0
+    assert "spechub: no rates" in done.stdout
+    assert "greedy drafts at K = 2" in done.stdout
+    document = json.loads(run(*asked, "--json").stdout)
+    assert list(document["refused"]) == ["spechub"]
+
+
 def test_rates_of_all_schemes_are_ranked(run, logits):
     done = run("rates", logits, "-k", "2,3", "--schemes", "all", "--best-temperature", "--json")
     assert done.returncode == 0

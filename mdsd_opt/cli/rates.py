@@ -93,6 +93,7 @@ def rates(
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.report import tables
     from mdsd_opt.report.intervals import interval_note
+    from mdsd_opt.report.rates import refusals
     from mdsd_opt.report.rates_plot import check_plot_path, save_rates_plot
 
     if plot is not None:
@@ -131,6 +132,7 @@ def rates(
             logits or [], *combined, rank=rank, best_temperature=best_temperature, **options
         )
     rows, unit = measured.rows, measured.interval_over
+    refused = refusals(*combined)
     title = (
         f"{measured.name}: {measured.num_positions} positions, V = {measured.vocab_size:,}\n"
         f"temperature {temperature:g}; "
@@ -146,6 +148,7 @@ def rates(
             "confidence": confidence,
             "interval_over": unit,
             "rows": [row.to_dict() for row in rows],
+            "refused": refused,
         }
         if measured.comparison is not None:
             document["comparison"] = measured.comparison.to_dict()
@@ -154,6 +157,8 @@ def rates(
         print(tables.as_csv([row.to_dict() for row in rows]), end="")
     else:
         show_table(*(tables.rates_table(rows, title, intervals) for intervals in (True, False)))
+        for name, reason in refused.items():
+            print(f"{name}: {reason}")
         if measured.comparison is not None:
             show_table(tables.comparison_table(measured.comparison))
     if plot is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers, is_estimated, is_supported
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.files.logits import LogitsSample
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
@@ -144,6 +145,20 @@ def combinations(
             "(spechub at K = 2)."
         )
     return found
+
+
+def refusals(
+    schemes: Sequence[str], verifiers: Sequence[str], num_drafts: Sequence[int]
+) -> dict[str, str]:
+    """Why a verifier has no row at all, by its name."""
+    rated = {verifier for _, verifier, _ in combinations(schemes, verifiers, num_drafts)}
+    reasons = {}
+    for name in verifiers:
+        if name not in rated:
+            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if is_supported(x, name, 2))
+            only = " at K = 2" if name == "spechub" else ""
+            reasons[name] = f"no rates with these drafts and K; there are for {known} drafts{only}"
+    return reasons
 
 
 def with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
