@@ -99,8 +99,8 @@ def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> Enu
     problem = subject.problem
     if not fits(subject, max_tuples):
         raise ProblemTooLarge(
-            f"{readable(problem.drafts.count_tuples())} draft tuples over {problem.vocab_size:,} tokens "
-            f"are too many to enumerate (max_tuples={max_tuples:,}): use method='sampling'"
+            f"{readable(problem.drafts.count_tuples())} draft tuples over "
+            f"{problem.vocab_size:,} tokens are too many to enumerate (max_tuples={max_tuples:,}): use method='sampling'"
         )
     laws: dict[tuple[int, ...], Vector] = {}
     output = np.zeros(problem.vocab_size)
