@@ -13,6 +13,7 @@ import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -218,14 +219,14 @@ def test_what_the_system_refuses_is_one_line(arguments, run_cli, tmp_path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == before  # nothing half-written
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize(
     "arguments", [["solve", "problem.json"], ["solve", "problem.json", "--json"], ["check"]]
 )
 def test_a_full_device_is_one_line(arguments, tmp_path):
     (tmp_path / "problem.json").write_bytes(PROBLEM)
     command = "from mdsd_opt.cli import main; main()"
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", command, *arguments],
             cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
@@ -280,7 +281,7 @@ def test_a_clash_of_two_highs_says_what_to_do(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [Clash(), *sys.meta_path])
     problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.2, 0.8], 2))
     for method in ("full_lp", "dual_lp"):
-        with pytest.raises(SolverError, match="undefined symbol.*OR-tools.*method='max_flow'"):
+        with pytest.raises(SolverError, match=r"undefined symbol.*OR-tools.*method='max_flow'"):
             mo.solve(problem, method)
     assert mo.solve(problem, "max_flow").status is mo.Status.OPTIMAL
 

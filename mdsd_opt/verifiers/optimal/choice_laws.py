@@ -43,18 +43,21 @@ class League(Protocol):
 
 
 def leagues_of(drafts: DraftScheme, subset: NDArray[np.bool_]) -> tuple[League, League]:
-    """The league of the tokens inside H, and that of the tokens outside.
+    """The league of the tokens inside H, and that of the tokens outside."""
+    form = product_form(drafts)
+    if form is not None:
+        return _independent_league(form, subset, False), _independent_league(form, subset, True)
+    law = drafts.support_law()
+    return _listed_league(law, subset, False), _listed_league(law, subset, True)
 
-    Raises
-    ------
-    ProblemTooLarge
-        The scheme is not made of independent draws and has too many draft sets to list.
-    """
+
+def require_leagues(drafts: DraftScheme) -> None:
+    """Raise `ProblemTooLarge` for too many draws, or too many draft sets to list."""
     form = product_form(drafts)
     if form is not None:
         most = int(form.powers.sum(axis=1).max())
         require_listable(f"{drafts!r}: potentials by draws from it", most, _MAX_DRAWS)
-        return _independent_league(form, subset, False), _independent_league(form, subset, True)
+        return
     supports, arcs = drafts.count_supports()
     if arcs > _MAX_ARCS:
         raise ProblemTooLarge(
@@ -62,8 +65,6 @@ def leagues_of(drafts: DraftScheme, subset: NDArray[np.bool_]) -> tuple[League, 
             f"together; potentials need them listed, up to {_MAX_ARCS:,}. Restrict the vocabulary "
             "(top_k, top_p) or draft fewer tokens."
         )
-    law = drafts.support_law()
-    return _listed_league(law, subset, False), _listed_league(law, subset, True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

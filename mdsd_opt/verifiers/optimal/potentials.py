@@ -28,7 +28,7 @@ from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.optimal.choice_laws import League, leagues_of
+from mdsd_opt.verifiers.optimal.choice_laws import League, leagues_of, require_leagues
 from mdsd_opt.verifiers.optimal.noisy_choice import win_probabilities
 from mdsd_opt.verifiers.optimal.projected_descent import descend
 
@@ -97,8 +97,9 @@ def fit(problem: TransportProblem, tolerance: float) -> Potentials:
     Costs O(K V log V) an evaluation for independent draws, or the size of the listed law; some tens
     of evaluations are usual. If the limit of evaluations is met, `gap` says how good they are.
     """
-    upper, found = _optimal_subset(problem)
     fixed, drafts = peeled(problem.drafts)
+    require_leagues(drafts)
+    upper, found = _optimal_subset(problem)
     p = problem.target.copy()
     p[fixed] = 0.0
     subset = found.copy()
