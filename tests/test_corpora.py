@@ -418,7 +418,9 @@ def test_a_rank_that_is_slow_is_waited_for(slow, tmp_path):
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan"])
-def test_a_timeout_that_is_none(corpus, run_cli, given):
+def test_a_timeout_that_is_none(corpus, run_cli, monkeypatch, given):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
     done = run_cli("rates", str(corpus), "--engine", "torchrun", "--rank-timeout", given)
     assert done.returncode == 2
     assert "--rank-timeout" in done.stderr
