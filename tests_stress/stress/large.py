@@ -153,5 +153,3 @@ def _batch(trial, p: Weights, q: Weights, k: int, make, optimum: Fraction, toler
         target, draft = (np.log(np.array([float(x) for x in w.given])) for w in (p, q))
     rate = mo.acceptance_rates(target, draft, k, make.scheme, num_threads=1)
     trial.near(rate, optimum, tolerance, "rate")
-
-

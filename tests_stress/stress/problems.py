@@ -109,7 +109,7 @@ def _set_law(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
     masses = draw_weights(rng, len(listed))
     exact = {reference.mask_of(s): m for s, m in zip(listed, masses.exact, strict=True)}
     given = dict(zip(listed, masses.given, strict=True))
-    text = f"DraftSetLaw({q.size}, {({s: str(m) for s, m in given.items()})!r})"
+    text = f"DraftSetLaw({q.size}, { ({s: str(m) for s, m in given.items()})!r})"
     contained = reference.of_sets(exact, q.size)
     return Drafts(DraftSetLaw(q.size, given), contained, text, q)
 

@@ -220,7 +220,8 @@ def kseq(p: Weights, q: Weights, k: int) -> Fraction:
     At rho = R / 2^s: rho beta = sum min(p, rho q), in integers over `scale`.
     """
     bits = 90
-    pairs = [(a * q.total << bits, b * p.total) for a, b in zip(p.numerators, q.numerators)]
+    both = zip(p.numerators, q.numerators, strict=True)
+    pairs = [(a * q.total << bits, b * p.total) for a, b in both]
     scale = p.total * q.total << bits
 
     def overlap(rho: int) -> int:
@@ -239,5 +240,3 @@ def kseq(p: Weights, q: Weights, k: int) -> Fraction:
         middle = (low + high) // 2
         low, high = (low, middle) if is_lossless(middle) else (middle, high)
     return Fraction(overlap(high), scale)
-
-

@@ -1,4 +1,4 @@
-"""Counts as tables: all kinds, or one row for each area; ``python -m stress.report RUN.json ...``"""
+"""Counts as tables; ``python -m stress.report RUN.json ...`` prints that of the documentation."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+from support import oracles
 
 from stress import reference
 from stress.problems import BUILDERS, draw_case
 from stress.tally import Tally, Trial
-from support import oracles
 
 TOLERANCE = 1e-12
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
+from support.solver_table import TABLE, two_independent_drafts
 
 import mdsd_opt as mo
 from mdsd_opt.solution import Solution, Status
 from stress.problems import BUILDERS, Case, draw_case
 from stress.tally import Tally, Trial
-from support.solver_table import TABLE, two_independent_drafts
 
 #: Of a closed form, and of a linear programme, a flow or a branch and bound.
 CLOSED_FORM, PROGRAMME = 1e-12, 1e-9
@@ -211,9 +212,8 @@ def _forged(
         if forged is None:
             continue
         exact = bool(rng.random() < 0.5)
-        with tally.trial(
-            f"forge: {name}", lambda: f"exact={exact} {_shown(forged)} of {case}"
-        ) as trial:
+        text = partial(_text, exact, forged, case)
+        with tally.trial(f"forge: {name}", text) as trial:
             certificate = mo.certify(case.problem, forged, exact=exact)
             _contains(trial, certificate, case.optimum, exact)
             if certificate.valid:
@@ -237,7 +237,7 @@ def _claims_hold(trial: Trial, claimed: Solution, case: Case) -> None:
         )
 
 
-def _shown(solution: Solution) -> str:
+def _text(exact: bool, forged: Solution, case: Case) -> str:
     fields = ("acceptance_rate", "lower_bound", "upper_bound", "subset", "plan", "selection")
-    return f"{solution!r} with " + ", ".join(f"{f}={getattr(solution, f)!r}" for f in fields)
-
+    shown = ", ".join(f"{f}={getattr(forged, f)!r}" for f in fields)
+    return f"exact={exact} {forged!r} with {shown} of {case}"

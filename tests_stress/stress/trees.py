@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+from support.tables import output_law, target_law
 
 from mdsd_opt import verifiers
 from mdsd_opt.decoding import get_rule, k_ary
@@ -12,7 +13,6 @@ from mdsd_opt.decoding.draft_tree import scheme_maker
 from mdsd_opt.decoding.topology import Topology
 from stress.tally import Tally
 from stress.weights import Weights, draw_beside, draw_weights
-from support.tables import output_law, target_law
 
 TOLERANCE = 1e-12
 
