@@ -62,7 +62,8 @@ class CollapsedPlan:
         self.split = doubt_kernels.best_cut(groups)
         cut = float(groups.sums_p[self.split] - groups.contained[self.split])
         self.most = min(max(1.0 + cut, 0.0), 1.0)
-        masses, self.w = containment.sums[groups.buckets, :2].T
+        # Contiguous for any number of buckets, or a single one would be compiled for anew.
+        masses, self.w = np.ascontiguousarray(containment.sums[groups.buckets, :2].T)
         edges = kernels.EDGES[groups.buckets], kernels.EDGES[containment.ends[groups.buckets]]
         selected = _selected(groups, masses, self.w, *edges, self.split)
         self.x = np.maximum(np.diff(np.maximum(selected, groups.contained)), 0.0)
