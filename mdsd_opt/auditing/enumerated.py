@@ -100,7 +100,8 @@ def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> Enu
     if not fits(subject, max_tuples):
         raise ProblemTooLarge(
             f"{readable(problem.drafts.count_tuples())} draft tuples over "
-            f"{problem.vocab_size:,} tokens are too many to enumerate (max_tuples={max_tuples:,}): use method='sampling'"
+            f"{problem.vocab_size:,} tokens are too many to enumerate "
+            f"(max_tuples={max_tuples:,}): use method='sampling'"
         )
     laws: dict[tuple[int, ...], Vector] = {}
     output = np.zeros(problem.vocab_size)
