@@ -206,7 +206,7 @@ def parse_counts(text: str) -> list[int]:
         first, last = (_number(digits) for digits in (match[1], match[2] or match[1]))
         if not 1 <= first <= last <= MAX_DRAFTS:
             raise InvalidInput(
-                f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 to {MAX_DRAFTS}, "
+                f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 up to {MAX_DRAFTS}, "
                 "ranges ascending"
             )
         counts.update(range(first, last + 1))
