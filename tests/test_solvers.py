@@ -370,3 +370,12 @@ class TestAdvice:
         problem = mo.TransportProblem(law(3000, 9), mo.IndependentDrafts(models))
         with pytest.raises(ProblemTooLarge, match=r"method='\w+' solves|restrict the vocabulary"):
             TABLE[name].solve(problem)
+
+
+def test_the_interior_point_where_presolve_takes_rounding_for_infeasible():
+    """HiGHS would raise an error, although nothing at all is a feasible plan."""
+    q = [3e-300, 1.5e-300, 0.0, 0.0, 1.0]
+    problem = mo.TransportProblem([0.0, 0.0, 0.0, 0.0, 1.0], mo.WithoutReplacement(q, 2))
+    solution = mo.solve(problem, "full_lp", algorithm="ipm")
+    assert solution.acceptance_rate == pytest.approx(1.0, abs=1e-9)
+    assert mo.certify(problem, solution).valid

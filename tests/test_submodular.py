@@ -20,6 +20,8 @@ from mdsd_opt.lower_bounds.boxes import BoxCover, cover_bound, tile_bound
 from mdsd_opt.lower_bounds.orders import OrderMixture, order_marginal
 from mdsd_opt.solvers.min_norm_point import min_norm_point
 
+CLOSE = np.array([5e-31, 0.4999999975, 5e-151, 5e-9, 0.4999999975, 5e-31])
+
 
 def all_subsets(size: int) -> list[NDArray[np.bool_]]:
     return [np.array(bits) for bits in product([False, True], repeat=size)]
@@ -309,10 +311,19 @@ class TestLies:
         assert not mo.certify(self.PROBLEM, lie).valid
 
 
-def test_the_general_routine_reaches_its_tolerance_among_tiny_masses():
-    """The point nearest to the origin is 0, and the last step towards it is 5e-9 long."""
-    p = np.array([5e-31, 0.4999999975, 5e-151, 5e-9, 0.4999999975, 5e-31])
-    problem = mo.TransportProblem(p, mo.FixedPlusDrafts([], mo.WithoutReplacement(p, 2)))
+@pytest.mark.parametrize(
+    ("p", "drafts"),
+    [
+        # the point nearest to the origin is 0, and the last step towards it is 5e-9 long
+        (CLOSE, mo.FixedPlusDrafts([], mo.WithoutReplacement(CLOSE, 2))),
+        # two vertices are 7e-9 apart, and the nearest point is between them
+        (np.array([9.0, 9.0, 5.0]) / 23.0, mo.GreedyDrafts([0.4999999975, 5e-9, 0.4999999975], 2)),
+        # one of two points has a weight of 4e-9
+        (np.array([1 - 1.5e-8, 0, 1.5e-8]), mo.WithoutReplacement([0.5, 0.5, 5e-9], 2)),
+    ],
+)
+def test_the_general_routine_reaches_its_tolerance_among_tiny_masses(p, drafts):
+    problem = mo.TransportProblem(p, drafts)
     solution = mo.solve(problem, "submodular")
     assert solution.status is mo.Status.OPTIMAL
-    assert solution.lower_bound == pytest.approx(1.0, abs=1e-9)
+    assert solution.lower_bound == pytest.approx(float(optimum(problem)), abs=1e-9)

@@ -127,6 +127,12 @@ def solve_lp(
     _accepted(highs.run(), "to run")
 
     status = highs.getModelStatus()
+    if presolve and status == highspy.HighsModelStatus.kInfeasible:
+        # Presolve may take the rounding of large numbers, beyond so small a tolerance, for that.
+        _accepted(highs.clearSolver(), "to start again")
+        _accepted(highs.setOptionValue("presolve", "off"), "the option presolve='off'")
+        _accepted(highs.run(), "to run")
+        status = highs.getModelStatus()
     optimal = status == highspy.HighsModelStatus.kOptimal
     if not optimal and status != highspy.HighsModelStatus.kTimeLimit:
         raise SolverError(f"HiGHS ended with {highs.modelStatusToString(status)!r}")

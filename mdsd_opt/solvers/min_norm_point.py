@@ -130,15 +130,14 @@ def _to_corral(
 
 
 def _affine_weights(points: Vector) -> Vector:
-    """Weights, summing to one, of the point nearest to the origin in the span of the points."""
-    size = len(points)
-    system = np.ones((size + 1, size + 1))
-    system[0, 0] = 0.0
-    gram = points @ points.T
-    scale = max(float(np.trace(gram)) / size, 1e-300)
-    system[1:, 1:] = gram / scale
-    right = np.zeros(size + 1)
-    right[0] = 1.0
-    solution = np.linalg.lstsq(system, right, rcond=None)[0][1:]
-    affine: Vector = solution / solution.sum()
+    """Weights, summing to one, of the point nearest to the origin in the span of the points.
+
+    From the points themselves: their products would square the distance of two that are close. The
+    shortest point has what the others leave of one, so that the least weights are not rounded.
+    """
+    base = int(np.argmin((points * points).sum(axis=1)))
+    rest = np.arange(len(points)) != base
+    affine = np.empty(len(points))
+    affine[rest] = np.linalg.lstsq((points[rest] - points[base]).T, -points[base], rcond=None)[0]
+    affine[base] = 1.0 - affine[rest].sum()
     return affine
