@@ -11,12 +11,14 @@ from support.corpora import (
     SLOW,
     command,
     finish,
+    flip_a_byte,
     kill_one,
     results,
     slow_corpus,
     start,
     wait_for_results,
     write_corpus,
+    write_manifest,
 )
 
 #: What the command line of a worker process holds.
@@ -77,6 +79,19 @@ def test_a_broken_shard_is_one_line(tmp_path, engine):
     assert process.returncode == 2, message
     assert message.splitlines()[-1].startswith("mdsd-opt: error:")
     assert "shard-00001" in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize("engine", WORKERS)
+def test_a_flipped_byte_is_one_line(tmp_path, engine):
+    corpus = write_manifest(write_corpus(tmp_path / "corpus"))
+    expected, found = flip_a_byte(corpus / "shard-00001.safetensors")
+    process = start([*RUN, "rates", str(corpus), *SLOW, "--engine", engine, "--workers", "2"])
+    output, message = process.communicate(timeout=240)
+    assert (process.returncode, output) == (2, ""), message
+    assert message.splitlines()[-1].startswith("mdsd-opt: error:")
+    assert expected in message
+    assert found in message
     assert "Traceback" not in message
 
 
