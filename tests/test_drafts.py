@@ -97,6 +97,26 @@ def test_law_of_the_ordered_tuple(case: Case) -> None:
     assert all(mass == 0 for mass in found.values())
 
 
+@given(cases())
+def test_each_draft_follows_its_law_given_those_before(case: Case) -> None:
+    """Along any tuple the laws of its drafts, and of an early end, multiply to its probability."""
+    tuples, masses = case.drafts.tuple_law()
+    listed: dict[tuple[int, ...], float] = {}
+    for row, mass in zip(tuples.tolist(), masses.tolist(), strict=True):
+        listed[tuple(row)] = listed.get(tuple(row), 0.0) + mass
+    for row, mass in listed.items():
+        drawn = np.array([token for token in row if token >= 0], dtype=np.int64)
+        probability = 1.0
+        for k in range(case.drafts.num_drafts):
+            law = case.drafts.next_law(drawn[:k])
+            assert law.min() >= 0
+            probability *= law[row[k]] if row[k] >= 0 else 1.0 - law.sum()
+            if probability == 0.0 or row[k] < 0:
+                break
+        assert probability == pytest.approx(mass, abs=1e-13)
+        assert case.drafts.is_possible(np.array(row)) == (mass > 0)
+
+
 @given(cases(PREFIX_SCHEMES), st.randoms(use_true_random=False))
 def test_prefix_curves_in_any_order(case: Case, random: object) -> None:
     drafts = case.drafts

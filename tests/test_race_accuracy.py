@@ -14,8 +14,8 @@ from support.race_oracles import fine_nodes, two_level_containment, uniform_cont
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
+from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.kernels import race_quadrature_kernels as quadrature
-from mdsd_opt.verifiers.inclusion import successive_masses
 
 
 def bound(num_drafts: int) -> float:
@@ -172,7 +172,7 @@ def test_batch_at_hundreds_of_drafts() -> None:
 @pytest.mark.parametrize("num_drafts", [3, 9, 24, 64, 100, 150])
 def test_inclusion_of_equal_tokens(num_drafts: int) -> None:
     p = np.arange(200.0)
-    (mass,) = successive_masses(np.full(200, 1 / 200), p / p.sum(), [num_drafts])
+    (mass,) = drafted_masses(np.full(200, 1 / 200), p / p.sum(), [num_drafts])
     assert mass == pytest.approx(num_drafts / 200, abs=bound(num_drafts))
 
 

@@ -25,7 +25,6 @@ from mdsd_opt import (
 from mdsd_opt.verifiers.estimate import Estimate
 from mdsd_opt.verifiers.gumbel_law import joint_masses
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
-from mdsd_opt.verifiers.inclusion import drafted_mass
 from mdsd_opt.verifiers.kseq import acceptance_scale
 from mdsd_opt.verifiers.rrs import RecursiveRejection
 
@@ -45,7 +44,7 @@ def random_row(rng: np.random.Generator, size: int, spread: float = 1.0) -> np.n
 @given(cases(SCHEMES))
 def test_drafted_mass(case: Case) -> None:
     expected = sum(m * sum(case.target[i] for i in {*drafts}) for drafts, m in case.law.items())
-    mass = drafted_mass(case.problem.drafts, case.problem.target)
+    mass = case.problem.drafts.drafted_mass(case.problem.target)
     assert mass == pytest.approx(float(expected), abs=1e-14)
 
 
@@ -59,7 +58,7 @@ def test_drafted_mass_without_replacement_keeps_its_digits(
     drafts = WithoutReplacement(q, num_drafts)
     law = drafts.support_law()
     expected = float(p[law.tokens] @ law.mass[law.arc_support])
-    assert drafted_mass(drafts, p) == pytest.approx(expected, rel=1e-13)
+    assert drafts.drafted_mass(p) == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize("num_drafts", [2, 3, 8])
@@ -69,8 +68,8 @@ def test_drafted_mass_of_many_tokens(num_drafts: int) -> None:
     drafts = WithoutReplacement(q, num_drafts)
     hits = p[drafts.sample(rng, 4000)].sum(axis=1)
     error = hits.std() / np.sqrt(hits.size)
-    assert drafted_mass(drafts, p) == pytest.approx(hits.mean(), abs=5 * error)
-    assert drafted_mass(drafts, np.ones(3000)) == pytest.approx(num_drafts, rel=1e-13)
+    assert drafts.drafted_mass(p) == pytest.approx(hits.mean(), abs=5 * error)
+    assert drafts.drafted_mass(np.ones(3000)) == pytest.approx(num_drafts, rel=1e-13)
 
 
 # --- recursive rejection sampling ---

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import frozen
-from mdsd_opt.drafts import DraftScheme, FixedPlusDrafts, MixtureDrafts
+from mdsd_opt.drafts import DraftScheme
 
 Vector = NDArray[np.float64]
 
@@ -81,7 +79,7 @@ def merged_cells(
 
 def by_ratio(target: Vector, drafts: DraftScheme) -> NDArray[np.int64]:
     """Tokens by target / draft ratio, ascending: verifiers move mass along this order."""
-    propensity = draft_propensity(drafts)
+    propensity = drafts.propensity()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(propensity > 0, target / propensity, np.inf)
     return np.argsort(ratio, kind="stable")
@@ -90,31 +88,3 @@ def by_ratio(target: Vector, drafts: DraftScheme) -> NDArray[np.int64]:
 def by_rank(target: Vector) -> NDArray[np.int64]:
     """Tokens by probability, descending."""
     return np.argsort(-target, kind="stable")
-
-
-@singledispatch
-def draft_propensity(drafts: DraftScheme) -> Vector:
-    """A vector that says which tokens are drafted more than others, shape (V,)."""
-    q: Any = getattr(drafts, "q", None)
-    if q is None:  # no draft model that it knows of
-        return _of_listed_sets(drafts)
-    return np.asarray(q.mean(axis=0) if q.ndim == 2 else q)
-
-
-@draft_propensity.register
-def _of_mixture(drafts: MixtureDrafts) -> Vector:
-    each = [draft_propensity(component) for component in drafts.components]
-    return np.asarray(drafts.mixture_weights @ np.array(each))
-
-
-@draft_propensity.register
-def _of_fixed_plus(drafts: FixedPlusDrafts) -> Vector:
-    propensity = draft_propensity(drafts.drafts).copy()
-    propensity[drafts.always_drafted] = 1.0
-    return propensity
-
-
-def _of_listed_sets(drafts: DraftScheme) -> Vector:
-    law = drafts.support_law()
-    held = law.mass[law.arc_support]
-    return np.bincount(law.tokens, weights=held, minlength=drafts.vocab_size).astype(np.float64)

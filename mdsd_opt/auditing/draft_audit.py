@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.cells import draft_propensity, merged_cells
+from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.detectability import detectable_bias
-from mdsd_opt.auditing.draft_transform import marginals, repeat_probabilities, transform
+from mdsd_opt.auditing.draft_transform import repeat_probabilities, transform
 from mdsd_opt.auditing.output_checks import deviations, uniformity_checks
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
@@ -235,7 +235,7 @@ def _check(name: str, looks_for: str, p_value: float) -> Check:
 
 def _token_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
     p_values = []
-    for places, law in marginals(drafts):
+    for places, law in drafts.independent_places():
         counts = np.bincount(tuples[:, places].ravel(), minlength=law.size)
         p_values.append(statistics.single_tokens(counts[law > 0], law[law > 0])[0])
     if not p_values:
@@ -254,7 +254,7 @@ def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
         each = statistics.two_sided(hits, len(tuples), np.array([repeats[pair] for pair in pairs]))
         smallest = float(min(1.0, len(pairs) * each.min()))
         result.append(_check("repeats", "a token drafted twice too often or too rarely", smallest))
-    subsets = _prefix_sets(draft_propensity(drafts))
+    subsets = _prefix_sets(drafts.propensity())
     if subsets:
         inside = [int((subset[tuples] | (tuples < 0)).all(axis=1).sum()) for subset in subsets]
         contained = [min(max(drafts.containment(subset), 0.0), 1.0) for subset in subsets]
@@ -304,7 +304,7 @@ def _as_tuples(drafts: DraftScheme, tuples: Tokens) -> tuple[Tokens, Vector]:
 
 
 def _deviating_tokens(drafts: DraftScheme, tuples: Tokens) -> tuple[TokenDeviation, ...]:
-    known: Sequence[tuple[list[int], Vector]] = marginals(drafts)
+    known: Sequence[tuple[list[int], Vector]] = drafts.independent_places()
     if not known:
         return ()
     places, law = known[0]

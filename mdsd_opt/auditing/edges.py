@@ -6,20 +6,11 @@ A draft of target probability zero that is accepted when u <= p/q comes out once
 
 from __future__ import annotations
 
-from functools import singledispatch
-
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.scripted import LARGEST_UNIFORM, ScriptedBits
 from mdsd_opt.auditing.subject import Subject, Tokens, ViolationLog, describe, judged
-from mdsd_opt.drafts import (
-    DraftScheme,
-    GreedyDrafts,
-    IndependentDrafts,
-    WithoutReplacement,
-    WithReplacement,
-)
+from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 #: Places in the sequence of draws that are put to an edge.
@@ -101,12 +92,8 @@ def telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Token
     sampled = ordinary[holds.any(axis=1)][: _MAX_IMPOSSIBLE * problem.num_drafts]
     made = []
     for n, place in enumerate(np.repeat(np.arange(problem.num_drafts), _MAX_IMPOSSIBLE).tolist()):
-        base = ordinary[n % len(ordinary)]
-        choices = drawable(problem.drafts, place, base) & (problem.target <= 0)
-        if choices.any():
-            token = np.flatnonzero(choices)[n % int(choices.sum())]
-            row = base.copy()
-            row[place] = token
+        row = _with_impossible_token(problem, ordinary[n % len(ordinary)], place, n)
+        if row is not None:
             made.append(row)
     parts = [*([np.array(made)] if made else []), sampled, ordinary[:_SAMPLED_TUPLES]]
     rows = np.concatenate(parts)
@@ -114,30 +101,19 @@ def telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Token
     return np.array(list(first.values())[::-1])
 
 
-@singledispatch
-def drawable(drafts: DraftScheme, place: int, row: Tokens) -> NDArray[np.bool_]:
-    """Tokens that may stand at `place` of the tuple instead of what stands there, shape (V,)."""
-    return np.zeros(drafts.vocab_size, dtype=np.bool_)
-
-
-@drawable.register
-def _(drafts: WithReplacement, place: int, row: Tokens) -> NDArray[np.bool_]:
-    return np.asarray(drafts.q > 0)
-
-
-@drawable.register
-def _(drafts: WithoutReplacement, place: int, row: Tokens) -> NDArray[np.bool_]:
-    possible = np.asarray(drafts.q > 0)
-    possible[row[row >= 0]] = False
-    return possible if row[place] >= 0 else np.zeros_like(possible)
-
-
-@drawable.register
-def _(drafts: IndependentDrafts, place: int, row: Tokens) -> NDArray[np.bool_]:
-    return np.asarray(drafts.q[place] > 0)
-
-
-@drawable.register
-def _(drafts: GreedyDrafts, place: int, row: Tokens) -> NDArray[np.bool_]:
-    last = drafts.draws_one and place == drafts.always_drafted.size
-    return np.asarray((drafts.last_draw > 0) & last)
+def _with_impossible_token(
+    problem: TransportProblem, row: Tokens, place: int, n: int
+) -> Tokens | None:
+    """The tuple with the n-th impossible token that could stand at this place, if there is one."""
+    if row[place] < 0:
+        return None
+    try:
+        law = problem.drafts.next_law(row[:place])
+    except UnsupportedScheme:  # a law too long to list
+        return None
+    choices = np.flatnonzero((law > 0) & (problem.target <= 0))
+    if not choices.size:
+        return None
+    result = row.copy()
+    result[place] = choices[n % choices.size]
+    return result if problem.drafts.is_possible(result) else None

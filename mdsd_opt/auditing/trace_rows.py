@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
-from mdsd_opt.auditing.cells import draft_propensity
 from mdsd_opt.auditing.draft_transform import transform
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.distributions import Distribution
@@ -162,7 +161,7 @@ def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:
 
 
 def _ratios(p: Vector, scheme: DraftScheme) -> Vector:
-    q = draft_propensity(scheme)
+    q = scheme.propensity()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(q > 0, p / q, np.inf)
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from mdsd_opt.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.drafts import TopKDrafts, WithReplacement
+from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.verifiers.gumbel import gumbel_bounds
 from mdsd_opt.verifiers.importance_sampling import selection_bounds
-from mdsd_opt.verifiers.inclusion import drafted_mass, successive_masses
 from mdsd_opt.verifiers.kseq import kseq_rates
 from mdsd_opt.verifiers.rrs_rates import independent_rates, without_replacement_rates
 from mdsd_opt.verifiers.single_draft import single_draft_rate
@@ -125,14 +125,14 @@ def naive_target_with_replacement(
     p: Vector, q: Vector, counts: Counts, seed: int
 ) -> Sequence[float]:
     """Target mass of K independent drafts."""
-    return [drafted_mass(WithReplacement(q, k), p) for k in counts]
+    return [WithReplacement(q, k).drafted_mass(p) for k in counts]
 
 
 def naive_target_without_replacement(
     p: Vector, q: Vector, counts: Counts, seed: int
 ) -> Sequence[float]:
     """Target mass of K successive drafts."""
-    return successive_masses(q, p, counts)
+    return drafted_masses(q, p, counts)
 
 
 def naive_target_greedy(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:

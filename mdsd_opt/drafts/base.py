@@ -12,10 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
+from mdsd_opt.distributions import Distribution
+from mdsd_opt.drafts.counting import readable
+from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 ExactSupportLaw = dict[tuple[int, ...], Fraction]
+
+#: Weight of a component of a mixture, and its draft models with the number of draws from each.
+IndependentDraws = tuple[Any, list[tuple[Distribution, int]]]
+
+#: Draft tuples of a scheme without a formula of its own that are listed.
+_MAX_LISTED = 200_000
 
 
 class DraftScheme(ABC):
@@ -97,6 +106,84 @@ class DraftScheme(ABC):
 
     @abstractmethod
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]: ...
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        r"""Law of the next draft, :math:`\Pr(X_{k+1} = \cdot \mid X_1..X_k)`.
+
+        Parameters
+        ----------
+        earlier : ndarray of int64, shape (k,)
+            Drafts that the scheme can have drawn, in draw order, without padding.
+
+        Returns
+        -------
+        ndarray, shape (V,)
+            Sums to the probability that there is a next draft: 0 where drafting ends with these.
+        """
+        tuples, masses = self._listed()
+        matching = (tuples[:, : earlier.size] == earlier).all(axis=1)
+        law = np.zeros(self.vocab_size)
+        if earlier.size < self.num_drafts and matching.any():
+            following = tuples[matching, earlier.size]
+            drawn = following >= 0
+            np.add.at(law, following[drawn], masses[matching][drawn])
+            law /= masses[matching].sum()
+        return law
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        """Whether the draft tuple (K,), padded with -1, has positive probability."""
+        return bool(self.draw_masses(tokens[None]).possible[0])
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        """Where the drafts of tuples (N, K), padded with -1, stand in their laws.
+
+        By default one choice, of the tuple, out of the listed law.
+
+        Raises
+        ------
+        UnsupportedScheme
+            There are too many tuples to list them.
+        """
+        listed: dict[tuple[int, ...], float] = {}
+        for row, mass in zip(*(x.tolist() for x in self._listed()), strict=True):
+            listed[tuple(row)] = listed.get(tuple(row), 0.0) + mass
+        place = {row: n for n, row in enumerate(listed)}
+        chosen = [place.get(tuple(row), -1) for row in tuples.tolist()]
+        return masses_in_list(np.array(list(listed.values())), chosen)
+
+    def _listed(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        count = self.count_tuples()
+        if count > _MAX_LISTED:
+            raise UnsupportedScheme(
+                f"the {readable(count)} draft tuples of {self.scheme!r} drafts would have to be "
+                f"listed, more than {_MAX_LISTED:,}"
+            )
+        return self.tuple_law()
+
+    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+        """Groups of places of the tuple with one law each, all of them drawn independently."""
+        return []
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        r"""Expected mass of the drafted tokens, :math:`\sum_i p_i \Pr(i \in \{X_1..X_K\})`.
+
+        Parameters
+        ----------
+        p : ndarray, shape (V,)
+            Any non-negative vector.
+        """
+        law = self.support_law()
+        return float(p[law.tokens] @ law.mass[law.arc_support])
+
+    def propensity(self) -> NDArray[np.float64]:
+        """Larger for tokens that are drafted more often than others, shape (V,)."""
+        law = self.support_law()
+        held = law.mass[law.arc_support]
+        return np.bincount(law.tokens, weights=held, minlength=self.vocab_size).astype(np.float64)
+
+    def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
+        """The scheme as a mixture of independent draws; None if it is none."""
+        return None
 
     @abstractmethod
     def count_supports(self) -> tuple[int, int]:

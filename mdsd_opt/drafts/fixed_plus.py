@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
 from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.support_law import SupportLaw
@@ -93,6 +94,31 @@ class FixedPlusDrafts(DraftScheme):
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         fixed = np.broadcast_to(self._fixed, (size, self._fixed.size))
         return np.concatenate([fixed, self.drafts.sample(rng, size)], axis=1)
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        if earlier.size >= self._fixed.size:
+            return self.drafts.next_law(earlier[self._fixed.size :])
+        law = np.zeros(self.vocab_size)
+        law[self._fixed[earlier.size]] = 1.0
+        return law
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        held, drawn = np.split(tokens, [self._fixed.size])
+        return np.array_equal(held, self._fixed) and self.drafts.is_possible(drawn)
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        held, drawn = np.split(tuples, [self._fixed.size], axis=1)
+        return self.drafts.draw_masses(drawn).where(all_hold(held == self._fixed))
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        others = p.copy()
+        others[self._fixed] = 0.0
+        return float(p[self._fixed].sum()) + self.drafts.drafted_mass(others)
+
+    def propensity(self) -> NDArray[np.float64]:
+        propensity = self.drafts.propensity().copy()
+        propensity[self._fixed] = 1.0
+        return propensity
 
     def count_supports(self) -> tuple[int, int]:
         supports, arcs = self.drafts.count_supports()

@@ -15,6 +15,7 @@ from mdsd_opt.drafts.base import (
     ExactSupportLaw,
     inverse_cdf,
 )
+from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, masses_in
 from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
@@ -87,6 +88,34 @@ class _FixedSetDrafts(OneDraft):
         if self.draws_one:
             result[:, fixed] = inverse_cdf(self.last_draw, rng, (size,))
         return result
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        fixed = self.always_drafted
+        if earlier.size < fixed.size:
+            law = np.zeros(self.vocab_size)
+            law[fixed[earlier.size]] = 1.0
+            return law
+        return self.last_draw if earlier.size == fixed.size else np.zeros(self.vocab_size)
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        fixed, drawn = self.always_drafted, tokens[tokens >= 0]
+        others = drawn[~np.isin(drawn, fixed)]
+        if drawn.size - others.size != fixed.size or not np.isin(fixed, drawn).all():
+            return False
+        return others.size == int(self.draws_one) and bool((self.last_draw[others] > 0).all())
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        fixed = self.always_drafted.size
+        end = fixed + int(self.draws_one)
+        found = DrawMasses.of_choices(*masses_in(self.last_draw, tuples[:, fixed:end]))
+        found = found.where(all_hold(tuples[:, :fixed] == self.always_drafted))
+        return found.where(all_hold(tuples[:, end:] == -1))
+
+    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+        return [([self.always_drafted.size], self.last_draw)] if self.draws_one else []
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        return float(p[self.always_drafted].sum() + p @ self.last_draw)
 
     def count_supports(self) -> tuple[int, int]:
         fixed = self.always_drafted.size

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import frozen
 from mdsd_opt.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, IndependentDraws, inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     MAX_EXACT_TERMS,
@@ -24,6 +24,7 @@ from mdsd_opt.drafts.counting import (
     count_subsets,
     require_listable,
 )
+from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import InvalidDistribution
 
@@ -80,6 +81,30 @@ class IndependentDrafts(DraftScheme):
         return prod(
             (sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1)
         )
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        ended = earlier.size >= self.num_drafts
+        return np.zeros(self.vocab_size) if ended else self.q[earlier.size]
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        return bool(tokens.min() >= 0 and (self.q[np.arange(tokens.size), tokens] > 0).all())
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        columns = [masses_in(q, tuples[:, k]) for k, q in enumerate(self.q)]
+        below, mass = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
+        return DrawMasses.of_choices(below, mass)
+
+    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+        return [([k], q) for k, q in enumerate(self.q)]
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        return float(p @ (1.0 - np.prod(1.0 - self.q, axis=0)))
+
+    def propensity(self) -> NDArray[np.float64]:
+        return np.asarray(self.q.mean(axis=0))
+
+    def independent_draws(self, exact: bool) -> list[IndependentDraws]:
+        return [(1, [(model, 1) for model in self.models])]
 
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = np.zeros((self.num_drafts, order.size + 1))

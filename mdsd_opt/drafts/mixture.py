@@ -12,8 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, PrefixDraftScheme
-from mdsd_opt.drafts.product_form import Component, components
+from mdsd_opt.drafts.base import (
+    DraftScheme,
+    ExactSupportLaw,
+    IndependentDraws,
+    PrefixDraftScheme,
+)
+from mdsd_opt.drafts.draw_masses import (
+    DrawMasses,
+    masses_in,
+    successive_masses_in,
+)
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
@@ -104,6 +113,44 @@ class MixtureDrafts(DraftScheme):
             result[rows, : component.num_drafts] = component.sample(rng, rows.size)
         return result
 
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Each component's, weighted by how likely the component made the drafts so far."""
+        likelihood = self.mixture_weights.copy()
+        laws = np.zeros((len(self.components), self.vocab_size))
+        for c, component in enumerate(self.components):
+            for k, token in enumerate(earlier.tolist()):
+                likelihood[c] *= component.next_law(earlier[:k])[token]
+            laws[c] = component.next_law(earlier)
+        total = likelihood.sum()
+        return np.asarray(likelihood @ laws / total) if total > 0 else laws[0] * 0
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        pairs = zip(self.mixture_weights.tolist(), self.components, strict=True)
+        return any(
+            mass > 0
+            and bool((tokens[component.num_drafts :] == -1).all())
+            and component.is_possible(tokens[: component.num_drafts])
+            for mass, component in pairs
+        )
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        each = [component.drafted_mass(p) for component in self.components]
+        return float(self.mixture_weights @ each)
+
+    def propensity(self) -> NDArray[np.float64]:
+        each = [component.propensity() for component in self.components]
+        return np.asarray(self.mixture_weights @ np.array(each))
+
+    def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
+        weights = self.exact_mixture_weights if exact else self.mixture_weights.tolist()
+        found: list[IndependentDraws] = []
+        for weight, component in zip(weights, self.components, strict=True):
+            inner = component.independent_draws(exact)
+            if inner is None:
+                return None
+            found += [(weight * share, draws) for share, draws in inner]
+        return found
+
     def count_supports(self) -> tuple[int, int]:
         counts = [component.count_supports() for component in self.components]
         return sum(n for n, _ in counts), sum(arcs for _, arcs in counts)
@@ -164,6 +211,32 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
     def exact_weights(self) -> tuple[Fraction, ...]:
         return self.components[0].exact_q
 
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        """Components weighted by how likely they made the drafts so far; padding comes last."""
+        size = len(tuples)
+        below = np.zeros(tuples.shape)
+        mass = np.zeros(tuples.shape)
+        likelihood = np.tile(self.mixture_weights, (size, 1))
+        laws = []
+        for component in self.components:
+            law_of = masses_in if isinstance(component, WithReplacement) else successive_masses_in
+            laws.append(law_of(component.q, tuples[:, : component.num_drafts]))
+        for k in range(self.num_drafts):
+            total = likelihood.sum(axis=1)
+            ended = tuples[:, k] == -1
+            for c, component in enumerate(self.components):
+                if k < component.num_drafts:
+                    before, at = laws[c][0][:, k], laws[c][1][:, k]
+                else:  # this component has stopped: everything but the padding comes before it
+                    before, at = np.zeros(size), ended.astype(np.float64)
+                before = np.where(ended, float(k < component.num_drafts), before)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    share = np.where(total > 0, likelihood[:, c] / total, 0.0)
+                below[:, k] += share * before
+                mass[:, k] += share * at
+                likelihood[:, c] *= at
+        return DrawMasses.of_choices(below, mass)
+
     def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         curves = [component.prefix_slopes(order) for component in self.components]
         result: NDArray[np.float64] = self.mixture_weights @ np.array(curves)
@@ -182,15 +255,3 @@ def _share_an_order(components: Any) -> bool:
         and not (isinstance(scheme, WithoutReplacement) and scheme.drafts_whole_support)
         for scheme in schemes
     )
-
-
-@components.register
-def _mixed(drafts: MixtureDrafts, exact: bool) -> list[Component] | None:
-    weights = drafts.exact_mixture_weights if exact else drafts.mixture_weights.tolist()
-    found: list[Component] = []
-    for weight, component in zip(weights, drafts.components, strict=True):
-        inner = components(component, exact)
-        if inner is None:
-            return None
-        found += [(weight * share, factors) for share, factors in inner]
-    return found

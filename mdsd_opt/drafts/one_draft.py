@@ -29,6 +29,9 @@ class OneDraft(PrefixDraftScheme):
     def exact_q(self) -> tuple[Fraction, ...]:
         return self.model.exact()
 
+    def propensity(self) -> NDArray[np.float64]:
+        return self.q
+
     @property
     def weights(self) -> NDArray[np.float64]:
         return self.q

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,6 @@ from numpy.typing import NDArray
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.counting import require_short_powers
-from mdsd_opt.drafts.independent import IndependentDrafts
-from mdsd_opt.drafts.with_replacement import WithReplacement
-
-#: Weight of a component, and its models with the number of draws from each.
-Component = tuple[Any, list[tuple[Distribution, int]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +98,7 @@ def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None
 
     Models that neither float64 nor Fractions tell apart are one, so both have equal rows.
     """
-    found = components(drafts, exact)
+    found = drafts.independent_draws(exact)
     if found is None:
         return None
     models: list[Distribution] = []
@@ -121,19 +115,3 @@ def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None
     kind = object if exact else np.float64
     q = [model.exact() if exact else model.values for model in models]
     return ProductForm(np.array(q, dtype=kind), np.array([w for w, _ in found], dtype=kind), powers)
-
-
-@singledispatch
-def components(drafts: DraftScheme, exact: bool) -> list[Component] | None:
-    """The terms of the polynomial, or None if there is none."""
-    return None
-
-
-@components.register
-def _independent(drafts: IndependentDrafts, exact: bool) -> list[Component]:
-    return [(1, [(model, 1) for model in drafts.models])]
-
-
-@components.register
-def _with_replacement(drafts: WithReplacement, exact: bool) -> list[Component]:
-    return [(1, [(drafts.model, drafts.num_drafts)])]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidDistribution
 
@@ -90,6 +91,16 @@ class DraftSetLaw(DraftScheme):
         for row, members in zip(padded, self._sets, strict=True):
             row[: len(members)] = members
         return padded[inverse_cdf(self._law.values, rng, (size,))]
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        return tuple(np.unique(tokens[tokens >= 0]).tolist()) in self.possible_sets
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        """One choice, of the set; a set may be listed in any order."""
+        law = self.support_law()
+        place = {members: n for n, members in enumerate(law.sets())}
+        chosen = [place.get(tuple(sorted(row[row >= 0].tolist())), -1) for row in tuples]
+        return masses_in_list(law.mass, chosen)
 
     def count_supports(self) -> tuple[int, int]:
         return len(self._sets), sum(len(s) for s in self._sets)

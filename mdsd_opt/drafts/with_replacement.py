@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts.base import (
     ExactSupportLaw,
+    IndependentDraws,
     inverse_cdf,
 )
 from mdsd_opt.drafts.counting import (
@@ -26,6 +27,7 @@ from mdsd_opt.drafts.counting import (
     require_listable,
     require_short_powers,
 )
+from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
 from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import (
     SupportLaw,
@@ -71,6 +73,25 @@ class WithReplacement(OneDraft):
 
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return inverse_cdf(self.q, rng, (size, self.num_drafts))
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.q if earlier.size < self.num_drafts else np.zeros(self.vocab_size)
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        return bool(tokens.min() >= 0 and (self.q[tokens] > 0).all())
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        return DrawMasses.of_choices(*masses_in(self.q, tuples))
+
+    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+        return [(list(range(self.num_drafts)), self.q)]
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        missed = np.log1p(-np.minimum(self.q, 1 - 1e-16))
+        return float(-(p @ np.expm1(self.num_drafts * missed)))
+
+    def independent_draws(self, exact: bool) -> list[IndependentDraws]:
+        return [(1, [(self.model, self.num_drafts)])]
 
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = np.concatenate([[0.0], np.cumsum(self.q[order])])

@@ -23,6 +23,8 @@ from mdsd_opt.drafts.counting import (
     count_subsets,
     require_listable,
 )
+from mdsd_opt.drafts.drafted_masses import drafted_masses
+from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, successive_masses_in
 from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import UnsupportedScheme
@@ -179,6 +181,33 @@ class WithoutReplacement(OneDraft):
             by_time = np.argsort(np.take_along_axis(clocks, first, axis=1), axis=1)
             result[start:stop, :drafted] = self.support[np.take_along_axis(first, by_time, axis=1)]
         return result
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        law = np.zeros(self.vocab_size)
+        if earlier.size < self.num_drafts:
+            law[:] = self.q
+            law[earlier] = 0.0
+            left = law.sum()  # as a sum of what is left, not as 1 - q(earlier)
+            law /= left if left > 0 else 1.0
+        return law
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        size = min(self.num_drafts, self.support.size)
+        drawn = tokens[:size]
+        if (tokens[size:] != -1).any() or (drawn < 0).any() or np.unique(drawn).size != size:
+            return False
+        return bool((self.q[drawn] > 0).all())
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        drawn = min(self.num_drafts, self.support.size)
+        found = DrawMasses.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
+        return found.where(all_hold(tuples[:, drawn:] == -1))
+
+    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+        return [([0], self.q)]
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        return drafted_masses(self.q, p, [self.num_drafts])[0]
 
     def count_supports(self) -> tuple[int, int]:
         return count_subsets(self.support.size, [min(self.num_drafts, self.support.size)])

@@ -28,7 +28,6 @@ from mdsd_opt.errors import (
 )
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.threads import available_threads, map_rows
-from mdsd_opt.verifiers.possible_drafts import possible
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
@@ -425,7 +424,7 @@ def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
             f"drafts {tokens.tolist()} names a token outside 0..{problem.vocab_size - 1}"
         )
     tokens = tokens.astype(np.int64)
-    if not possible(problem.drafts, tokens):
+    if not problem.drafts.is_possible(tokens):
         raise impossible_drafts(problem.drafts, tokens)
     return tokens
 

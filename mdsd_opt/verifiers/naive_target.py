@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier, target_of
-from mdsd_opt.verifiers.inclusion import drafted_mass
 from mdsd_opt.verifiers.rejection import nothing_accepted
 
 
@@ -33,7 +32,7 @@ class NaiveTarget(Verifier):
         return Decision(nothing_accepted(drafts, p), p)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
-        return min(drafted_mass(problem.drafts, problem.target), 1.0)
+        return min(problem.drafts.drafted_mass(problem.target), 1.0)
 
 
 VERIFIER = NaiveTarget()

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.drafts.drafted_masses import sum_of_others
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.verifiers.inclusion import sum_of_others
 from mdsd_opt.verifiers.ratio_sums import RatioSums
 from mdsd_opt.verifiers.rrs_chain import estimated_rates
 
