@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.arrays import frozen
 from mdsd_opt.lower_bounds.boxes import BoxCover
 from mdsd_opt.lower_bounds.orders import OrderMixture
 
@@ -89,14 +90,13 @@ class TransportPlan:
         return weighted_count(self.arc_support, self.mass, num_supports)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Solution:
-    """A claimed optimum (or bounds), with what it takes to prove it.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Found:
+    """What a method has computed; `Solution` says the same and who computed it in what time.
 
     Attributes
     ----------
     acceptance_rate : float
-        In [0, 1].
     lower_bound, upper_bound : float
         What the solver claims to enclose alpha* with.
     subset : ndarray of bool, shape (V,), optional
@@ -108,8 +108,6 @@ class Solution:
     proof : BoxCover or OrderMixture, optional
         Proves `lower_bound` without a plan.
     status : Status
-    method : str
-    solve_seconds : float
     message : str
         What was chosen and why, in words; a backend's own words included.
     stats : mapping
@@ -120,14 +118,39 @@ class Solution:
     lower_bound: float
     upper_bound: float
     status: Status
-    method: str
-    solve_seconds: float
     subset: NDArray[np.bool_] | None = None
     plan: TransportPlan | None = None
     selection: NDArray[np.float64] | None = None
     proof: BoxCover | OrderMixture | None = None
     message: str = ""
     stats: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Solution(Found):
+    """A claimed optimum (or bounds), with what it takes to prove it.
+
+    All of `Found`, with rates in [0, 1] and arrays that are read-only.
+
+    Attributes
+    ----------
+    method : str
+    solve_seconds : float
+    """
+
+    method: str
+    solve_seconds: float
+
+    @classmethod
+    def of(cls, found: Found, method: str, solve_seconds: float) -> Solution:
+        """Rounding must not lead a rate out of [0, 1]."""
+        given = {x.name: getattr(found, x.name) for x in fields(found)}
+        for name in ("acceptance_rate", "lower_bound", "upper_bound"):
+            given[name] = min(max(given[name], 0.0), 1.0)
+        for name in ("subset", "selection"):
+            if given[name] is not None:
+                frozen(given[name])
+        return cls(**given, method=method, solve_seconds=solve_seconds)
 
     def __repr__(self) -> str:
         return (

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from support.strategies import Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.problems import known_problems
-from mdsd_opt.solvers import max_flow
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
 from mdsd_opt.solvers.integer_masses import SCALE, integer_masses, largest_remainder
+
+solve = partial(mo.solve, method="max_flow")
 
 
 def random_problem(vocab_size: int, num_drafts: int, seed: int = 0) -> mo.TransportProblem:
@@ -28,7 +30,7 @@ def random_problem(vocab_size: int, num_drafts: int, seed: int = 0) -> mo.Transp
 @given(cases())
 def test_small_rational_problems_are_solved_and_proved_without_rounding(case: Case) -> None:
     optimum = oracles.optimum_over_subsets(case.target, case.law)
-    solution = max_flow.solve(case.problem)
+    solution = solve(case.problem)
     certificate = mo.certify(case.problem, solution, exact=True)
     assert certificate.valid
     assert solution.stats["exact"]
@@ -43,7 +45,7 @@ def test_floats_are_solved_within_the_reported_rounding(case: Case) -> None:
     # thirds and sevenths as floats have no small common denominator
     target = [float(x) for x in case.target]
     problem = mo.TransportProblem(target, case.drafts)
-    solution = max_flow.solve(problem)
+    solution = solve(problem)
     optimum = oracles.optimum_over_subsets(problem.exact_target, case.law)
     assert solution.lower_bound - 1e-15 <= optimum <= solution.upper_bound + 1e-15
     assert solution.upper_bound - solution.lower_bound < 1e-14
@@ -53,7 +55,7 @@ def test_floats_are_solved_within_the_reported_rounding(case: Case) -> None:
 @pytest.mark.parametrize("name", known_problems())
 def test_known_problems(name: str) -> None:
     known = known_problems()[name]
-    solution = max_flow.solve(known.problem)
+    solution = solve(known.problem)
     certificate = mo.certify(known.problem, solution, exact=True)
     assert certificate.valid
     if known.optimum is not None:
@@ -70,7 +72,7 @@ def test_larger_vocabularies_agree_with_exact_subset_selection(
     vocab_size: int, num_drafts: int
 ) -> None:
     problem = random_problem(vocab_size, num_drafts)
-    solution = max_flow.solve(problem)
+    solution = solve(problem)
     optimum, _ = exact_optimum(problem)
     assert abs(solution.acceptance_rate - optimum) < 1e-14
     certificate = mo.certify(problem, solution)
@@ -86,7 +88,7 @@ def test_several_phases_are_needed_and_done(seed: int) -> None:
     size = 300
     pairs = {(i, i + 1): 1 / (size - 1) for i in range(size - 1)}
     problem = mo.TransportProblem(rng.dirichlet(np.full(size, 5.0)), mo.DraftSetLaw(size, pairs))
-    solution = max_flow.solve(problem)
+    solution = solve(problem)
     assert solution.stats["phases"] > 2
     certificate = mo.certify(problem, solution, exact=True)
     assert certificate.valid
@@ -96,13 +98,13 @@ def test_several_phases_are_needed_and_done(seed: int) -> None:
 def test_the_subset_is_the_largest_minimum_cut() -> None:
     # every subset is a minimum cut here: what is left over reaches nothing, so H is everything
     q = [Fraction(1, 3)] * 3
-    solution = max_flow.solve(mo.TransportProblem(q, mo.WithReplacement(q, 1)))
+    solution = solve(mo.TransportProblem(q, mo.WithReplacement(q, 1)))
     assert solution.subset is not None
     assert solution.subset.all()
     # H = {0}: token 1 has mass to spare, token 0 has not
     p = [Fraction(1, 10), Fraction(9, 10)]
     problem = mo.TransportProblem(p, mo.WithReplacement([Fraction(1, 2)] * 2, 2))
-    solution = max_flow.solve(problem)
+    solution = solve(problem)
     assert solution.subset is not None
     assert solution.subset.tolist() == [True, False]
     assert solution.acceptance_rate == float(1 + p[0] - Fraction(1, 4))
@@ -111,17 +113,17 @@ def test_the_subset_is_the_largest_minimum_cut() -> None:
 def test_a_draft_set_without_tokens_accepts_nothing() -> None:
     law = {(): Fraction(1, 3), (0, 1): Fraction(2, 3)}
     problem = mo.TransportProblem([Fraction(1, 2)] * 2, mo.DraftSetLaw(2, law))
-    solution = max_flow.solve(problem)
+    solution = solve(problem)
     certificate = mo.certify(problem, solution, exact=True)
     assert certificate.lower == certificate.upper == Fraction(2, 3)
     nothing = mo.TransportProblem([1.0], mo.DraftSetLaw(1, {(): 1.0}))
-    assert max_flow.solve(nothing).acceptance_rate == 0.0
+    assert solve(nothing).acceptance_rate == 0.0
 
 
 def test_the_plan_follows_the_order_of_the_support_law() -> None:
     problem = random_problem(20, 3)
     law = problem.drafts.support_law()
-    plan = max_flow.solve(problem).plan
+    plan = solve(problem).plan
     assert plan is not None
     assert np.array_equal(plan.tokens, law.tokens)
     assert np.array_equal(plan.offsets, law.offsets)
@@ -130,7 +132,7 @@ def test_the_plan_follows_the_order_of_the_support_law() -> None:
 
 
 def test_two_runs_give_the_same_bits() -> None:
-    first, second = (max_flow.solve(random_problem(80, 3)) for _ in range(2))
+    first, second = (solve(random_problem(80, 3)) for _ in range(2))
     assert first.plan is not None
     assert second.plan is not None
     assert np.array_equal(first.plan.mass, second.plan.mass)
@@ -142,8 +144,8 @@ def test_out_of_time_leaves_bounds_that_hold() -> None:
     size = 400
     pairs = {(i, i + 1): 1 / (size - 1) for i in range(size - 1)}
     problem = mo.TransportProblem(rng.dirichlet(np.full(size, 5.0)), mo.DraftSetLaw(size, pairs))
-    optimum = max_flow.solve(problem).acceptance_rate
-    solution = max_flow.solve(problem, time_limit=0)
+    optimum = solve(problem).acceptance_rate
+    solution = solve(problem, time_limit=0)
     assert solution.status is mo.Status.LIMIT
     assert solution.lower_bound < optimum < solution.upper_bound < 1
     certificate = mo.certify(problem, solution)
@@ -156,7 +158,7 @@ def test_out_of_time_leaves_bounds_that_hold() -> None:
 @pytest.mark.parametrize("time_limit", [-1, float("nan")])
 def test_time_limit_must_be_a_time(time_limit: float) -> None:
     with pytest.raises(mo.MdsdError, match="time_limit"):
-        max_flow.solve(random_problem(3, 2), time_limit=time_limit)
+        solve(random_problem(3, 2), time_limit=time_limit)
 
 
 @pytest.mark.parametrize("num_drafts", [3, 200])
@@ -170,17 +172,17 @@ def test_refuses_what_cannot_fit_before_building_anything(num_drafts: int) -> No
 def test_the_budget_can_be_set() -> None:
     problem = random_problem(30, 2)
     arcs = problem.drafts.count_supports()[1]
-    max_flow.solve(problem, max_variables=arcs)
+    solve(problem, max_variables=arcs)
     with pytest.raises(mo.ProblemTooLarge, match="max_variables"):
-        max_flow.solve(problem, max_variables=arcs - 1)
+        solve(problem, max_variables=arcs - 1)
     with pytest.raises(mo.ProblemTooLarge, match="max_bytes"):
-        max_flow.solve(problem, max_bytes=1000)
+        solve(problem, max_bytes=1000)
 
 
 def test_a_forged_integer_plan_proves_nothing() -> None:
     p, q = [Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]
     problem = mo.TransportProblem(p, mo.WithReplacement(q, 2))
-    solution = max_flow.solve(problem)
+    solution = solve(problem)
     honest = mo.certify(problem, solution, exact=True)
     plan = solution.plan
     assert plan is not None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import combinations, pairwise, product
 from typing import Any
 
@@ -14,12 +15,14 @@ from support.strategies import distributions
 
 import mdsd_opt as mo
 from mdsd_opt.problems import known_problems
-from mdsd_opt.solvers import packing_lp, truncated_lp
+from mdsd_opt.solvers import packing_lp
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
 from mdsd_opt.solvers.highs_backend import SparseMatrix
 
 F = Fraction
 Rational = list[Fraction]
+
+solve = partial(mo.solve, method="truncated_lp")
 
 
 @st.composite
@@ -77,7 +80,7 @@ def test_value_marginal_and_bounds(
     p, q1, q2 = models
     problem = problem_of(p, q1, q2)
     size = data.draw(st.integers(1, len(p)), label="size")
-    solution = truncated_lp.solve(problem, size=size, rule=rule)
+    solution = solve(problem, size=size, rule=rule)
     optimum = oracles.optimum_over_subsets(p, oracles.independent([q1, q2]))
 
     assert list(solution.stats["tokens"]) == surplus_order(p, q1, q2)[:size]
@@ -109,7 +112,7 @@ def test_published_rule_is_monotone_and_ends_at_the_optimum(
     optimum = float(oracles.optimum_over_subsets(models[0], oracles.independent(models[1:])))
     values = []
     for size in range(1, problem.vocab_size + 1):
-        solution = truncated_lp.solve(problem, size=size, order=order)
+        solution = solve(problem, size=size, order=order)
         assert optimum - solution.acceptance_rate <= solution.stats["loss_bound_tighter"] + 1e-12
         values.append(solution.acceptance_rate)
     assert all(b >= a - 1e-12 for a, b in pairwise(values))
@@ -119,13 +122,13 @@ def test_published_rule_is_monotone_and_ends_at_the_optimum(
 def test_loss_bounds_by_hand() -> None:
     # p - q1 q2 = (.38, .4, .1): token 1 is free
     p, q1, q2 = [F(1, 2), F(2, 5), F(1, 10)], [F(3, 10), F(7, 10), F(0)], [F(2, 5), F(0), F(3, 5)]
-    solution = truncated_lp.solve(problem_of(p, q1, q2), size=1)
+    solution = solve(problem_of(p, q1, q2), size=1)
     assert solution.stats["tokens"] == (1,)
     assert solution.stats["loss_bound"] == pytest.approx(0.38 + 0.1)
     # token 0 is in pairs with .3 + .4 - .24, token 2 with .6: more than they lack
     assert solution.stats["loss_bound_tighter"] == pytest.approx(0.38 + 0.1)
     q = [F(9, 10), F(1, 20), F(1, 20)]
-    solution = truncated_lp.solve(problem_of([F(0), F(1, 2), F(1, 2)], q, q), size=1)
+    solution = solve(problem_of([F(0), F(1, 2), F(1, 2)], q, q), size=1)
     assert solution.stats["loss_bound"] == pytest.approx(0.5 - 0.0025)
     assert solution.stats["loss_bound_tighter"] == pytest.approx(2 * 0.05 * 0.95)
 
@@ -134,10 +137,10 @@ def test_the_ratio_rule_has_no_such_bound() -> None:
     # Token 0 is full (25/49 against 21/49) and still wins the pair {0, 2}.
     p, q = [F(3, 7), F(3, 7), F(1, 7)], [F(5, 7), F(0), F(2, 7)]
     problem = problem_of(p, q, q)
-    published = truncated_lp.solve(problem, size=2)
+    published = solve(problem, size=2)
     assert published.stats["loss_bound"] == 0
     assert published.acceptance_rate == pytest.approx(4 / 7, abs=1e-14)
-    ratio = truncated_lp.solve(problem, size=2, rule="ratio")
+    ratio = solve(problem, size=2, rule="ratio")
     assert ratio.acceptance_rate == pytest.approx(25 / 49, abs=1e-14)
     assert "loss_bound" not in ratio.stats
     assert ratio.upper_bound >= 4 / 7
@@ -146,7 +149,7 @@ def test_the_ratio_rule_has_no_such_bound() -> None:
 def test_the_ratio_rule_is_typically_better() -> None:
     pairs = [
         tuple(
-            truncated_lp.solve(random_problem(400, seed), rule=rule).acceptance_rate
+            solve(random_problem(400, seed), rule=rule).acceptance_rate
             for rule in ("published", "ratio")
         )
         for seed in range(10)
@@ -165,7 +168,7 @@ TWO_DRAFTS = [
 @pytest.mark.parametrize("name", TWO_DRAFTS)
 def test_known_problems_at_full_size(name: str) -> None:
     known = known_problems()[name]
-    solution = truncated_lp.solve(known.problem, size=known.problem.vocab_size)
+    solution = solve(known.problem, size=known.problem.vocab_size)
     certificate = mo.certify(known.problem, solution, exact=True)
     assert certificate.valid
     assert known.optimum is not None
@@ -177,7 +180,7 @@ def test_full_size_agrees_with_exact_subset_selection() -> None:
     problem = random_problem(60)
     optimum, _ = exact_optimum(problem)
     for rule in ("published", "ratio"):
-        solution = truncated_lp.solve(problem, size=60, rule=rule)
+        solution = solve(problem, size=60, rule=rule)
         assert abs(solution.acceptance_rate - optimum) < 1e-14
         assert mo.certify(problem, solution).gap < 1e-13
 
@@ -186,15 +189,15 @@ def test_two_models_come_with_a_plan() -> None:
     rng = np.random.default_rng(1)
     p, q1, q2 = rng.dirichlet(np.ones(30), 3)
     problem = mo.TransportProblem(p, mo.IndependentDrafts([q1, q2]))
-    solution = truncated_lp.solve(problem, size=8)
+    solution = solve(problem, size=8)
     assert solution.plan is not None
     assert solution.plan.value == pytest.approx(solution.lower_bound, abs=1e-14)
     assert mo.certify(problem, solution).lower == pytest.approx(solution.lower_bound, abs=1e-14)
     # the same pairs, told apart or not, decided alike
     same = mo.TransportProblem(p, mo.IndependentDrafts([q1, q1]))
     twice = mo.TransportProblem(p, mo.WithReplacement(q1, 2))
-    assert truncated_lp.solve(same, size=8).acceptance_rate == pytest.approx(
-        truncated_lp.solve(twice, size=8).acceptance_rate, abs=1e-14
+    assert solve(same, size=8).acceptance_rate == pytest.approx(
+        solve(twice, size=8).acceptance_rate, abs=1e-14
     )
 
 
@@ -209,12 +212,12 @@ def test_default_size_and_a_large_vocabulary() -> None:
     optimum = mo.solve(problem).acceptance_rate
     assert solution.lower_bound <= optimum <= solution.upper_bound
     assert optimum - solution.lower_bound <= solution.stats["loss_bound_tighter"]
-    assert truncated_lp.solve(random_problem(3)).stats["size"] == 3
+    assert solve(random_problem(3)).stats["size"] == 3
 
 
 def test_a_lie_about_the_marginal_is_found() -> None:
     problem = random_problem(50)
-    honest = truncated_lp.solve(problem)
+    honest = solve(problem)
     assert honest.selection is not None
     target = replace(honest, selection=problem.target, acceptance_rate=1.0, lower_bound=1.0)
     target = replace(target, upper_bound=1.0, subset=None)
@@ -230,14 +233,14 @@ def test_a_lie_about_the_marginal_is_found() -> None:
 
 
 def test_two_runs_give_the_same_bits() -> None:
-    first, second = (truncated_lp.solve(random_problem(500), size=40) for _ in range(2))
+    first, second = (solve(random_problem(500), size=40) for _ in range(2))
     assert first.selection is not None
     assert np.array_equal(first.selection, second.selection)
 
 
 def test_out_of_time_leaves_a_lower_bound() -> None:
     problem = random_problem(400)
-    solution = truncated_lp.solve(problem, size=400, time_limit=0)
+    solution = solve(problem, size=400, time_limit=0)
     assert solution.status is mo.Status.LIMIT
     assert mo.certify(problem, solution).valid
     assert solution.lower_bound <= mo.solve(problem).acceptance_rate <= solution.upper_bound
@@ -256,7 +259,7 @@ def test_out_of_time_leaves_a_lower_bound() -> None:
 )
 def test_other_drafts_are_refused_with_advice(drafts: Any, advice: str) -> None:
     with pytest.raises(mo.MdsdError, match=advice):
-        truncated_lp.solve(mo.TransportProblem([0.5, 0.5], drafts))
+        solve(mo.TransportProblem([0.5, 0.5], drafts))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +277,7 @@ def test_other_drafts_are_refused_with_advice(drafts: Any, advice: str) -> None:
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(mo.MdsdError, match=message):
-        truncated_lp.solve(random_problem(10), **options)
+        solve(random_problem(10), **options)
 
 
 def test_a_model_that_highs_refuses_is_an_error() -> None:
@@ -294,6 +297,6 @@ def test_every_choice_of_three_free_tokens_agrees_with_the_definition() -> None:
         p = [F(a, 6), F(b - a - 1, 6), F(7 - b, 6)]
         for size in (1, 2, 3):
             for rule in ("published", "ratio"):
-                solution = truncated_lp.solve(problem_of(p, q1, q2), size=size, rule=rule)
+                solution = solve(problem_of(p, q1, q2), size=size, rule=rule)
                 expected = value_by_definition(p, q1, q2, size, rule)
                 assert solution.acceptance_rate == pytest.approx(float(expected), abs=1e-12)

@@ -268,9 +268,10 @@ def _formula_gap(instance: Instance, kept: Any) -> float:
 
 def _flow_value(instance: Instance) -> float:
     from mdsd_opt.problem import TransportProblem
-    from mdsd_opt.solvers.max_flow import solve
+    from mdsd_opt.solvers import solve
 
-    return solve(TransportProblem(list(instance.target), instance.drafts)).acceptance_rate
+    problem = TransportProblem(list(instance.target), instance.drafts)
+    return solve(problem, "max_flow").acceptance_rate
 
 
 def _confirm_value(instance: Instance) -> Counterexample | None:

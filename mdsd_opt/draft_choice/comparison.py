@@ -121,13 +121,13 @@ class _Sample:
 
     def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
         """By the solver, position by position: for schemes that have no batched rates."""
-        from mdsd_opt.solvers import subset_selection
+        from mdsd_opt.solvers import solve
 
         def rate(row: int) -> float:
             target = softmax(self.target[row], self.temperature, **self.filters)
             drafts = make(softmax(self.draft[row], self.draft_temperature, **self.filters))
             problem = TransportProblem(target, drafts)
-            return subset_selection.solve(problem).acceptance_rate
+            return solve(problem, "subset_selection").acceptance_rate
 
         return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
 

@@ -120,10 +120,10 @@ class _Search:
         self._num_drafts = num_drafts
 
     def _solve(self, beta: float) -> tuple[float, NDArray[np.bool_]]:
-        from mdsd_opt.solvers import subset_selection
+        from mdsd_opt.solvers import solve
 
         drafts = WithReplacement(softmax(self._logits * beta), self._num_drafts)
-        solution = subset_selection.solve(TransportProblem(self._target, drafts))
+        solution = solve(TransportProblem(self._target, drafts), "subset_selection")
         assert solution.subset is not None
         return solution.acceptance_rate, solution.subset
 

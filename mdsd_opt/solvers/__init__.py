@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,8 +112,9 @@ def _run(problem: TransportProblem, method: str, options: dict[str, Any]) -> Sol
         if name not in known:
             listed = ", ".join(known) or "none"
             raise InvalidInput(f"method {method!r} has no option {name!r}. Its options: {listed}.")
-    solution: Solution = _function(method)(problem, **options)
-    return solution
+    start = time.perf_counter()
+    found = _function(method)(problem, **options)
+    return Solution.of(found, method, time.perf_counter() - start)
 
 
 def _function(method: str) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from mdsd_opt.arrays import frozen
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.plans.feasibility import clip_to_marginals
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution, Status, TransportPlan
+from mdsd_opt.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
 from mdsd_opt.solvers.formulations import TransportNetwork, rounded_subset, support_network
 from mdsd_opt.solvers.full_lp import BACKENDS, cover
@@ -29,7 +27,7 @@ def solve(
     time_limit: float | None = None,
     max_variables: int = _MAX_VARIABLES,
     max_bytes: int = budget.DEFAULT_MAX_BYTES,
-) -> Solution:
+) -> Found:
     r"""Optimum of :math:`\min p \cdot u + W \cdot v`, :math:`u_i + v_S \ge 1`, :math:`u, v \ge 0`.
 
     The matrix is totally unimodular, so a vertex is 0/1 and H = {u = 1} is an optimal subset; of an
@@ -51,7 +49,7 @@ def solve(
 
     Returns
     -------
-    Solution
+    Found
 
     Raises
     ------
@@ -60,7 +58,6 @@ def solve(
     SolverError
         The backend refused or failed.
     """
-    start = time.perf_counter()
     if backend not in BACKENDS:
         raise UnknownName.among("backend", backend, BACKENDS)
     _, arcs = problem.drafts.count_supports()
@@ -87,15 +84,12 @@ def solve(
     plan = TransportPlan(law.tokens, law.offsets, mass)
     clipped = frozen(clip_to_marginals(plan, problem.target, law.mass))
     plan = TransportPlan(law.tokens, law.offsets, clipped)
-    value = min(max(upper, 0.0), 1.0)
-    return Solution(
-        acceptance_rate=value,
-        lower_bound=min(plan.value, value),
-        upper_bound=value,
+    return Found(
+        acceptance_rate=upper,
+        lower_bound=min(plan.value, upper),
+        upper_bound=upper,
         status=Status.OPTIMAL if lp.optimal else Status.LIMIT,
-        method="dual_lp",
-        solve_seconds=time.perf_counter() - start,
-        subset=frozen(subset),
+        subset=subset,
         plan=plan,
         message=lp.message,
         stats={

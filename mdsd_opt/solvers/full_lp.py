@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from mdsd_opt.drafts import IndependentDrafts, SupportLaw, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.plans.feasibility import clip_to_marginals
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import PlanBasis, Solution, Status, TransportPlan, weighted_count
+from mdsd_opt.solution import Found, PlanBasis, Status, TransportPlan, weighted_count
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend, packing_lp
 from mdsd_opt.solvers.formulations import (
     TransportNetwork,
@@ -60,7 +59,7 @@ def solve(
     time_limit: float | None = None,
     max_variables: int | None = None,
     max_bytes: int = budget.DEFAULT_MAX_BYTES,
-) -> Solution:
+) -> Found:
     r"""Optimum of :math:`\max \sum C(i,S)`, :math:`\sum_S C \le p_i`, :math:`\sum_i C \le W_S`.
 
     Choose it where no prefix order exists, or where the plan is wanted. It has about
@@ -89,7 +88,7 @@ def solve(
 
     Returns
     -------
-    Solution
+    Found
         Status LIMIT with the bounds at hand if time ran out.
 
     Raises
@@ -99,7 +98,6 @@ def solve(
     SolverError
         The backend refused or failed.
     """
-    start = time.perf_counter()
     _check_choices(backend, formulation, algorithm)
     if formulation == "auto":
         independent = isinstance(problem.drafts, (WithReplacement, IndependentDrafts))
@@ -123,15 +121,12 @@ def solve(
     mass = clip_to_marginals(plan, problem.target, law.mass)
     plan = TransportPlan(law.tokens, law.offsets, frozen(mass), basis=found.basis)
     upper, subset = rounded_subset(problem, law, found.price)
-    lower = min(max(plan.value, 0.0), 1.0)
-    return Solution(
-        acceptance_rate=lower,
-        lower_bound=lower,
-        upper_bound=min(upper, 1.0),
+    return Found(
+        acceptance_rate=plan.value,
+        lower_bound=plan.value,
+        upper_bound=upper,
         status=Status.OPTIMAL if found.lp.optimal else Status.LIMIT,
-        method="full_lp",
-        solve_seconds=time.perf_counter() - start,
-        subset=frozen(subset),
+        subset=subset,
         plan=plan,
         message=f"{formulation} formulation. {found.lp.message}",
         stats={

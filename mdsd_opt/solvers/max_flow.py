@@ -12,7 +12,7 @@ from mdsd_opt.arrays import frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution, Status, TransportPlan
+from mdsd_opt.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget
 from mdsd_opt.solvers.integer_masses import IntegerMasses, integer_masses
 
@@ -30,7 +30,7 @@ def solve(
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = budget.DEFAULT_MAX_BYTES,
-) -> Solution:
+) -> Found:
     r"""Maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
 
     For any draft scheme of moderate size, where subset selection does not apply or a plan is
@@ -51,7 +51,7 @@ def solve(
 
     Returns
     -------
-    Solution
+    Found
         With plan and subset: all tokens that mass left over cannot reach, the largest minimum cut.
         Status LIMIT if time ran out.
 
@@ -76,7 +76,7 @@ def solve(
     masses = integer_masses(problem, law)
     build_seconds = time.perf_counter() - start
     result = _maximum_flow(law, masses, None if time_limit is None else start + time_limit)
-    return _solution(law, masses, result, build_seconds, start)
+    return _found(law, masses, result, build_seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,13 +127,12 @@ def _maximum_flow(law: SupportLaw, masses: IntegerMasses, deadline: float | None
     )
 
 
-def _solution(
+def _found(
     law: SupportLaw,
     masses: IntegerMasses,
     result: _Flow,
     build_seconds: float,
-    start: float,
-) -> Solution:
+) -> Found:
     rate = result.value / masses.total
     optimal = result.value == result.cut
     plan = TransportPlan(
@@ -149,14 +148,12 @@ def _solution(
         if masses.exact
         else f"masses rounded to multiples of 2^-60, {rounding_error:.1e} in total"
     )
-    return Solution(
+    return Found(
         acceptance_rate=rate,
-        lower_bound=max(rate - masses.added, 0.0),
-        upper_bound=min(result.cut / masses.total + masses.removed, 1.0),
+        lower_bound=rate - masses.added,
+        upper_bound=result.cut / masses.total + masses.removed,
         status=Status.OPTIMAL if optimal else Status.LIMIT,
-        method="max_flow",
-        solve_seconds=time.perf_counter() - start,
-        subset=frozen(result.subset),
+        subset=result.subset,
         plan=plan,
         message=f"{rounding}; {'maximal flow' if optimal else 'out of time'} after "
         f"{result.phases} phases",

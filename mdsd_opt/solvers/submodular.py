@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import ProductForm, product_form
@@ -16,7 +14,7 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.lower_bounds.boxes import BoxCover
 from mdsd_opt.lower_bounds.orders import OrderMixture
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution, Status
+from mdsd_opt.solution import Found, Status
 from mdsd_opt.solvers import budget
 
 Vector = NDArray[np.float64]
@@ -39,7 +37,7 @@ def solve(
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = budget.DEFAULT_MAX_BYTES,
-) -> Solution:
+) -> Found:
     r"""Optimum :math:`1 + \min_H [P(H) - Q(H)]` for any Q; -Q is submodular for every draft law.
 
     Drafts from different models, and mixtures of such, also beside a fixed set: branch and bound
@@ -62,7 +60,7 @@ def solve(
 
     Returns
     -------
-    Solution
+    Found
         With the subset and a proof of the lower bound that `certify` recomputes; no plan.
 
     Raises
@@ -72,7 +70,6 @@ def solve(
     """
     if not tolerance > 0:
         raise InvalidInput(f"tolerance is {tolerance!r}: give a positive number, such as 1e-9")
-    start = time.perf_counter()
     fixed, drafts = peeled(problem.drafts)
     p = problem.target.copy()
     p[fixed] = 0.0  # drafted anyway
@@ -88,17 +85,15 @@ def solve(
         subset, lower, proof, stats = _by_boxes(p, form, tolerance, max_tiles, time_limit)
         message = "branch and bound over (q_1(H), .., q_K(H)) with chain bounds"
     subset[fixed] = True
-    upper = min(max(problem.cut_value(subset), 0.0), 1.0)
-    lower = min(max(1.0 + float(problem.target[fixed].sum()) + lower, 0.0), upper)
+    upper = problem.cut_value(subset)
+    lower = min(1.0 + float(problem.target[fixed].sum()) + lower, upper)
     done = upper - lower <= tolerance * (1 + 1e-6) + 1e-14
-    return Solution(
+    return Found(
         acceptance_rate=upper,
         lower_bound=lower,
         upper_bound=upper,
         status=Status.OPTIMAL if done else Status.LIMIT,
-        method="submodular",
-        solve_seconds=time.perf_counter() - start,
-        subset=frozen(subset),
+        subset=subset,
         proof=proof,
         message=message,
         stats=stats,

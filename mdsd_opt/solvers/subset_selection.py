@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
-from mdsd_opt.arrays import frozen
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution, Status
+from mdsd_opt.solution import Found, Status
 
 
-def solve(problem: TransportProblem) -> Solution:
+def solve(problem: TransportProblem) -> Found:
     r"""Exact optimum :math:`1 + \min_j [P(H_j) - Q(H_j)]` over the prefixes H_j of one order.
 
     The method of choice wherever a prefix order exists: any V, any K. Costs a sort and one pass,
@@ -22,7 +19,7 @@ def solve(problem: TransportProblem) -> Solution:
 
     Returns
     -------
-    Solution
+    Found
         The shortest optimal prefix as subset; ties in the ratio keep ascending token ids, so the
         result is deterministic.
 
@@ -33,7 +30,6 @@ def solve(problem: TransportProblem) -> Solution:
     """
     from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
 
-    start = time.perf_counter()
     drafts = problem.drafts
     if not isinstance(drafts, PrefixDraftScheme):
         raise UnsupportedScheme(
@@ -45,15 +41,13 @@ def solve(problem: TransportProblem) -> Solution:
     difference, length = smallest_prefix_difference(problem.target[order], contained)
     subset = np.zeros(problem.vocab_size, dtype=np.bool_)
     subset[order[:length]] = True
-    value = min(max(1.0 + difference, 0.0), 1.0)
-    return Solution(
+    value = 1.0 + difference
+    return Found(
         acceptance_rate=value,
         lower_bound=value,
         upper_bound=value,
         status=Status.OPTIMAL,
-        method="subset_selection",
-        solve_seconds=time.perf_counter() - start,
-        subset=frozen(subset),
+        subset=subset,
         message="sorted by target/draft ratio, scanned every prefix",
         stats={"prefixes": int(order.size + 1), "subset_size": int(length)},
     )

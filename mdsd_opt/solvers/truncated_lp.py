@@ -13,7 +13,7 @@ from mdsd_opt.arrays import frozen
 from mdsd_opt.drafts import IndependentDrafts, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution, Status, TransportPlan
+from mdsd_opt.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget, packing_lp
 from mdsd_opt.solvers.highs_backend import SparseMatrix
 from mdsd_opt.solvers.pair_selection import TruncatedPairs, ascending_ratio, places
@@ -39,7 +39,7 @@ def solve(
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = budget.DEFAULT_MAX_BYTES,
-) -> Solution:
+) -> Found:
     r"""The best :math:`\sum_i \min(p_i, p_I(i))` if only pairs of s tokens are free to decide.
 
     A reproduction of [Khisti25] and something to compare with: subset selection is as cheap and
@@ -65,7 +65,7 @@ def solve(
 
     Returns
     -------
-    Solution
+    Found
         Status BOUND, OPTIMAL if `size` is V. The lower bound is the value, `selection` the law p_I
         that attains it. The upper bound is the value plus the loss bound, if that is proven, or
         that of the best subset the duals suggest, if that is lower: then `subset` is given. For two
@@ -80,7 +80,6 @@ def solve(
     SolverError
         HiGHS failed.
     """
-    start = time.perf_counter()
     if time_limit is not None and not time_limit >= 0:
         raise InvalidInput(f"time_limit is {time_limit}: give seconds, 0 or more, or None")
     q1, q2 = _two_drafts(problem)
@@ -133,16 +132,14 @@ def solve(
     plan = None
     if isinstance(problem.drafts, IndependentDrafts) and problem.vocab_size <= PLAN_MAX_VOCAB:
         plan = _plan(problem, pairs, selection, choice.share)
-    return Solution(
+    return Found(
         acceptance_rate=value,
         lower_bound=value,
         upper_bound=upper,
         status=status,
-        method="truncated_lp",
-        solve_seconds=time.perf_counter() - start,
-        subset=None if subset is None else frozen(subset),
+        subset=subset,
         plan=plan,
-        selection=frozen(selection),
+        selection=selection,
         message=f"{choice.message}; pairs outside the {size} free tokens follow the {rule} rule",
         stats=stats,
     )

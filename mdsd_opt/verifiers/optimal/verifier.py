@@ -82,9 +82,9 @@ class Optimal(Verifier):
             if problem.drafts.count_tuples() <= _MAX_TUPLES:
                 rate = min(float(self.enumerated_acceptance_rate(problem)), 1.0)
             return CertifiedRate(rate, max(optimum - rate, 0.0))
-        from mdsd_opt.solvers import subset_selection
+        from mdsd_opt.solvers import solve
 
-        return subset_selection.solve(problem).acceptance_rate
+        return solve(problem, "subset_selection").acceptance_rate
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
