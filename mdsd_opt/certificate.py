@@ -192,11 +192,10 @@ def _claim_violations(
             f"acceptance_rate {solution.acceptance_rate:.12g} exceeds the claimed upper bound "
             f"{solution.upper_bound:.12g}"
         )
-    if solution.subset is not None and solution.upper_bound < upper - tolerance:
-        found.append(
-            f"the subset proves {float(upper):.12g}, not the claimed upper bound "
-            f"{solution.upper_bound:.12g}"
-        )
+    if solution.upper_bound < upper - tolerance:
+        known = f"the subset proves {float(upper):.12g}, not"
+        proven = "nothing proves" if solution.subset is None else known
+        found.append(f"{proven} the claimed upper bound {solution.upper_bound:.12g}")
     if solution.plan is not None and solution.lower_bound > lower + tolerance:
         found.append(
             f"the plan proves {float(lower):.12g}, not the claimed lower bound "

@@ -37,8 +37,8 @@ _log = logging.getLogger("mdsd_opt.numba")
 
 _PACKAGE = Path(__file__).parent
 
-#: What kernels may import constants from, beside other kernels.
-CONSTANT_FILES = ("distributions.py",)
+#: What files of kernels import from, beside other kernels.
+CONSTANT_FILES = ("distributions.py", "kernels/race_budget.py")
 
 #: Folders of other versions that are left in place when a new one is made.
 _FOLDERS_KEPT = 7

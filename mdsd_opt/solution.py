@@ -20,7 +20,7 @@ class Status(enum.Enum):
 
     OPTIMAL = "optimal: the bounds meet up to the solver's tolerance"
     LIMIT = "stopped at a limit: only the bounds hold; allow more time or take another method"
-    BOUND = "the method gives a lower bound, not the optimum; its loss bound gives the upper one"
+    BOUND = "the method gives a lower bound, not the optimum; its stats may bound what it loses"
 
     def __str__(self) -> str:
         return self.name.lower()

@@ -205,6 +205,10 @@ LIES: dict[str, tuple[Solution, str]] = {
         replace(TRUTH, upper_bound=VALUE - EPS, acceptance_rate=VALUE - EPS, lower_bound=0.0),
         "the subset proves 0.61, not the claimed upper bound 0.609999",
     ),
+    "a bound without a subset": (
+        replace(TRUTH, subset=None),
+        "nothing proves the claimed upper bound 0.61",
+    ),
     "a bound below the plan's": (
         replace(TRUTH, subset=None, upper_bound=0.6, acceptance_rate=0.6, lower_bound=0.6),
         "upper_bound 0.6 is below the proven lower bound 0.61",

@@ -186,7 +186,7 @@ class TestNearlyEqualModels:
             assert certificate.valid, certificate.violations
             assert certificate.gap <= 1.1e-9
         forms = [product_form(drafts, exact) for exact in (False, True)]
-        np.testing.assert_array_equal(*(form.uses for form in forms if form is not None))
+        np.testing.assert_array_equal(*(form.powers for form in forms if form is not None))
 
     def test_fractions_that_floats_cannot_tell_apart(self) -> None:
         tiny = Fraction(1, 10**30)

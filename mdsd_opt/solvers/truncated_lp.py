@@ -67,9 +67,9 @@ def solve(
     -------
     Found
         Status BOUND, OPTIMAL if `size` is V. The lower bound is the value, `selection` the law p_I
-        that attains it. The upper bound is the value plus the loss bound, if that is proven, or
-        that of the best subset the duals suggest, if that is lower: then `subset` is given. For two
-        models and V up to 2,000 there is a plan.
+        that attains it. The upper bound is that of the best subset the duals suggest, which a
+        certificate can prove; ``stats["loss_bound_tighter"]`` is what the published rule loses at
+        most. For two models and V up to 2,000 there is a plan.
 
     Raises
     ------
@@ -104,15 +104,9 @@ def solve(
     selection = fixed
     selection[pairs.free] += choice.share.sum(axis=1)
     value = min(float(np.minimum(problem.target, selection).sum()), 1.0)
-    bounded = choice.optimal and (rule == "published" or size == problem.vocab_size)
     loss, tighter_loss = pairs.loss_bounds()
-    upper = min(value + tighter_loss, 1.0) if bounded else 1.0
-    subset: NDArray[np.bool_] | None = _suggested_subset(pairs, selection, choice.shadow_price)
-    cut = problem.cut_value(subset)
-    if cut <= upper or size == problem.vocab_size:
-        upper = max(min(cut, 1.0), value)
-    else:
-        subset = None
+    subset = _suggested_subset(pairs, selection, choice.shadow_price)
+    upper = max(min(problem.cut_value(subset), 1.0), value)  # what a certificate can prove
 
     stats: dict[str, Any] = {
         "size": size,

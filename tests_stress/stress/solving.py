@@ -204,8 +204,7 @@ def _forged(
 
     Its bounds contain alpha*. And if it is valid, no number that the solution claims is false, up
     to the tolerance of a claim: the rate and the lower bound are not above alpha*, the upper bound
-    is not below, and a rate that is claimed optimal is alpha*. Only a claim for which no evidence
-    is given may pass: an upper bound without a subset, beside which the certificate's own is 1.
+    is not below, and a rate that is claimed optimal is alpha*.
     """
     other = others[rng.integers(len(others))] if others else solution
     names = list(FORGERS)
@@ -228,11 +227,10 @@ def _claims_hold(trial: Trial, claimed: Solution, case: Case) -> None:
     for name in ("acceptance_rate", "lower_bound"):
         value = getattr(claimed, name)
         trial.that(value <= optimum + slack, f"valid with {name} {value!r} > {float(optimum)!r}")
-    if claimed.subset is not None:
-        trial.that(
-            claimed.upper_bound >= optimum - slack,
-            f"valid with upper_bound {claimed.upper_bound!r} < {float(optimum)!r}",
-        )
+    trial.that(
+        claimed.upper_bound >= optimum - slack,
+        f"valid with upper_bound {claimed.upper_bound!r} < {float(optimum)!r}",
+    )
     if claimed.status is Status.OPTIMAL:
         trial.that(
             claimed.acceptance_rate >= optimum - slack,
