@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from mdsd_opt.bench.record import Record, Report
-from mdsd_opt.cli.decode import _compare
-from mdsd_opt.decoding.generation import Generation, Metrics
+from mdsd_opt.decoding.comparison import ComparedRule
+from mdsd_opt.decoding.generation import Metrics
 from mdsd_opt.report.bench_tables import records_table
+from mdsd_opt.report.decoding import compared_document, compared_table
 from mdsd_opt.report.intervals import MeanInterval
 from mdsd_opt.report.rates import RateRow
 from mdsd_opt.report.tables import rates_table
@@ -61,15 +61,11 @@ def test_benchmarks_say_what_kind_of_gap_they_show() -> None:
     assert "certificate" in shown(records_table(Report((record,), {})))
 
 
-def test_rules_are_compared_with_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_are_compared_with_intervals() -> None:
     """Two prompts, half and all of the steps with an accepted draft."""
-
-    def run(rule: str, n: int) -> Generation:
-        return Generation((), Metrics(num_steps=10, num_tokens=20, num_hits=5 * (n + 1)))
-
-    _compare(["optimal"], run, 2, as_json=False)
-    assert "0.7500 ± 3.1766" in capsys.readouterr().out  # t on one degree of freedom
-    _compare(["optimal"], run, 2, as_json=True)
-    (found,) = json.loads(capsys.readouterr().out)["rows"]
+    metrics = [Metrics(num_steps=10, num_tokens=20, num_hits=5 * n) for n in (1, 2)]
+    rows = [ComparedRule("optimal", metrics)]
+    assert "0.7500 ± 3.1766" in shown(compared_table(rows, 2, False))  # t on one degree of freedom
+    (found,) = compared_document(rows, 2, False)["rows"]
     assert found["acceptance_rate"]["mean"] == 0.75
     assert found["acceptance_rate"]["high"] > 0.75
