@@ -22,6 +22,7 @@ from mdsd_opt.batch.logit_kernels import (
     row_side,
     weigh_row,
 )
+from mdsd_opt.kernels.race_budget import require_race
 from mdsd_opt.kernels.race_group_kernels import (
     P,
     Q,
@@ -37,8 +38,10 @@ from mdsd_opt.kernels.race_kernels import (
     copy_state,
     empty_prefix,
     escape,
+    most_heavy,
     new_race,
 )
+from mdsd_opt.kernels.race_quadrature_kernels import MAX_RACE_WORK, race_work
 from mdsd_opt.kernels.ratio_bucket_kernels import (
     CELLS,
     Grid,
@@ -74,7 +77,6 @@ class Curve(NamedTuple):
     escape: Matrix
 
 
-@kernel
 def without_replacement_rates(
     target: NDArray[Any],
     draft: NDArray[Any],
@@ -85,7 +87,31 @@ def without_replacement_rates(
     rates: Matrix,
     totals: Matrix,
 ) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `schemes.RowFunction`."""
+    """Acceptance rates of rows of logits; the arguments are those of `row_functions.RowFunction`.
+
+    Raises
+    ------
+    ProblemTooLarge
+        Too many drafts for so many tokens.
+    """
+    refused = _rates_within_budget(
+        target, draft, is_half, target_scale, draft_scale, num_drafts, rates, totals
+    )
+    require_race(*refused)
+
+
+@kernel
+def _rates_within_budget(
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    is_half: bool,
+    target_scale: float,
+    draft_scale: float,
+    num_drafts: Integers,
+    rates: Matrix,
+    totals: Matrix,
+) -> tuple[int, int, float]:
+    """Rates of the rows up to the first that takes too long; its tokens, drafts, slowest rate."""
     vocab_size = target.shape[1]
     log_ratios = np.empty(vocab_size)
     exponents = np.empty(vocab_size)
@@ -103,7 +129,12 @@ def without_replacement_rates(
         fewer = num_drafts[num_drafts < support]
         if fewer.size > 0:
             likeliest = likeliest_tokens(exponents, q, fewer.max())
-            best = _least_objective(log_ratios, p, q, likeliest, fewer)
+            slowest, others = rates_left(q, likeliest[: fewer.max() - 1])
+            heavy = most_heavy(support, fewer.max())
+            if race_work(heavy, fewer.max(), slowest) > MAX_RACE_WORK:
+                return heavy, fewer.max(), slowest
+            race = new_race(slowest, others, fewer.max())
+            best = _least_objective(log_ratios, p, q, race, fewer)
         done = 0
         for j in range(num_drafts.size):
             if num_drafts[j] < support:
@@ -111,6 +142,7 @@ def without_replacement_rates(
                 done += 1
             else:  # the drafts are all the tokens there are
                 rates[row, j] = min(lane_sum(p), 1.0)
+    return 0, 0, 1.0
 
 
 @kernel
@@ -130,12 +162,10 @@ def _normalise(log_ratios: Vector, exponents: Vector, p: Vector, q: Vector, tota
 
 @kernel
 def _least_objective(
-    log_ratios: Vector, p: Vector, q: Vector, likeliest: Integers, num_drafts: Integers
+    log_ratios: Vector, p: Vector, q: Vector, race: Race, num_drafts: Integers
 ) -> Vector:
     """min over prefixes of P - Q, for every number of drafts (all below the support's size)."""
     most = num_drafts.max()
-    slowest, others = rates_left(q, likeliest[: most - 1])
-    race = new_race(slowest, others, most)
     per_octave = min(4.0, max(2.0, q.size / 8192.0))
     grid = Grid(-22.0, per_octave, int(34 * per_octave))
     edges = bucket_ratios(grid)

@@ -49,6 +49,13 @@ class DraftScheme(ABC):
     def exact_containment(self, subset: Any) -> Fraction:
         """`containment` in exact arithmetic."""
 
+    def rechecked(self) -> DraftScheme:
+        """These drafts with Q computed from other, finer nodes; themselves if it needs none.
+
+        What both say of Q differs by about the error of the coarser of them.
+        """
+        return self
+
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
         subset = np.zeros(self.vocab_size, dtype=np.bool_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -60,6 +61,14 @@ class FixedPlusDrafts(DraftScheme):
     def always_drafted(self) -> NDArray[np.int64]:
         """D, and what joined it."""
         return self._fixed
+
+    def rechecked(self) -> DraftScheme:
+        drafts = self.drafts.rechecked()
+        if drafts is self.drafts:
+            return self
+        result = copy(self)
+        result.drafts = drafts
+        return result
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         return self.drafts.containment(subset) if subset[self._fixed].all() else 0.0

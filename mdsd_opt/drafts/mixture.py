@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -64,6 +65,14 @@ class MixtureDrafts(DraftScheme):
     @cached_property
     def exact_mixture_weights(self) -> tuple[Fraction, ...]:
         return self._law.exact()
+
+    def rechecked(self) -> DraftScheme:
+        components = tuple(component.rechecked() for component in self.components)
+        if all(a is b for a, b in zip(components, self.components, strict=True)):
+            return self
+        result = copy(self)
+        result.components = components
+        return result
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         values = [component.containment(subset) for component in self.components]

@@ -17,24 +17,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.kernels.sum_kernels import add_carrying, suffix_sums
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
+#: Up to this many drafts the whole law is updated; beyond, only what is not negligible of it.
+_WHOLE_LAW = 8
 
-def quadrature_nodes(slowest_rate: float, num_drafts: int) -> tuple[Vector, Vector]:
-    r"""Double-exponential nodes and weights for :math:`\int_0^\infty f(t)\,dt`.
-
-    With t = exp(x - exp(-x)) the trapezoid rule in x is exact to rounding for sums of
-    exponentials whose rates lie in [slowest_rate, 1].
-    """
-    step = 0.25 if num_drafts <= 4 else 0.2 if num_drafts <= 8 else 0.15
-    first = -2.2 if num_drafts <= 8 else -2.6
-    last = np.log(38.0 / slowest_rate)
-    size = int(np.ceil((last - first) / step)) + 1
-    x = first + step * np.arange(-(-size // 8) * 8)  # whole vectors; more nodes do no harm
-    t = np.exp(x - np.exp(-x))
-    return t, step * t * (1.0 + np.exp(-x))
+#: Probabilities below this count as zero where the law is not updated as a whole.
+_NEGLIGIBLE = 1e-40
 
 
 def rates_left(q: Vector, num_drafts: int) -> float:
@@ -63,29 +57,28 @@ def prefix_curve(
     num_nodes = t.size
     k = num_drafts
     # Rates outside each prefix as sums of what is outside, never as 1 - sum.
-    silent = np.empty(num_tokens + 1)
-    silent[num_tokens] = outside
-    for j in range(num_tokens - 1, -1, -1):
-        silent[j] = silent[j + 1] + q[j]
+    silent = suffix_sums(q, outside)
     total = silent[0]
     largest = 0
     for j in range(num_tokens):
         if q[j] > q[largest]:
             largest = j
-    others_of_largest = outside
-    for j in range(num_tokens):
-        if j != largest:
-            others_of_largest += q[j]
+    others_of_largest = suffix_sums(q[:largest], silent[min(largest + 1, num_tokens)])[0]
 
     rang = np.zeros((max(k - 1, 1), num_nodes))  # Pr(exactly n clocks of the prefix rang by t)
     rang[0, :] = 1.0
     some = np.zeros(num_nodes)  # Pr(1 to K - 2 of them rang by t)
     decay = w * np.exp(-total * t)  # quadrature weight times Pr(no clock outside rang by t)
     hit = np.empty(num_nodes)  # Pr(the new clock rang by t)
+    # Nodes at which Pr(exactly n rang) is not negligible: row n from begin[n] to before end[n].
+    begin = np.full(rang.shape[0], num_nodes)
+    end = np.full(rang.shape[0], num_nodes)
+    begin[0] = 0
     contained = np.empty(num_tokens + 1)
     contained[0] = 0.0
     slopes = np.zeros(num_tokens)
     first_outside = 1.0  # sum over n < K of S_n
+    lost = 0.0  # in rounding, of first_outside
     since_rebuild = 0
     for j in range(num_tokens):
         rate = q[j]
@@ -96,7 +89,7 @@ def prefix_curve(
                 added = rate * total / others
             if k > 2:
                 gained = 0.0
-                if rate * t[num_nodes - 1] < 1e-3 and since_rebuild < 64:
+                if rate * t[num_nodes - 1] < 2e-3 and since_rebuild < 64:
                     since_rebuild += 1
                     for node in range(num_nodes):
                         y = rate * t[node]  # series of 1 - exp(-y) and of exp(y) - 1
@@ -115,12 +108,17 @@ def prefix_curve(
                         gained += decay[node] * h * some[node]
                         some[node] += h * (rang[0, node] - rang[k - 2, node])
                 added += gained
-                for n in range(k - 2, 0, -1):
+                if k <= _WHOLE_LAW:
+                    for n in range(k - 2, 0, -1):
+                        for node in range(num_nodes):
+                            rang[n, node] += hit[node] * (rang[n - 1, node] - rang[n, node])
                     for node in range(num_nodes):
-                        rang[n, node] += hit[node] * (rang[n - 1, node] - rang[n, node])
-                for node in range(num_nodes):
-                    rang[0, node] -= hit[node] * rang[0, node]
-        first_outside += added
+                        rang[0, node] -= hit[node] * rang[0, node]
+                else:
+                    _add_to_windows(rang, hit, begin, end)
+                    if since_rebuild == 0:
+                        _narrow_windows(rang, begin, end)
+        first_outside, lost = add_carrying(first_outside, added, lost)
         escaped = first_outside * silent[j + 1] / total
         contained[j + 1] = min(max(1.0 - escaped, 0.0), 1.0)
         if rate * first_outside > total:  # little is left: the terms below would cancel
@@ -128,3 +126,34 @@ def prefix_curve(
         elif rate > 0.0:
             slopes[j] = max((first_outside - silent[j] * added / rate / total) / total, 0.0)
     return contained, slopes
+
+
+@kernel(reassociate=True)
+def _add_to_windows(rang: Matrix, hit: Vector, begin: Integers, end: Integers) -> None:
+    """Add a token to the law of the number of clocks that rang, where it is not negligible.
+
+    The later, the more have rung: row n begins at the first node where row n - 1 has begun to
+    count, and ends (see `_narrow_windows`) where more than n have surely rung.
+    """
+    for n in range(rang.shape[0] - 1, 0, -1):
+        while begin[n] > 0 and rang[n - 1, begin[n] - 1] > _NEGLIGIBLE:
+            begin[n] -= 1
+        fewer = rang[n - 1, begin[n] : end[n]]
+        exactly = rang[n, begin[n] : end[n]]
+        rings = hit[begin[n] : end[n]]
+        for i in range(exactly.size):
+            exactly[i] += rings[i] * (fewer[i] - exactly[i])
+    none = rang[0, : end[0]]
+    for i in range(none.size):
+        none[i] -= hit[i] * none[i]
+
+
+@kernel
+def _narrow_windows(rang: Matrix, begin: Integers, end: Integers) -> None:
+    """Let each row end where it and all rows before it have become negligible."""
+    before = 0
+    for n in range(rang.shape[0]):
+        while end[n] > max(begin[n], before) and rang[n, end[n] - 1] < _NEGLIGIBLE:
+            end[n] -= 1
+            rang[n, end[n]] = 0.0
+        before = end[n]

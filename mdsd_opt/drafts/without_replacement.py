@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, permutations
+from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,10 +16,13 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts.base import ExactSupportLaw
 from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, count_subsets, subsets_of_size
-from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
+
+#: Bound on the elements of all sets listed in exact arithmetic: about a minute.
+_MAX_LISTED = 2_000_000
 
 
 class WithoutReplacement(OneDraft):
@@ -38,6 +43,9 @@ class WithoutReplacement(OneDraft):
     """
 
     scheme: ClassVar[str] = "without_replacement"
+
+    #: Whether Q comes from nodes that serve to check others.
+    _is_check = False
 
     @cached_property
     def support(self) -> NDArray[np.int64]:
@@ -61,6 +69,13 @@ class WithoutReplacement(OneDraft):
             return self.support.tolist()
         return super().exact_prefix_order(masses)
 
+    def rechecked(self) -> WithoutReplacement:
+        if self.num_drafts <= 2 or self.drafts_whole_support:  # closed forms
+            return self
+        result = copy(self)
+        result._is_check = True
+        return result
+
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         return float(self.prefix_containment(np.flatnonzero(subset))[-1])
 
@@ -78,10 +93,14 @@ class WithoutReplacement(OneDraft):
         self, order: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
+        from mdsd_opt.kernels import race_quadrature_kernels as race
+        from mdsd_opt.kernels.race_budget import require_race
 
+        require_race(order.size, self.num_drafts, self._slowest_rate)
         outside = np.ones(self.vocab_size, dtype=np.bool_)
         outside[order] = False
-        t, w = plackett_luce.quadrature_nodes(self._slowest_rate, self.num_drafts)
+        nodes = race.checking_nodes if self._is_check else race.race_nodes
+        t, w = nodes(self._slowest_rate, self.num_drafts, race.FROM_SQUARE)
         return plackett_luce.prefix_curve(
             self.q[order], float(self.q[outside].sum()), self.num_drafts, t, w
         )
@@ -96,12 +115,19 @@ class WithoutReplacement(OneDraft):
         return self.exact_prefix_containment(np.flatnonzero(self._as_subset(subset)).tolist())[-1]
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        """Q of every prefix; the cost grows like len(order)**(K - 1)."""
+        """Q of every prefix; the cost grows like len(order)**(K - 1).
+
+        Raises
+        ------
+        ProblemTooLarge
+            It would take more than about a minute.
+        """
         q = self.exact_q
         order = [int(i) for i in order]
         if self.drafts_whole_support:
             inside = _all_drafted(np.isin(order, self.support), self.support.size)
             return [Fraction(int(x)) for x in inside]
+        _require_listing(sum(q[i] > 0 for i in order), self.num_drafts - 1, "exact containment")
         law = _ExactSetLaw(q)
         outside = Fraction(1)
         # escaped: sum over A in the prefix, |A| < K, of Pr(the first |A| draws are A) / (1 - q(A)),
@@ -156,6 +182,7 @@ class WithoutReplacement(OneDraft):
         tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
         if len(tokens) <= self.num_drafts:
             return {tuple(tokens): Fraction(1)}
+        _require_listing(len(tokens), self.num_drafts, "the exact law of the draft set")
         law = _ExactSetLaw(self.exact_q)
         return {s: law.mass(frozenset(s)) for s in combinations(tokens, self.num_drafts)}
 
@@ -198,6 +225,19 @@ def _all_drafted(is_support: NDArray[np.bool_], support_size: int) -> NDArray[np
     """Q of every prefix when the whole support is drafted: 1 once all of it is in, else 0."""
     held = np.concatenate([[0], np.cumsum(is_support)])
     return (held == support_size).astype(np.float64)
+
+
+def _require_listing(tokens: int, largest: int, what: str) -> None:
+    """Raise `ProblemTooLarge` if there are too many sets of up to so many tokens to be listed."""
+    work = 0
+    for size in range(1, min(largest, tokens) + 1):
+        work += size * comb(tokens, size)
+        if work > _MAX_LISTED:
+            raise ProblemTooLarge(
+                f"{what} at {tokens} tokens lists all sets of up to {largest} of them, which have "
+                f"more than {_MAX_LISTED:,} elements in all: draft fewer tokens, restrict the "
+                "vocabulary (top_k, top_p), or compute in floating point (exact=False)"
+            )
 
 
 class _RemainingMass:

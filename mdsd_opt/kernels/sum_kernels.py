@@ -36,3 +36,25 @@ def sum_of_others(values: Vector, places: Integers) -> float:
         total += lane_sum(values[start:place])
         start = max(start, place + 1)
     return total + lane_sum(values[start:])
+
+
+@kernel
+def add_carrying(total: float, value: float, lost: float) -> tuple[float, float]:
+    """Sum of two numbers, and what it has lost in rounding, to be given back at the next call.
+
+    In a long run of equal numbers each addition rounds the same way.
+    """
+    value += lost
+    result = total + value
+    return result, min(total, value) - (result - max(total, value))
+
+
+@kernel
+def suffix_sums(values: Vector, after: float) -> Vector:
+    """after + the sum of the values from each place to the end, shape (n + 1,)."""
+    sums = np.empty(values.size + 1)
+    sums[values.size] = after
+    lost = 0.0
+    for j in range(values.size - 1, -1, -1):
+        sums[j], lost = add_carrying(sums[j + 1], values[j], lost)
+    return sums

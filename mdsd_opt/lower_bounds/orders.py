@@ -48,7 +48,8 @@ def order_marginal(drafts: DraftScheme, order: NDArray[np.int64]) -> NDArray[np.
 def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture) -> Any:
     """Sum of min(p - y, 0): at most P(H) - Q(H) for every H; None if the proof is malformed.
 
-    Exact where p holds Fractions. The empty draft set, if the scheme has it, belongs to y(V) < 1.
+    Exact where p holds Fractions; else less what a second evaluation of Q differs by. The empty
+    draft set, if the scheme has it, belongs to y(V) < 1.
     """
     orders, weights = proof.orders, proof.weights
     fits = orders.ndim == 2 and orders.shape == (weights.size, p.size) and weights.size > 0
@@ -58,11 +59,22 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
         return None
     if p.dtype != object:
         shares = weights / weights.sum()
-        marginals = [order_marginal(drafts, order) for order in orders]
-        mixed = shares @ np.array(marginals)
+        mixed = _mixed_marginal(drafts, orders, shares)
+        again = drafts.rechecked()
+        doubt = 0.0
+        if again is not drafts:
+            doubt = float(np.abs(mixed - _mixed_marginal(again, orders, shares)).sum())
         empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
-        return float(np.minimum(p - mixed, 0.0).sum()) - empty
+        return float(np.minimum(p - mixed, 0.0).sum()) - empty - doubt
     return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
+
+
+def _mixed_marginal(
+    drafts: DraftScheme, orders: NDArray[np.int64], shares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    marginals = [order_marginal(drafts, order) for order in orders]
+    mixed: NDArray[np.float64] = shares @ np.array(marginals)
+    return mixed
 
 
 def _exact_shortfall(

@@ -67,24 +67,16 @@ def successive_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[f
 
 
 def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
+    from mdsd_opt.kernels import race_quadrature_kernels as race
+    from mdsd_opt.kernels.race_budget import require_race
     from mdsd_opt.verifiers import inclusion_kernels
 
     smallest = np.partition(q, q.size - most)[: q.size - most + 1]  # all but the K - 1 largest
-    t, w = _quadrature_nodes(float(smallest.sum()), most)
+    slowest = float(smallest.sum())
+    require_race(int((q > 0).sum()), most, slowest)
+    # Unlike containment, which starts from zero, drafted mass is densest at t = 0.
+    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT)
     return inclusion_kernels.drafted_masses(p, q, most, t, w)
-
-
-def _quadrature_nodes(slowest_rate: float, num_drafts: int) -> tuple[Vector, Vector]:
-    """Nodes and weights on (0, inf) for functions that decay like exp(-slowest_rate t).
-
-    The trapezoid rule in x, t = exp(x - exp(-x)), from t = 1e-17: unlike containment, which starts
-    from zero, the density of drafted mass is largest at t = 0.
-    """
-    step = 0.2 if num_drafts <= 8 else 0.15
-    size = int(np.ceil((np.log(38.0 / slowest_rate) + 3.6) / step)) + 1
-    x = step * np.arange(-(-size // 8) * 8) - 3.6  # whole vectors; more nodes do no harm
-    t = np.exp(x - np.exp(-x))
-    return t, step * t * (1.0 + np.exp(-x))
 
 
 @drafted_mass.register(GreedyDrafts)

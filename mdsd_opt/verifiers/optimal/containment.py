@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
+from mdsd_opt.kernels.race_budget import require_race
 from mdsd_opt.verifiers.optimal import containment_kernels as kernels
 from mdsd_opt.verifiers.optimal.ratio_groups_kernels import NUM_BUCKETS, Groups, closed_groups
 
@@ -63,14 +64,24 @@ class Power(Containment):
 
 
 class Raced(Containment):
-    """All of the first K clocks to ring lie in H: draws without replacement."""
+    """All of the first K clocks to ring lie in H: draws without replacement.
+
+    Raises
+    ------
+    ProblemTooLarge
+        Too many drafts for so many tokens.
+    """
 
     def __init__(
         self, p: Vector, drafts: WithoutReplacement, buckets: NDArray[np.uint16], coarse: bool
     ) -> None:
         self.exponent = 0
         self._q, self._num_drafts = drafts.q, drafts.num_drafts
-        race, race_groups = kernels.race_sums(p, drafts.q, buckets, drafts.num_drafts)
+        slowest, others = kernels.race_rates(drafts.q, drafts.num_drafts)
+        require_race(p.size, drafts.num_drafts, slowest)
+        race, race_groups = kernels.race_sums(
+            p, drafts.q, buckets, drafts.num_drafts, slowest, others
+        )
         self.sums = race_groups.sums
         limits = (_COARSE_MASS, _COARSE_BUCKETS) if coarse else (0.0, 0)
         self.ends = kernels.merge_small(race_groups, *limits)

@@ -94,11 +94,17 @@ def likeliest(q: Vector, count: int) -> Integers:
 
 
 @kernel
-def race_sums(p: Vector, q: Vector, buckets: Buckets, num_drafts: int) -> tuple[Race, RaceGroups]:
-    """Sums of p, q and what the race asks for over every bucket."""
+def race_rates(q: Vector, num_drafts: int) -> tuple[float, float]:
+    """The slowest rate that matters, and that of all tokens but the likeliest."""
     slowest, others = rates_left(q, likeliest(q, max(num_drafts - 1, 1)))
-    if num_drafts == 1:
-        slowest = 1.0
+    return (1.0 if num_drafts == 1 else slowest), others
+
+
+@kernel
+def race_sums(
+    p: Vector, q: Vector, buckets: Buckets, num_drafts: int, slowest: float, others: float
+) -> tuple[Race, RaceGroups]:
+    """Sums of p, q and what the race asks for over every bucket."""
     race = new_race(slowest, others, num_drafts)
     return race, collect_groups(p, q, buckets, NUM_BUCKETS, race)
 
