@@ -13,10 +13,9 @@ from mdsd_opt import verifiers
 from mdsd_opt.errors import UnknownName, UnsupportedScheme
 
 #: Computes the rates of rows of logits, without the GIL: called as
-#: ``function(target, draft, is_half, target_scale, draft_scale, num_drafts, rates, totals)``.
+#: ``function(target, draft, target_scale, draft_scale, num_drafts, rates, totals)``.
 #:
-#: target, draft : (n, V), contiguous and read-only, both float64, float32 or uint16; the latter
-#:     holds float16 (`is_half`) or bfloat16 bits.
+#: target, draft : (n, V), contiguous and read-only, both float32 or both float64.
 #: target_scale, draft_scale : log2(e) divided by the temperature.
 #: num_drafts : (k,) int64, every K that is wanted; they share the passes over the row.
 #: rates : (n, k) float64, written.
@@ -26,7 +25,6 @@ RowFunction = Callable[
     [
         NDArray[Any],
         NDArray[Any],
-        bool,
         float,
         float,
         NDArray[np.int64],

@@ -67,8 +67,8 @@ def successive_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[f
 
 
 def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
-    from mdsd_opt.kernels import race_quadrature_kernels as race
-    from mdsd_opt.kernels.race_budget import require_race
+    from mdsd_opt.prefix_search import race_quadrature_kernels as race
+    from mdsd_opt.prefix_search.race_budget import require_race
     from mdsd_opt.verifiers import inclusion_kernels
 
     smallest = np.partition(q, q.size - most)[: q.size - most + 1]  # all but the K - 1 largest

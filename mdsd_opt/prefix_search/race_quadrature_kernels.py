@@ -71,8 +71,14 @@ def _size(step: float, first: float, end: float) -> int:
 def _nodes(step: float, first: float, size: int) -> tuple[Vector, Vector]:
     times = np.empty(size)
     weights = np.empty(size)
-    for j in range(size):
+    fill_nodes(times, weights, step, first)
+    return times, weights
+
+
+@kernel(inner=True)
+def fill_nodes(times: Vector, weights: Vector, step: float, first: float) -> None:
+    """Write the nodes x = first, first + step, ..."""
+    for j in range(times.size):
         x = first + step * j
         times[j] = np.exp(x - np.exp(-x))
         weights[j] = step * times[j] * (1.0 + np.exp(-x))
-    return times, weights
