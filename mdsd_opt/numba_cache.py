@@ -90,7 +90,7 @@ def kernel(
 
 
 def _take_literals_as_numbers(dispatcher: Any) -> None:
-    """Compile once for any number: numba would anew for every literal that a kernel is called with."""
+    """Compile once for any number: numba would anew for every literal that calls name."""
     find = dispatcher.get_call_template
 
     def find_for_numbers(args: Any, kws: Any) -> Any:

@@ -36,7 +36,7 @@ def greedy_rates(
     rates: Matrix,
     totals: Matrix,
 ) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `row_functions.RowFunction`."""
+    """Acceptance rates of rows of logits, a `row_functions.RowFunction`."""
     _rates(target, draft, target_scale, draft_scale, num_drafts, rates, totals, True)
 
 
@@ -49,7 +49,7 @@ def top_k_rates(
     rates: Matrix,
     totals: Matrix,
 ) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `row_functions.RowFunction`."""
+    """Acceptance rates of rows of logits, a `row_functions.RowFunction`."""
     _rates(target, draft, target_scale, draft_scale, num_drafts, rates, totals, False)
 
 

@@ -94,7 +94,7 @@ def without_replacement_rates(
     grid, edges = bucket_grid(_FIRST, per_octave, num_buckets, np.float64)
     most = min(vocab_size, int(counts[-1]))
     room = max(num_buckets, CELLS)
-    heavy = 128 * max(8, most) + most
+    heavy = min(vocab_size, 128 * max(8, most) + most)
     found = np.empty((len(target), counts.size))
     refused = _rates_of_rows(
         target, draft, largest_logits(target), largest_logits(draft), target_scale, draft_scale,
@@ -151,6 +151,9 @@ def _rates_of_rows(
         while count < num_drafts.size and num_drafts[count] < support:
             count += 1
         most = num_drafts[count - 1] if count > 0 else 1
+        num_heavy = most_heavy(support, most)
+        if race_work(num_heavy, most, 1.0) > MAX_RACE_WORK:  # before anything takes time
+            return num_heavy, most, 1.0
         likeliest_tokens(exponents, q, most, likeliest)
         _normalise(log_ratios, exponents, p, q, p_total, q_total)
         if count < num_drafts.size:  # the drafts are all the tokens there are
@@ -165,7 +168,6 @@ def _rates_of_rows(
             others += q[likeliest[j]]
         slowest = sum_of_others(q, likeliest, most - 1)
         others += slowest
-        num_heavy = most_heavy(support, most)
         if race_work(num_heavy, most, slowest) > MAX_RACE_WORK:
             return num_heavy, most, slowest
         nodes = num_nodes(slowest, most)

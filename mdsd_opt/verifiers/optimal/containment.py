@@ -79,10 +79,11 @@ class Raced(Containment):
         self.exponent = 0
         self._q, most = drafts.q, drafts.num_drafts
         self._num_drafts = np.array([most])
+        require_race(drafts.support.size, most, 1.0)  # before anything takes time
         slowest, self._others = kernels.race_rates(
             drafts.q, most, np.empty(max(most - 1, 1), np.int64)
         )
-        require_race(p.size, most, slowest)
+        require_race(drafts.support.size, most, slowest)
         self._race = kernels.race_table(most, slowest)
         self.sums, run = np.empty((2, NUM_BUCKETS, COLUMNS))
         heavy = np.empty(p.size), np.empty(p.size, np.int64)

@@ -1,0 +1,277 @@
+"""Drafts without replacement at any number of drafts: Q, and all that is computed from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from support.race_oracles import fine_nodes, two_level_containment, uniform_containment
+
+import mdsd_opt as mo
+from mdsd_opt.data import sample_logits_path
+from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
+from mdsd_opt.prefix_search import race_quadrature_kernels as quadrature
+from mdsd_opt.verifiers.inclusion import successive_masses
+
+
+def bound(num_drafts: int) -> float:
+    """What is promised of the absolute error of Q."""
+    return 1e-12 if num_drafts <= 64 else 1e-9
+
+
+def uniform(vocab_size: int, num_drafts: int) -> mo.WithoutReplacement:
+    return mo.WithoutReplacement(np.full(vocab_size, 1 / vocab_size), num_drafts)
+
+
+UNIFORM = [
+    (80, 60), (200, 9), (200, 16), (200, 48), (200, 64), (200, 100), (200, 199), (1000, 500),
+    (1000, 990), (4096, 64), (4096, 512), (49_152, 8), (49_152, 64), (262_144, 3), (262_144, 24),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("vocab_size", "num_drafts"), UNIFORM)
+def test_containment_of_equal_tokens(vocab_size: int, num_drafts: int) -> None:
+    found = uniform(vocab_size, num_drafts).prefix_containment(np.arange(vocab_size))
+    sizes = np.unique(np.linspace(0, vocab_size, 2001).astype(int))
+    exact = uniform_containment(vocab_size, num_drafts)[sizes]
+    np.testing.assert_allclose(found[sizes], exact, rtol=0, atol=bound(num_drafts))
+
+
+@pytest.mark.parametrize("num_drafts", [3, 8, 9, 40, 64, 100, 150])
+def test_slopes_of_equal_tokens(num_drafts: int) -> None:
+    exact = np.diff(uniform_containment(200, num_drafts)) * 200
+    found = uniform(200, num_drafts).prefix_slopes(np.arange(200))
+    np.testing.assert_allclose(found, exact, rtol=1e-9, atol=200 * bound(num_drafts))
+
+
+@pytest.mark.parametrize("num_drafts", [9, 24, 64, 100])
+@pytest.mark.parametrize("heavy", [3, "K - 1", "K"])
+@pytest.mark.parametrize("weight", [30, 10**12, 10**40])
+def test_containment_of_tokens_of_two_kinds(num_drafts: int, heavy: Any, weight: int) -> None:
+    heavy = {"K - 1": num_drafts - 1, "K": num_drafts}.get(heavy, heavy)
+    light = 160 - heavy
+    exact = two_level_containment(heavy, light, Fraction(weight), num_drafts)
+    total = weight * heavy + light
+    q = [Fraction(w, total) for w in [weight] * heavy + [1] * light]
+    drafts = mo.WithoutReplacement(q, num_drafts)
+    upwards = drafts.prefix_containment(np.r_[heavy : heavy + light, :heavy])
+    downwards = drafts.prefix_containment(np.arange(heavy + light))
+    for a in range(heavy + 1):
+        assert upwards[light + a] == pytest.approx(exact[a, light], abs=bound(num_drafts))
+    for b in range(light + 1):
+        assert downwards[heavy + b] == pytest.approx(exact[heavy, b], abs=bound(num_drafts))
+
+
+@pytest.mark.parametrize("ratio", [2, 7, 60])
+@pytest.mark.parametrize("num_drafts", [3, 8, 9])
+def test_containment_of_geometric_weights(ratio: int, num_drafts: int) -> None:
+    weights = [Fraction(1, ratio**i) for i in range(10)]
+    drafts = mo.WithoutReplacement([w / sum(weights) for w in weights], num_drafts)
+    for order in (np.arange(10), np.arange(10)[::-1].copy()):
+        exact = [float(x) for x in drafts.exact_prefix_containment(order.tolist())]
+        np.testing.assert_allclose(drafts.prefix_containment(order), exact, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("num_drafts", [9, 24, 64, 100])
+def test_containment_of_real_logits(num_drafts: int) -> None:
+    sample = np.load(sample_logits_path())
+    problem = mo.TransportProblem.from_logits(
+        sample["target"][0], sample["draft"][0], num_drafts, "without_replacement"
+    )
+    drafts: Any = problem.drafts
+    order = np.random.default_rng(0).permutation(np.argsort(-drafts.q)[:4000])
+    outside = float(np.delete(drafts.q, order).sum())
+    slowest = plackett_luce.rates_left(drafts.q, num_drafts)
+    fine = plackett_luce.prefix_curve(
+        drafts.q[order], outside, num_drafts, *fine_nodes(slowest, num_drafts)
+    )[0]
+    found = drafts.prefix_containment(order)
+    assert fine.max() > 0.01  # or the comparison would say nothing
+    np.testing.assert_allclose(found, fine, rtol=0, atol=bound(num_drafts))
+
+
+def skewed(vocab_size: int, lightest: int, low: float) -> np.ndarray:
+    """A target with little mass on the first tokens."""
+    p = np.full(vocab_size, low / vocab_size)
+    p[lightest:] = (1 - p[:lightest].sum()) / (vocab_size - lightest)
+    return p
+
+
+def optimum(p: np.ndarray, lightest: int, num_drafts: int) -> float:
+    """Uniform drafts and a target of two levels: Q is convex, so the ends of the levels decide."""
+    contained = uniform_containment(p.size, num_drafts)[lightest]
+    return 1 + min(0.0, float(p[:lightest].sum()) - contained)
+
+
+CASES = [(80, 60, 79), (200, 48, 198), (200, 64, 198), (200, 100, 199), (1000, 24, 990)]
+
+
+@pytest.mark.parametrize(("vocab_size", "num_drafts", "lightest"), CASES)
+def test_solver_certificate_verifier_and_batch(
+    vocab_size: int, num_drafts: int, lightest: int
+) -> None:
+    p = skewed(vocab_size, lightest, 1e-3)
+    expected = pytest.approx(optimum(p, lightest, num_drafts), abs=bound(num_drafts))
+    assert expected.expected < 0.95  # something is lost
+    drafts = uniform(vocab_size, num_drafts)
+    problem = mo.TransportProblem(p, drafts)
+    solution = mo.solve(problem)
+    assert solution.acceptance_rate == expected
+    certificate = mo.certify(problem, solution)
+    assert certificate.valid
+    assert certificate.lower == expected
+    assert certificate.upper == expected
+    logits = np.log(p)[None], np.zeros((1, vocab_size))
+    (rate,) = mo.acceptance_rates(*logits, num_drafts, drafts="without_replacement")
+    assert rate == expected
+    verifier = mo.verifiers.get("optimal")
+    assert float(verifier.acceptance_rate(problem)) == expected
+    collapsed = mo.verifiers.get("optimal", collapsed=True).acceptance_rate(problem)
+    assert float(collapsed) <= expected.expected + bound(num_drafts)
+    assert float(collapsed) + collapsed.gap >= expected.expected - bound(num_drafts)
+
+
+@pytest.mark.parametrize(("vocab_size", "num_drafts", "lightest"), CASES[:4])
+def test_decisions_accept_as_often_as_is_optimal(
+    vocab_size: int, num_drafts: int, lightest: int
+) -> None:
+    """Both levels are blocks, and drafts are alike within: the law of a decision is an average."""
+    p = skewed(vocab_size, lightest, 1e-3)
+    problem = mo.TransportProblem(p, uniform(vocab_size, num_drafts))
+    verifier = mo.verifiers.get("optimal")
+    contained = uniform_containment(vocab_size, num_drafts)[lightest]
+    low = verifier.decide(problem, np.arange(num_drafts))
+    high = verifier.decide(problem, np.r_[lightest, : num_drafts - 1])
+    rate = contained * low.accept.sum() + (1 - contained) * high.accept.sum()
+    assert rate == pytest.approx(optimum(p, lightest, num_drafts), abs=bound(num_drafts))
+
+
+@pytest.mark.parametrize("num_drafts", [9, 24, 32, 64])
+@pytest.mark.parametrize("vocab_size", [1100, 4096, 9000])
+def test_batches_of_tokens_that_are_just_light(vocab_size: int, num_drafts: int) -> None:
+    lightest = int(vocab_size * (1 - 1 / num_drafts))
+    p = skewed(vocab_size, lightest, 1e-3)
+    rates = mo.acceptance_rates(
+        np.log(p)[None], np.zeros((1, vocab_size)), num_drafts, drafts="without_replacement"
+    )
+    assert rates[0] == pytest.approx(optimum(p, lightest, num_drafts), abs=bound(num_drafts))
+
+
+def test_batch_at_hundreds_of_drafts() -> None:
+    p = skewed(4096, 4088, 1e-3)
+    rates = mo.acceptance_rates(
+        np.log(p)[None], np.zeros((1, 4096)), 512, drafts="without_replacement"
+    )
+    assert rates[0] == pytest.approx(optimum(p, 4088, 512), abs=1e-9)
+
+
+@pytest.mark.parametrize("num_drafts", [3, 9, 24, 64, 100, 150])
+def test_inclusion_of_equal_tokens(num_drafts: int) -> None:
+    p = np.arange(200.0)
+    (mass,) = successive_masses(np.full(200, 1 / 200), p / p.sum(), [num_drafts])
+    assert mass == pytest.approx(num_drafts / 200, abs=bound(num_drafts))
+
+
+def coarse_nodes(slowest: float, num_drafts: int, first: float) -> Any:
+    """A fixed step, and too short a range for many drafts."""
+    x = np.arange(-2.6, np.log(38.0 / slowest), 0.15)
+    t = np.exp(x - np.exp(-x))
+    return t, 0.15 * t * (1 + np.exp(-x))
+
+
+def plain(drafts: mo.WithoutReplacement) -> Any:
+    return drafts
+
+
+def mixed(drafts: mo.WithoutReplacement) -> Any:
+    return mo.MixtureDrafts([(0.7, drafts), (0.3, mo.WithReplacement(drafts.q, 3))])
+
+
+def beside_a_fixed_token(drafts: mo.WithoutReplacement) -> Any:
+    return mo.FixedPlusDrafts([199], drafts)
+
+
+def beside_another_model(drafts: mo.WithoutReplacement) -> Any:
+    ascending = np.arange(1.0, drafts.vocab_size + 1)
+    other = mo.WithReplacement(ascending / ascending.sum(), 2)
+    return mo.MixtureDrafts([(0.7, drafts), (0.3, other)])
+
+
+@pytest.mark.parametrize("made", [plain, mixed, beside_a_fixed_token, beside_another_model])
+@pytest.mark.parametrize("num_drafts", [48, 100])
+def test_an_error_of_the_quadrature_is_no_proof(
+    made: Callable[[mo.WithoutReplacement], Any], num_drafts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = skewed(200, 198, 1e-3)
+    problem = mo.TransportProblem(p, made(uniform(200, num_drafts)))
+    truth = mo.solve(problem)
+    with monkeypatch.context() as patch:
+        patch.setattr(quadrature, "race_nodes", coarse_nodes)
+        solution = mo.solve(problem)
+        certificate = mo.certify(problem, solution)
+        error = abs(problem.drafts.containment(solution.subset) - _contained(problem, solution))
+    assert error > 1e-8
+    assert certificate.lower <= truth.upper_bound + 1e-12
+    assert certificate.upper >= truth.lower_bound - 1e-12
+    assert certificate.gap >= error
+    honest = mo.certify(problem, truth)
+    assert honest.valid
+    assert honest.gap <= truth.upper_bound - truth.lower_bound + 1e-11
+
+
+def _contained(problem: mo.TransportProblem, solution: Any) -> float:
+    return problem.drafts.rechecked().containment(solution.subset)
+
+
+def test_schemes_in_closed_form_need_no_second_evaluation() -> None:
+    q = [0.5, 0.3, 0.2]
+    schemes: list[Any] = [mo.WithReplacement(q, 9), mo.WithoutReplacement(q, 2)]
+    schemes += [mo.WithoutReplacement(q, 5), mo.GreedyDrafts(q, 2)]
+    schemes += [mo.MixtureDrafts([(0.5, schemes[0]), (0.5, schemes[1])])]
+    schemes += [mo.FixedPlusDrafts([0], schemes[0])]
+    for drafts in schemes:
+        assert drafts.rechecked() is drafts
+
+
+def refusals() -> dict[str, Callable[[], Any]]:
+    q = np.arange(1.0, 49_153.0)
+    q /= q.sum()
+    problem = mo.TransportProblem(q, mo.WithoutReplacement(q, 4000))
+    logits = np.log(q)[None].repeat(2, axis=0)
+    few = mo.WithoutReplacement(np.arange(1, 201) / 20_100, 9)
+    return {
+        "solve": lambda: mo.solve(problem, "subset_selection"),
+        "verifier": lambda: mo.verifiers.get("optimal").acceptance_rate(problem),
+        "decision": lambda: mo.verifiers.get("optimal").verify(
+            problem, np.arange(4000), rng=np.random.default_rng(0)
+        ),
+        "collapsed": lambda: mo.verifiers.get("optimal", collapsed=True).acceptance_rate(problem),
+        "naive_target": lambda: mo.verifiers.get("naive_target").acceptance_rate(problem),
+        "batch": lambda: mo.acceptance_rates(
+            logits, logits[::-1], [3, 4000], drafts="without_replacement"
+        ),
+        "exact containment": lambda: few.exact_prefix_containment(range(200)),
+        "exact law": lambda: few.exact_support_law(),
+    }
+
+
+@pytest.mark.parametrize("name", refusals())
+def test_what_would_take_too_long_is_refused_at_once(name: str) -> None:
+    refused = refusals()[name]
+    for _ in range(2):  # kernels are compiled the first time
+        start = time.perf_counter()
+        with pytest.raises(mo.ProblemTooLarge, match="raft"):
+            refused()
+    assert time.perf_counter() - start < 1.0
+
+
+def test_fewer_possible_tokens_are_not_refused() -> None:
+    logits = np.zeros((1, 49_152))
+    masked = logits.copy()
+    masked[0, 3000:] = -np.inf
+    rates = mo.acceptance_rates(logits, masked, 4000, drafts="without_replacement")
+    assert rates[0] == pytest.approx(3000 / 49_152, abs=1e-12)
