@@ -17,7 +17,6 @@ from mdsd_opt.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, range_sum
 from mdsd_opt.prefix_search.weigh_kernels import (
     drop_impossible,
-    largest_logits,
     likeliest_tokens,
     weigh_row,
 )
@@ -65,7 +64,7 @@ def _rates(
 ) -> None:
     vocab_size = target.shape[1]
     _rates_of_rows(
-        target, draft, largest_logits(target), largest_logits(draft), target_scale, draft_scale,
+        target, draft, target_scale, draft_scale,
         num_drafts, rates, totals, last_is_drawn, np.empty((3, vocab_size)),
         np.empty(min(vocab_size, num_drafts.max()), np.int64),
     )  # fmt: skip
@@ -73,15 +72,15 @@ def _rates(
 
 @kernel
 def _rates_of_rows(
-    target: NDArray[Any], draft: NDArray[Any], target_largest: Vector, draft_largest: Vector,
+    target: NDArray[Any], draft: NDArray[Any],
     target_scale: float, draft_scale: float, num_drafts: Integers, rates: Matrix, totals: Matrix,
     last_is_drawn: bool, columns: Matrix, likeliest: Integers,
 ) -> None:  # fmt: skip
     """The rates, in the room given for the work."""
     p, q, exponents = columns[0], columns[1], columns[2]
     for row in range(target.shape[0]):
-        p_total = weigh_row(target[row], target_largest[row], target_scale, exponents, p)
-        q_total = weigh_row(draft[row], draft_largest[row], draft_scale, exponents, q)
+        p_total = weigh_row(target[row], target_scale, exponents, p)
+        q_total = weigh_row(draft[row], draft_scale, exponents, q)
         totals[row, 0] = p_total
         totals[row, 1] = q_total
         if not (np.isfinite(p_total) and np.isfinite(q_total)):

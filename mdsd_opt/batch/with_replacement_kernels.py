@@ -35,7 +35,7 @@ from mdsd_opt.prefix_search.bucket_kernels import (
 )
 from mdsd_opt.prefix_search.exp2_kernels import scaled_exp2
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
-from mdsd_opt.prefix_search.weigh_kernels import exponent_of, largest_logits, offset_of
+from mdsd_opt.prefix_search.weigh_kernels import exponent_of, largest_logit, offset_of
 from mdsd_opt.prefix_search.weigh_single_kernels import weigh_block
 
 Vector = NDArray[np.float64]
@@ -76,13 +76,12 @@ def with_replacement_rates(
     size = int(np.ceil((np.log2(num_drafts.max()) + margin - first) * per_octave)) + 1
     grid, edges = bucket_grid(first, per_octave, size, target.dtype)
     _rates_of_rows(
-        target, draft, largest_logits(target), largest_logits(draft), target_scale, draft_scale,
+        target, draft, target_scale, draft_scale,
         num_drafts, grid, edges, *(_SINGLE if target.itemsize < 8 else _DOUBLE), rates, totals,
         np.empty((4, BLOCK), target.dtype),
         np.empty(vocab_size, np.uint16),
         np.empty(vocab_size + 1, np.int32),
-        np.empty((3, vocab_size)),
-        np.empty((3, vocab_size)),
+        *np.empty((2, 3, vocab_size)),
         np.zeros((size, 2)),
         np.empty((size, 4)),
         np.empty((CELLS, 6)),
@@ -99,7 +98,7 @@ _LOWEST, _HIGHEST = 4, 5  # of cells: extreme log-ratios
 
 @kernel
 def _rates_of_rows(
-    target: NDArray[Any], draft: NDArray[Any], target_largest: Vector, draft_largest: Vector,
+    target: NDArray[Any], draft: NDArray[Any],
     target_scale: float, draft_scale: float, num_drafts: Integers, grid: NDArray[Any],
     edges: Vector, ratio_error: float, slack: float, rates: Matrix, totals: Matrix,
     block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32], columns: Matrix, grouped: Matrix,
@@ -110,7 +109,8 @@ def _rates_of_rows(
     num_buckets = is_open.size
     for row in range(target.shape[0]):
         p_row, q_row = target[row], draft[row]
-        p_largest, q_largest = target_largest[row], draft_largest[row]
+        p_largest = largest_logit(p_row, columns[0])
+        q_largest = largest_logit(q_row, columns[0])
         _fill_buckets(
             p_row, q_row, p_largest, q_largest, target_scale, draft_scale, grid, block, keys,
             run, buckets,

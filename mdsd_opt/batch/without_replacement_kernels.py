@@ -45,7 +45,6 @@ from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK, race_w
 from mdsd_opt.prefix_search.sum_kernels import range_sum, sum_of_others
 from mdsd_opt.prefix_search.weigh_kernels import (
     drop_impossible,
-    largest_logits,
     likeliest_tokens,
     weigh_row,
 )
@@ -97,11 +96,9 @@ def without_replacement_rates(
     heavy = min(vocab_size, 128 * max(8, most) + most)
     found = np.empty((len(target), counts.size))
     refused = _rates_of_rows(
-        target, draft, largest_logits(target), largest_logits(draft), target_scale, draft_scale,
+        target, draft, target_scale, draft_scale,
         counts, grid, edges, found, totals,
-        np.empty((3, vocab_size)),
-        np.empty((3, vocab_size)),
-        np.empty((3, vocab_size)),
+        *np.empty((3, 3, vocab_size)),
         np.empty(vocab_size, np.uint16),
         np.empty(vocab_size + 1, np.int32),
         np.empty((3, room, COLUMNS)),
@@ -121,7 +118,7 @@ def without_replacement_rates(
 
 @kernel
 def _rates_of_rows(
-    target: NDArray[Any], draft: NDArray[Any], target_largest: Vector, draft_largest: Vector,
+    target: NDArray[Any], draft: NDArray[Any],
     target_scale: float, draft_scale: float, num_drafts: Integers, grid: Vector, edges: Vector,
     rates: Matrix, totals: Matrix, columns: Matrix, opened: Matrix, spare: Matrix, keys: Keys,
     tokens: NDArray[np.int32], sums: NDArray[np.float64], masses: Matrix,
@@ -140,8 +137,8 @@ def _rates_of_rows(
     sums_of, p_mass, outside, escaped = sums[0, :num_buckets], masses[0], masses[1], escapes[0]
     first_heavy, bucket_ends = ends[0], ends[1]
     for row in range(target.shape[0]):
-        p_total = weigh_row(target[row], target_largest[row], target_scale, log_ratios, p)
-        q_total = weigh_row(draft[row], draft_largest[row], draft_scale, exponents, q)
+        p_total = weigh_row(target[row], target_scale, log_ratios, p)
+        q_total = weigh_row(draft[row], draft_scale, exponents, q)
         totals[row, 0] = p_total
         totals[row, 1] = q_total
         if not (np.isfinite(p_total) and np.isfinite(q_total)):

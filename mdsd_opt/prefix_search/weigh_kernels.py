@@ -26,10 +26,28 @@ Integers = NDArray[np.int64]
 #: Up to here an exponent's integer fits into the lowest bits of a float32.
 LARGEST_SHIFT = 2.0**20
 
+_LANES = 256
 
-def largest_logits(rows: NDArray[Any]) -> Vector:
-    """Largest logit of every row, NaN where there is a NaN, shape (n,)."""
-    return rows.max(axis=1).astype(np.float64)
+
+@kernel(inner=True)
+def largest_logit(row: Row, lanes: Vector) -> float:
+    """Return the largest logit; any number of the row, or NaN, if the row has a NaN.
+
+    `lanes` has room for as many numbers as the row or more: independent maxima, so that one
+    comparison need not wait for another.
+    """
+    width = min(_LANES, row.size)
+    for lane in range(width):
+        lanes[lane] = row[lane]
+    for start in range(width, row.size, width):
+        block = row[start : start + width]
+        for lane in range(block.size):
+            value = np.float64(block[lane])
+            lanes[lane] = value if value > lanes[lane] else lanes[lane]
+    largest = lanes[0]
+    for lane in range(width):
+        largest = lanes[lane] if lanes[lane] > largest else largest
+    return largest
 
 
 @kernel(inner=True)
@@ -58,9 +76,9 @@ def weigh(row: Row, largest: float, scale: float, exponents: Vector, weights: Ve
 
 
 @kernel(inner=True)
-def weigh_row(row: Row, largest: float, scale: float, exponents: Vector, weights: Vector) -> float:
+def weigh_row(row: Row, scale: float, exponents: Vector, weights: Vector) -> float:
     """Weigh a whole row; return the sum of the weights, which is not finite for a bad row."""
-    weigh(row, largest, scale, exponents, weights)
+    weigh(row, largest_logit(row, exponents), scale, exponents, weights)
     return range_sum(weights, 0, weights.size)
 
 
