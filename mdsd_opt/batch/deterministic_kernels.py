@@ -26,52 +26,8 @@ Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def greedy_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits, a `row_functions.RowFunction`."""
-    _rates(target, draft, target_scale, draft_scale, num_drafts, rates, totals, True)
-
-
-def top_k_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits, a `row_functions.RowFunction`."""
-    _rates(target, draft, target_scale, draft_scale, num_drafts, rates, totals, False)
-
-
-def _rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-    last_is_drawn: bool,
-) -> None:
-    vocab_size = target.shape[1]
-    _rates_of_rows(
-        target, draft, target_scale, draft_scale,
-        num_drafts, rates, totals, last_is_drawn, np.empty((3, vocab_size)),
-        np.empty(min(vocab_size, num_drafts.max()), np.int64),
-    )  # fmt: skip
-
-
 @kernel
-def _rates_of_rows(
+def rates_of_rows(
     target: NDArray[Any], draft: NDArray[Any],
     target_scale: float, draft_scale: float, num_drafts: Integers, rates: Matrix, totals: Matrix,
     last_is_drawn: bool, columns: Matrix, likeliest: Integers,

@@ -24,7 +24,6 @@ from mdsd_opt.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
-    bucket_grid,
     bucket_keys,
     cells_of,
     group_columns,
@@ -44,8 +43,8 @@ Integers = NDArray[np.int64]
 Keys = NDArray[np.uint16]
 
 # How well ratios are known, and the gain for which a group is not worth opening.
-_SINGLE = (1e-5, 1e-9)
-_DOUBLE = (1e-12, 1e-15)
+SINGLE = (1e-5, 1e-9)
+DOUBLE = (1e-12, 1e-15)
 
 _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 
@@ -53,56 +52,17 @@ _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 #: numbers always rounds the same way, and long runs of them are common (ties, bfloat16).
 _RUN = 16 * BLOCK
 
-
-def with_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `row_functions.RowFunction`.
-
-    The last bucket holds only ratios p/q of at least K, which are never in the optimal prefix: a
-    row's weights sum to between 1 and V times the largest, so the log-ratio of weights and that of
-    probabilities differ by at most log2(V).
-    """
-    vocab_size = target.shape[1]
-    margin = np.log2(vocab_size) + 1.0
-    first = -22.37 - margin  # no bucket edge at equal logits
-    per_octave = min(32.0, max(4.0, np.sqrt(vocab_size) / 11.0))
-    size = int(np.ceil((np.log2(num_drafts.max()) + margin - first) * per_octave)) + 1
-    grid, edges = bucket_grid(first, per_octave, size, target.dtype)
-    _rates_of_rows(
-        target, draft, target_scale, draft_scale,
-        num_drafts, grid, edges, *(_SINGLE if target.itemsize < 8 else _DOUBLE), rates, totals,
-        np.empty((4, BLOCK), target.dtype),
-        np.empty(vocab_size, np.uint16),
-        np.empty(vocab_size + 1, np.int32),
-        *np.empty((2, 3, vocab_size)),
-        np.zeros((size, 2)),
-        np.empty((size, 4)),
-        np.empty((CELLS, 6)),
-        np.empty((2, max(size, CELLS) + 2), np.int64),
-        np.empty(size, np.bool_),
-        np.empty(num_drafts.size),
-    )  # fmt: skip
-
-
 # Columns of groups of tokens: what is inside, and the sums over all groups before.
 _P, _Q, _P_BEFORE, _Q_BEFORE = 0, 1, 2, 3
 _LOWEST, _HIGHEST = 4, 5  # of cells: extreme log-ratios
 
 
 @kernel
-def _rates_of_rows(
-    target: NDArray[Any], draft: NDArray[Any],
-    target_scale: float, draft_scale: float, num_drafts: Integers, grid: NDArray[Any],
-    edges: Vector, ratio_error: float, slack: float, rates: Matrix, totals: Matrix,
-    block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32], columns: Matrix, grouped: Matrix,
-    run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
+def rates_of_rows(
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, grid: NDArray[Any], edges: Vector, ratio_error: float, slack: float,
+    rates: Matrix, totals: Matrix, block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32],
+    columns: Matrix, grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
     is_open: NDArray[np.bool_], best: Vector,
 ) -> None:  # fmt: skip
     """The rates, in the room given for the work."""
@@ -273,7 +233,7 @@ def _search_bucket(
             cells[c, _HIGHEST] = max(cells[c, _HIGHEST], spare[0, i])
     _scan_ends(cells, CELLS, p_before, q_before, num_drafts, best)
     factor = p_scale / q_scale
-    ratio_error, slack = _DOUBLE
+    ratio_error, slack = DOUBLE
     for c in range(CELLS):
         lowest = cells[c, _LOWEST]
         highest = cells[c, _HIGHEST]

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from mdsd_opt.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
-    bucket_grid,
     bucket_keys,
     cells_of,
     group_columns,
@@ -28,8 +27,7 @@ from mdsd_opt.prefix_search.bucket_kernels import (
     sort_columns,
     tokens_in,
 )
-from mdsd_opt.prefix_search.race_budget import require_race
-from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, P, Q, add_group, collect_groups
+from mdsd_opt.prefix_search.race_group_kernels import P, Q, add_group, collect_groups
 from mdsd_opt.prefix_search.race_kernels import (
     RACE_ROWS,
     add_token,
@@ -62,68 +60,18 @@ _RATIO_ERROR = 1e-12
 
 _SORTED_DIRECTLY = 64  # opened groups up to this size are sorted, not divided
 
-#: First bucket, and octaves that the buckets cover.
-_FIRST = -22.0
-_OCTAVES = 34
-
 #: Numbers kept of the states before the cells of a bucket: the more of them, the fewer cells.
 _STATES = 1 << 19
 
 
-def without_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `row_functions.RowFunction`.
-
-    Raises
-    ------
-    ProblemTooLarge
-        Too many drafts for so many tokens.
-    """
-    vocab_size = target.shape[1]
-    counts, places = np.unique(num_drafts, return_inverse=True)
-    per_octave = min(4.0, max(2.0, vocab_size / 8192.0))
-    num_buckets = int(_OCTAVES * per_octave)
-    grid, edges = bucket_grid(_FIRST, per_octave, num_buckets, np.float64)
-    most = min(vocab_size, int(counts[-1]))
-    room = max(num_buckets, CELLS)
-    heavy = min(vocab_size, 128 * max(8, most) + most)
-    found = np.empty((len(target), counts.size))
-    refused = _rates_of_rows(
-        target, draft, target_scale, draft_scale,
-        counts, grid, edges, found, totals,
-        *np.empty((3, 3, vocab_size)),
-        np.empty(vocab_size, np.uint16),
-        np.empty(vocab_size + 1, np.int32),
-        np.empty((3, room, COLUMNS)),
-        np.empty((5, room + 1)),
-        np.empty((2, room + 1, counts.size)),
-        np.empty((4, room + 2), np.int64),
-        np.empty((2, heavy)),
-        np.empty((2, heavy), np.int64),
-        np.empty((5, counts.size), np.int64),
-        np.empty(most, np.int64),
-        np.empty(num_buckets, np.bool_),
-        np.empty((2, counts.size)),
-    )  # fmt: skip
-    require_race(*refused)
-    rates[...] = found[:, places]
-
-
 @kernel
-def _rates_of_rows(
-    target: NDArray[Any], draft: NDArray[Any],
-    target_scale: float, draft_scale: float, num_drafts: Integers, grid: Vector, edges: Vector,
-    rates: Matrix, totals: Matrix, columns: Matrix, opened: Matrix, spare: Matrix, keys: Keys,
-    tokens: NDArray[np.int32], sums: NDArray[np.float64], masses: Matrix,
-    escapes: NDArray[np.float64], ends: Integers, heavy: Matrix, chains: Integers,
-    subsets: Integers, likeliest: Integers, is_open: NDArray[np.bool_], work: Matrix,
+def rates_of_rows(
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, grid: Vector, edges: Vector, rates: Matrix, totals: Matrix,
+    columns: Matrix, opened: Matrix, spare: Matrix, keys: Keys, tokens: NDArray[np.int32],
+    sums: NDArray[np.float64], masses: Matrix, escapes: NDArray[np.float64], ends: Integers,
+    heavy: Matrix, chains: Integers, subsets: Integers, likeliest: Integers,
+    is_open: NDArray[np.bool_], work: Matrix,
 ) -> tuple[int, int, float]:  # fmt: skip
     """Rates of the rows up to the first that takes too long; its tokens, drafts, slowest rate.
 
