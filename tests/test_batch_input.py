@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from support import sorted_rates
 
 import mdsd_opt as mo
-from mdsd_opt.batch.logit_kernels import row_maximum, row_side, stored_number, weigh_block
-from mdsd_opt.batch.single_precision_kernels import SINGLE_UNIT, weigh_block_single
+from mdsd_opt.batch.rows import converted
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
+from mdsd_opt.prefix_search.weigh_kernels import weigh
+from mdsd_opt.prefix_search.weigh_single_kernels import SINGLE_UNIT, weigh_single
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -42,39 +43,35 @@ def test_every_dtype_means_its_exact_values(
     np.testing.assert_allclose(rates, exact, rtol=0, atol=tolerance)
 
 
-@numba.njit
-def decode(row: NDArray[Any], is_half: bool, numbers: NDArray[np.float64]) -> None:
-    for i in range(row.size):
-        numbers[i] = stored_number(row[i], is_half)
-
-
-@pytest.mark.parametrize("is_half", [True, False])
-def test_every_half_precision_number_is_decoded(is_half: bool) -> None:
-    bits = np.arange(1 << 16, dtype=np.uint16)
-    numbers = np.empty(bits.size)
-    decode(bits, is_half, numbers)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_every_half_precision_number_is_decoded(dtype: Any) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        expected = bits.view(np.float16 if is_half else ml_dtypes.bfloat16).astype(np.float64)
+        expected = halves.astype(np.float64)
+        numbers = converted(halves, np.dtype(np.float32)).astype(np.float64)
     np.testing.assert_array_equal(numbers, expected)
     np.testing.assert_array_equal(np.signbit(numbers[expected == 0]), [False, True])
 
 
-@pytest.mark.parametrize("size", [1, 255, 256, 1000])
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-def test_largest_logit(size: int, dtype: str) -> None:
-    for place in (0, size // 2, size - 1):
-        row = logits(0, size, dtype=dtype)
-        row[place] = 50.0
-        assert row_maximum(row.view(np.uint16) if dtype == "float16" else row, True) == 50.0
+@numba.njit
+def weighed(row: NDArray[Any], largest: float, scale: float) -> Any:
+    exponents, weights = np.empty(row.size), np.empty(row.size)
+    weigh(row, largest, scale, exponents, weights)
+    return exponents, weights
+
+
+@numba.njit
+def weighed_in_single(row: NDArray[np.float32], largest: float, scale: float) -> Any:
+    exponents, weights = np.empty_like(row), np.empty_like(row)
+    weigh_single(row, largest, scale, exponents, weights)
+    return exponents, weights
 
 
 EXPONENTS = np.concatenate([np.linspace(-1100.0, 0.0, 7001), np.linspace(-3, 0, 3001)])
 
 
 def test_weights_are_powers_of_two() -> None:
-    side = row_side(EXPONENTS, False, 1.0)
-    exponents, weights = np.empty(EXPONENTS.size), np.empty(EXPONENTS.size)
-    weigh_block(side, 0, EXPONENTS.size, exponents, weights)
+    exponents, weights = weighed(EXPONENTS, 0.0, 1.0)
     inside = EXPONENTS > -1022
     np.testing.assert_array_equal(exponents[inside], EXPONENTS[inside])
     np.testing.assert_allclose(
@@ -89,11 +86,9 @@ def test_weights_are_powers_of_two() -> None:
 def test_single_precision_weights(largest: float, temperature: float) -> None:
     """Relative to double precision: the rounding of one float32, and no bias."""
     row = (np.linspace(-150, 1, 5000) * temperature + largest).astype(np.float32)
-    side = row_side(row, False, np.log2(np.e) / temperature)
-    exact_exponents, exact = np.empty(row.size), np.empty(row.size)
-    weigh_block(side, 0, row.size, exact_exponents, exact)
-    exponents, weights = np.empty(row.size, np.float32), np.empty(row.size, np.float32)
-    weigh_block_single(side, 0, row.size, exponents, weights)
+    sampling = float(row.max()), np.log2(np.e) / temperature
+    exact_exponents, exact = weighed(row, *sampling)
+    exponents, weights = weighed_in_single(row, *sampling)
     normal = exact_exponents > -145
     error = weights[normal] * SINGLE_UNIT / exact[normal] - 1
     assert np.abs(error).max() < 1.2e-7

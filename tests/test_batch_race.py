@@ -2,25 +2,97 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mdsd_opt.kernels.race_kernels import (
-    MOMENTS,
-    Race,
-    State,
-    add_light_tokens,
-    add_token,
-    copy_state,
-    empty_prefix,
-    escape,
-    new_race,
-)
+from mdsd_opt.prefix_search import race_kernels as kernels
+from mdsd_opt.prefix_search.race_kernels import MOMENTS, RACE_ROWS
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class Race(NamedTuple):
+    table: Matrix
+    light_rate: float
+    others: float
+
+    @property
+    def times(self) -> Vector:
+        return self.table[0]
+
+
+@dataclass
+class State:
+    rang: Matrix
+    once: float
+
+
+@numba.njit
+def table_of(slowest: float, num_drafts: int) -> tuple[Matrix, float]:
+    table = np.empty((RACE_ROWS + num_drafts, kernels.num_nodes(slowest, num_drafts)))
+    kernels.fill_race(table, slowest, num_drafts)
+    return table, slowest / kernels.lightness(num_drafts)
+
+
+@numba.njit
+def compiled_start(rang: Matrix) -> None:
+    kernels.start_race(rang, rang.shape[0])
+
+
+@numba.njit
+def compiled_add_token(rang: Matrix, once: float, q: float, table: Matrix, others: float) -> float:
+    if rang.shape[0] > 2:
+        kernels.add_token(rang, rang.shape[0], q, table)
+    return once + kernels.once_gain(q, others)
+
+
+@numba.njit
+def compiled_add_light_tokens(
+    rang: Matrix, once: float, moments: Vector, table: Matrix, light_rate: float
+) -> float:
+    if rang.shape[0] > 2:
+        kernels.add_light_tokens(rang, rang.shape[0], moments, light_rate, table)
+    return once + kernels.light_once_gain(moments, light_rate)
+
+
+@numba.njit
+def compiled_escape(
+    rang: Matrix, once: float, outside: float, table: Matrix, counts: NDArray[np.int64]
+) -> Vector:
+    result = np.empty(counts.size)
+    kernels.escape(rang, once, outside, table, counts, counts.size, result)
+    return result
+
+
+def new_race(slowest: float, others: float, num_drafts: int) -> Race:
+    return Race(*table_of(slowest, num_drafts), others)
+
+
+def empty_prefix(race: Race, num_drafts: int) -> State:
+    rang = np.empty((num_drafts, race.times.size))
+    compiled_start(rang)
+    return State(rang, 0.0)
+
+
+def copy_state(state: State) -> State:
+    return State(state.rang.copy(), state.once)
+
+
+def add_token(state: State, q: float, race: Race) -> None:
+    state.once = compiled_add_token(state.rang, state.once, q, race.table, race.others)
+
+
+def add_light_tokens(state: State, moments: Vector, race: Race) -> None:
+    state.once = compiled_add_light_tokens(
+        state.rang, state.once, moments, race.table, race.light_rate
+    )
 
 
 def race_of(q: Vector, num_drafts: int) -> Race:
@@ -30,9 +102,8 @@ def race_of(q: Vector, num_drafts: int) -> Race:
 
 def escapes(state: State, outside: float, race: Race, num_drafts: int) -> Vector:
     counts = np.arange(1, num_drafts + 1)
-    result = np.empty(num_drafts)
-    escape(state, outside, race, counts, result)
-    return result
+    found: Vector = compiled_escape(state.rang, state.once, outside, race.table, counts)
+    return found
 
 
 def exact_containment(weights: list[int], num_drafts: int) -> list[Fraction]:
@@ -100,7 +171,7 @@ def test_quadrature_against_draws_with_replacement(num_drafts: int, spread: floa
     rang[0] = np.exp(-mass * nodes)
     for n in range(1, num_drafts):
         rang[n] = rang[n - 1] * mass * nodes / n
-    state = State(rang, np.array([mass]))
+    state = State(rang, float(mass))
     expected = 1 - mass ** np.arange(1, num_drafts + 1)
     # once = S_1 of infinitely many infinitely light tokens is their mass
     np.testing.assert_allclose(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mdsd_opt import numba_cache
-from mdsd_opt.batch import logit_kernels
+from mdsd_opt.prefix_search import sum_kernels
 
 HELPER = """
 from mdsd_opt.numba_cache import kernel
@@ -174,5 +174,6 @@ def test_a_compilation_is_announced_once(caplog: pytest.LogCaptureFixture) -> No
 
 def test_kernels_keep_to_ieee_arithmetic() -> None:
     """No fast-math: a NaN stays one, and the order of operations is that of the source."""
-    assert np.isnan(logit_kernels.lane_sum(np.array([1.0, np.nan, 2.0])))
-    assert logit_kernels.lane_sum(np.array([1e300, 1e300, -1e300])) == 1e300
+    values = np.array([1.0, np.nan, 2.0]), np.array([1e300, 1e300, -1e300])
+    assert np.isnan(sum_kernels.suffix_sums(values[0], 0.0)[0])
+    assert sum_kernels.suffix_sums(values[1][::-1].copy(), 0.0)[0] == 1e300

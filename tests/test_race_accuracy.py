@@ -15,7 +15,7 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
 from mdsd_opt.drafts.drafted_masses import drafted_masses
-from mdsd_opt.kernels import race_quadrature_kernels as quadrature
+from mdsd_opt.prefix_search import race_quadrature_kernels as quadrature
 
 
 def bound(num_drafts: int) -> float:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.logit_kernels import (
+from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.sum_kernels import BLOCK, range_sum
+from mdsd_opt.prefix_search.weigh_kernels import (
     drop_impossible,
     likeliest_tokens,
-    row_side,
     weigh_row,
 )
-from mdsd_opt.kernels.sum_kernels import LANES, lane_sum
-from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -28,96 +27,60 @@ Integers = NDArray[np.int64]
 
 
 @kernel
-def greedy_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    is_half: bool,
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `schemes.RowFunction`."""
-    _rates(target, draft, is_half, target_scale, draft_scale, num_drafts, rates, totals, True)
-
-
-@kernel
-def top_k_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    is_half: bool,
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `schemes.RowFunction`."""
-    _rates(target, draft, is_half, target_scale, draft_scale, num_drafts, rates, totals, False)
-
-
-@kernel
-def _rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    is_half: bool,
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-    last_is_drawn: bool,
-) -> None:
-    vocab_size = target.shape[1]
-    exponents = np.empty(vocab_size)
-    p = np.empty(vocab_size)
-    q = np.empty(vocab_size)
+def rates_of_rows(
+    target: NDArray[Any], draft: NDArray[Any],
+    target_scale: float, draft_scale: float, num_drafts: Integers, rates: Matrix, totals: Matrix,
+    last_is_drawn: bool, columns: Matrix, likeliest: Integers,
+) -> None:  # fmt: skip
+    """The rates, in the room given for the work."""
+    p, q, exponents = columns[0], columns[1], columns[2]
     for row in range(target.shape[0]):
-        p_side = row_side(target[row], is_half, target_scale)
-        q_side = row_side(draft[row], is_half, draft_scale)
-        totals[row, 0] = weigh_row(p_side, exponents, p)
-        totals[row, 1] = weigh_row(q_side, exponents, q)
-        if not np.isfinite(totals[row]).all():
+        p_total = weigh_row(target[row], target_scale, exponents, p)
+        q_total = weigh_row(draft[row], draft_scale, exponents, q)
+        totals[row, 0] = p_total
+        totals[row, 1] = q_total
+        if not (np.isfinite(p_total) and np.isfinite(q_total)):
             continue
-        drop_impossible(q, totals[row, 1])
-        likeliest = likeliest_tokens(exponents, q, num_drafts.max())
+        drop_impossible(q, q_total)
+        found = likeliest_tokens(exponents, q, likeliest.size, likeliest)
         for j in range(num_drafts.size):
-            fixed = likeliest[: num_drafts[j] - 1] if last_is_drawn else likeliest[: num_drafts[j]]
+            count = min(num_drafts[j] - 1 if last_is_drawn else num_drafts[j], found)
             accepted = 0.0
-            for token in fixed:
-                accepted += p[token]
+            for i in range(count):
+                accepted += p[likeliest[i]]
             if last_is_drawn:
-                accepted += _overlap_outside(p, q, fixed, totals[row, 0])
-            rates[row, j] = min(accepted / totals[row, 0], 1.0)
+                accepted += _overlap_outside(p, q, exponents, likeliest, count, p_total)
+            rates[row, j] = min(accepted / p_total, 1.0)
 
 
-@kernel
-def _overlap_outside(p: Vector, q: Vector, fixed: Integers, p_total: float) -> float:
+@kernel(inner=True)
+def _overlap_outside(
+    p: Vector, q: Vector, kept: Vector, fixed: Integers, count: int, p_total: float
+) -> float:
     """Sum of min(p, p_total q') over the tokens that are not fixed, in weights of p.
 
     The mass outside is summed over what is outside: 1 - q(T) would be nothing but rounding errors
-    where T holds nearly everything.
+    where T holds nearly everything. Of `kept`, the first `count` entries are written.
     """
-    kept = q[fixed]
-    q[fixed] = 0.0
-    outside = lane_sum(q)
+    for i in range(count):
+        kept[i] = q[fixed[i]]
+        q[fixed[i]] = 0.0
+    outside = range_sum(q, 0, q.size)
     overlap = 0.0
     if outside > 0.0:
-        overlap = _overlap(p, q, p_total / outside)
-    q[fixed] = kept
+        for start in range(0, q.size, BLOCK):
+            stop = min(start + BLOCK, q.size)
+            overlap += _overlap(p[start:stop], q[start:stop], p_total / outside)
+    for i in range(count):
+        q[fixed[i]] = kept[i]
     return overlap
 
 
-@kernel
+@kernel(reassociate=True, inner=True)
 def _overlap(p: Vector, q: Vector, factor: float) -> float:
-    """Sum of min(p, factor q), in lanes like `lane_sum`."""
-    lanes = np.zeros(LANES)
-    whole = p.size - p.size % LANES
-    for start in range(0, whole, LANES):
-        for lane in range(LANES):
-            scaled = q[start + lane] * factor
-            lanes[lane] += scaled if scaled < p[start + lane] else p[start + lane]
-    for i in range(whole, p.size):
-        lanes[i - whole] += min(q[i] * factor, p[i])
-    return lanes.sum()
+    """Sum of min(p, factor q) over a block."""
+    total = 0.0
+    for i in range(p.size):
+        scaled = q[i] * factor
+        total += scaled if scaled < p[i] else p[i]
+    return total

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.row_functions import RowFunction
-from mdsd_opt.batch.rows import LogitRows, Sampling, Storage, common_storage, paired_rows
+from mdsd_opt.batch.rows import LogitRows, Sampling, common_dtype, paired_rows
 from mdsd_opt.progress import progress_bar
 
 #: Tokens a thread takes at once: some milliseconds of work, little enough to be shared evenly.
@@ -48,10 +48,10 @@ class Job:
         )
         rates = np.empty((math.prod(target.index_shape), len(self.num_drafts)))
         tasks = self._tasks(rates.shape[0], max(target.vocab_size, draft.vocab_size))
-        storage = common_storage(target, draft)
+        dtype = common_dtype(target, draft)
 
         def run(rows: range) -> int:
-            self._run(target, draft, storage, rows, rates)
+            self._run(target, draft, dtype, rows, rates)
             return len(rows)
 
         with progress_bar("acceptance rates", rates.shape[0], self.progress) as advance:
@@ -84,16 +84,15 @@ class Job:
         self,
         target: LogitRows,
         draft: LogitRows,
-        storage: Storage,
+        dtype: np.dtype[Any],
         rows: range,
         rates: NDArray[np.float64],
     ) -> None:
         vocab_size = max(target.vocab_size, draft.vocab_size)
         totals = np.empty((len(rows), 2))
         self.row_function(
-            target.read(rows.start, rows.stop, storage, vocab_size),
-            draft.read(rows.start, rows.stop, storage, vocab_size),
-            storage.is_half,
+            target.read(rows.start, rows.stop, dtype, vocab_size),
+            draft.read(rows.start, rows.stop, dtype, vocab_size),
             self.target_sampling.scale,
             self.draft_sampling.scale,
             np.array(self.num_drafts, dtype=np.int64),

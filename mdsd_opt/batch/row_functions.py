@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,10 +12,9 @@ from mdsd_opt import verifiers
 from mdsd_opt.errors import UnknownName, UnsupportedScheme
 
 #: Computes the rates of rows of logits, without the GIL: called as
-#: ``function(target, draft, is_half, target_scale, draft_scale, num_drafts, rates, totals)``.
+#: ``function(target, draft, target_scale, draft_scale, num_drafts, rates, totals)``.
 #:
-#: target, draft : (n, V), contiguous and read-only, both float64, float32 or uint16; the latter
-#:     holds float16 (`is_half`) or bfloat16 bits.
+#: target, draft : (n, V), contiguous and read-only, both float32 or both float64.
 #: target_scale, draft_scale : log2(e) divided by the temperature.
 #: num_drafts : (k,) int64, every K that is wanted; they share the passes over the row.
 #: rates : (n, k) float64, written.
@@ -26,7 +24,6 @@ RowFunction = Callable[
     [
         NDArray[Any],
         NDArray[Any],
-        bool,
         float,
         float,
         NDArray[np.int64],
@@ -36,19 +33,16 @@ RowFunction = Callable[
     None,
 ]
 
-# (drafts, verifier): file, function. Kernels import numba, so they are imported when asked for.
-_KERNELS = {
-    ("with_replacement", "optimal"): ("with_replacement_kernels", "with_replacement_rates"),
-    ("without_replacement", "optimal"): (
-        "without_replacement_kernels",
-        "without_replacement_rates",
-    ),
-    ("greedy", "optimal"): ("deterministic_kernels", "greedy_rates"),
-    ("greedy", "greedy"): ("deterministic_kernels", "greedy_rates"),  # they are optimal
-    ("greedy", "spechub"): ("deterministic_kernels", "greedy_rates"),
-    ("top_k", "optimal"): ("deterministic_kernels", "top_k_rates"),
-    ("top_k", "greedy"): ("deterministic_kernels", "top_k_rates"),
-    ("top_k", "naive_target"): ("deterministic_kernels", "top_k_rates"),
+# (drafts, verifier): function in optimal_rows. It imports numba, so it is imported when asked for.
+_OPTIMAL = {
+    ("with_replacement", "optimal"): "with_replacement_rates",
+    ("without_replacement", "optimal"): "without_replacement_rates",
+    ("greedy", "optimal"): "greedy_rates",
+    ("greedy", "greedy"): "greedy_rates",  # they are optimal
+    ("greedy", "spechub"): "greedy_rates",
+    ("top_k", "optimal"): "top_k_rates",
+    ("top_k", "greedy"): "top_k_rates",
+    ("top_k", "naive_target"): "top_k_rates",
 }
 
 # (drafts, verifier): function in verifier_rows.
@@ -67,7 +61,7 @@ _FORMULAS = {
 #: Verifiers whose rates in batches are lower bounds.
 BOUNDS = frozenset({"importance_sampling", "gumbel"})
 
-_PAIRS = (*_KERNELS, *_FORMULAS)
+_PAIRS = (*_OPTIMAL, *_FORMULAS)
 
 
 def batch_verifiers(drafts: str | None = None) -> list[str]:
@@ -117,6 +111,7 @@ def row_function(drafts: str, verifier: str, num_drafts: Sequence[int], seed: in
 
         formula = getattr(verifier_rows, _FORMULAS[drafts, verifier])
         return verifier_rows.FormulaRows(formula, seed)
-    file, function = _KERNELS[drafts, verifier]
-    found: RowFunction = getattr(importlib.import_module(f"mdsd_opt.batch.{file}"), function)
+    from mdsd_opt.batch import optimal_rows
+
+    found: RowFunction = getattr(optimal_rows, _OPTIMAL[drafts, verifier])
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,13 +52,6 @@ class Sampling:
         return found
 
 
-class Storage(NamedTuple):
-    """What a kernel reads: float64, float32, or uint16 with float16 or bfloat16 bits."""
-
-    dtype: np.dtype[Any]
-    is_half: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LogitRows:
     """One side of a batch, flattened to rows.
@@ -86,7 +79,7 @@ class LogitRows:
         """Width of the rows."""
         return self.values.shape[-1]
 
-    def read(self, start: int, stop: int, storage: Storage, vocab_size: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int, dtype: np.dtype[Any], vocab_size: int) -> NDArray[Any]:
         """Rows start .. stop as a kernel wants them: contiguous, aligned, read-only, padded."""
         if self.values.flags.c_contiguous:
             rows = self.values.reshape(-1, self.vocab_size)[start:stop]
@@ -94,15 +87,14 @@ class LogitRows:
             rows = self.values[np.unravel_index(np.arange(start, stop), self.values.shape[:-1])]
         if self.sampling.masks_tokens:
             rows = self._masked(rows, start)
-        if storage.dtype != np.uint16:
-            rows = rows.astype(storage.dtype, copy=False)
+        rows = converted(rows, dtype)
         if rows.shape[1] < vocab_size:
             padded = np.full((rows.shape[0], vocab_size), -np.inf, dtype=rows.dtype)
             padded[:, : rows.shape[1]] = rows
             rows = padded
         rows = np.require(rows, requirements=["C", "A"])
         # One kind of array, read-only, whatever was given: each other kind would be compiled anew.
-        return frozen(rows.view(storage.dtype))
+        return frozen(rows.view(dtype))
 
     def _masked(self, rows: NDArray[Any], start: int) -> NDArray[np.float64]:
         """Put -inf where a token is filtered out."""
@@ -194,16 +186,25 @@ def _with_vocabulary(logits: Any, name: str) -> NDArray[Any]:
     return values
 
 
-def common_storage(target: LogitRows, draft: LogitRows) -> Storage:
-    """How both sides can be read without loss; what they have in common is read as it is."""
+def common_dtype(target: LogitRows, draft: LogitRows) -> np.dtype[Any]:
+    """Float32 if both sides can be read so without loss, else float64."""
     names = {_float_name(target), _float_name(draft)}
     if not all(1e-6 < side.sampling.scale < 1e6 for side in (target, draft)):
         names = {"float64"}  # float32 arithmetic would not do
-    if names in ({"bfloat16"}, {"float16"}):
-        return Storage(np.dtype(np.uint16), names == {"float16"})
-    if names <= {"bfloat16", "float16", "float32"}:
-        return Storage(np.dtype(np.float32), False)
-    return Storage(np.dtype(np.float64), False)
+    single = names <= {"bfloat16", "float16", "float32"}
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def converted(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows in another dtype."""
+    if rows.dtype != np.float16 or dtype != np.float32 or not rows.dtype.isnative:
+        return rows.astype(dtype, copy=False)
+    from mdsd_opt.prefix_search.weigh_kernels import decode_halves
+
+    numbers = np.empty(rows.shape, np.float32)
+    bits = np.ascontiguousarray(rows).view(np.uint16).reshape(-1)
+    decode_halves(frozen(bits), numbers.reshape(-1))
+    return numbers
 
 
 def _float_name(rows: LogitRows) -> str:

@@ -46,7 +46,6 @@ class FormulaRows:
         self,
         target: NDArray[Any],
         draft: NDArray[Any],
-        is_half: bool,
         target_scale: float,
         draft_scale: float,
         num_drafts: NDArray[np.int64],
@@ -55,16 +54,16 @@ class FormulaRows:
     ) -> None:
         counts = num_drafts.tolist()
         for row in range(len(target)):
-            p, totals[row, 0] = _probabilities(target[row], is_half, target_scale)
-            q, totals[row, 1] = _probabilities(draft[row], is_half, draft_scale)
+            p, totals[row, 0] = _probabilities(target[row], target_scale)
+            q, totals[row, 1] = _probabilities(draft[row], draft_scale)
             if np.isfinite(totals[row]).all():
                 found = np.array(self.formula(p, q, counts, self.seed))
                 rates[row] = np.clip(found, 0.0, 1.0)
 
 
-def _probabilities(stored: NDArray[Any], is_half: bool, scale: float) -> tuple[Vector, float]:
+def _probabilities(stored: NDArray[Any], scale: float) -> tuple[Vector, float]:
     """Softmax of one stored row and the sum of its weights, NaN where there is no distribution."""
-    logits = _numbers(stored, is_half)
+    logits = stored.astype(np.float64)
     largest = logits.max()
     if not math.isfinite(largest):  # a NaN, +inf, or nothing but -inf
         return logits, math.nan
@@ -74,14 +73,6 @@ def _probabilities(stored: NDArray[Any], is_half: bool, scale: float) -> tuple[V
     weights /= total
     weights[weights < SMALLEST_PROBABILITY] = 0.0
     return weights, total
-
-
-def _numbers(stored: NDArray[Any], is_half: bool) -> Vector:
-    if stored.dtype != np.uint16:
-        return stored.astype(np.float64)
-    if is_half:
-        return stored.view(np.float16).astype(np.float64)
-    return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
 def rrs_with_replacement(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:

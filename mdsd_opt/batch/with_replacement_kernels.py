@@ -15,48 +15,36 @@ rounding moves the result by at most 1e-7, and seldom by more than 1e-8. Sums ar
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.logit_kernels import (
-    BLOCK,
-    Side,
-    row_side,
-    stored_number,
-    weigh_token,
-)
-from mdsd_opt.batch.single_precision_kernels import SINGLE_UNIT, weigh
 from mdsd_opt.distributions import SMALLEST_PROBABILITY
-from mdsd_opt.kernels.ratio_bucket_kernels import (
+from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
-    Grid,
     bucket_keys,
-    bucket_ratios,
     cells_of,
     group_columns,
     kink,
+    power,
+    sort_columns,
     tokens_in,
 )
-from mdsd_opt.kernels.sum_kernels import lane_sum
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.exp2_kernels import scaled_exp2
+from mdsd_opt.prefix_search.sum_kernels import BLOCK
+from mdsd_opt.prefix_search.weigh_kernels import exponent_of, largest_logit, offset_of
+from mdsd_opt.prefix_search.weigh_single_kernels import weigh_block
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Keys = NDArray[np.uint16]
 
-
-class Tolerance(NamedTuple):
-    """How well ratios are known, and the gain for which a group is not worth opening."""
-
-    ratio_error: float
-    slack: float
-
-
-_SINGLE = Tolerance(1e-5, 1e-9)
-_DOUBLE = Tolerance(1e-12, 1e-15)
+# How well ratios are known, and the gain for which a group is not worth opening.
+SINGLE = (1e-5, 1e-9)
+DOUBLE = (1e-12, 1e-15)
 
 _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 
@@ -64,258 +52,210 @@ _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 #: numbers always rounds the same way, and long runs of them are common (ties, bfloat16).
 _RUN = 16 * BLOCK
 
+# Columns of groups of tokens: what is inside, and the sums over all groups before.
+_P, _Q, _P_BEFORE, _Q_BEFORE = 0, 1, 2, 3
+_LOWEST, _HIGHEST = 4, 5  # of cells: extreme log-ratios
+
 
 @kernel
-def with_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    is_half: bool,
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `schemes.RowFunction`."""
-    vocab_size = target.shape[1]
-    grid = _grid(vocab_size, num_drafts.max())
-    edges = bucket_ratios(grid)
-    tolerance = _SINGLE if target.itemsize < 8 else _DOUBLE
-    keys = np.empty(vocab_size, np.uint16)
-    tokens = np.empty(vocab_size + 1, np.int32)
-    sums = np.empty((grid.size, 2))
-    before = np.empty((grid.size, 2))
-    is_open = np.empty(grid.size, np.bool_)
-    best = np.empty(num_drafts.size)
+def rates_of_rows(
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, grid: NDArray[Any], edges: Vector, ratio_error: float, slack: float,
+    rates: Matrix, totals: Matrix, block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32],
+    columns: Matrix, grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
+    is_open: NDArray[np.bool_], best: Vector,
+) -> None:  # fmt: skip
+    """The rates, in the room given for the work."""
+    num_buckets = is_open.size
     for row in range(target.shape[0]):
-        p = row_side(target[row], is_half, target_scale)
-        q = row_side(draft[row], is_half, draft_scale)
-        _fill_buckets(p, q, grid, keys, sums)
-        for side in range(2):
-            totals[row, side] = sums[:, side].sum()
-            sums[:, side] /= totals[row, side]
-        if not np.isfinite(totals[row]).all():
+        p_row, q_row = target[row], draft[row]
+        p_largest = largest_logit(p_row, columns[0])
+        q_largest = largest_logit(q_row, columns[0])
+        _fill_buckets(
+            p_row, q_row, p_largest, q_largest, target_scale, draft_scale, grid, block, keys,
+            run, buckets,
+        )  # fmt: skip
+        p_total = 0.0
+        q_total = 0.0
+        for b in range(num_buckets):
+            p_total += buckets[b, _P]
+            q_total += buckets[b, _Q]
+        totals[row, 0] = p_total
+        totals[row, 1] = q_total
+        if not (np.isfinite(p_total) and np.isfinite(q_total)):
             continue
-        factor = totals[row, 1] / totals[row, 0]  # from ratios of weights to probabilities
-        best[:] = 0.0  # the empty prefix
-        _scan_ends(sums, num_drafts, before, best)
-        if _mark_open(sums, before, edges, factor, tolerance, num_drafts, best, is_open):
+        for b in range(num_buckets):
+            buckets[b, _P] /= p_total
+            buckets[b, _Q] /= q_total
+        for j in range(best.size):
+            best[j] = 0.0  # the empty prefix
+        _scan_ends(buckets, num_buckets, 0.0, 0.0, num_drafts, best)
+
+        factor = q_total / p_total  # from ratios of weights to probabilities
+        found = False
+        for b in range(num_buckets):
+            is_open[b] = b + 1 < num_buckets and _can_improve(
+                edges[b] * factor, edges[b + 1] * factor, buckets, b, ratio_error, slack,
+                num_drafts, best,
+            )  # fmt: skip
+            found |= is_open[b]
+        if found:
             count = tokens_in(keys, is_open, tokens)
-            _search_open(p, q, keys, tokens[:count], sums, before, num_drafts, best)
+            p_offset = offset_of(p_largest, target_scale)
+            q_offset = offset_of(q_largest, draft_scale)
+            for i in range(count):  # weigh them again, now in float64 whatever they are stored in
+                token = tokens[i]
+                p_exponent = exponent_of(p_row[token], p_largest, target_scale, p_offset)
+                q_exponent = exponent_of(q_row[token], q_largest, draft_scale, q_offset)
+                columns[0, i] = p_exponent - q_exponent
+                columns[1, i] = scaled_exp2(p_exponent)
+                columns[2, i] = scaled_exp2(q_exponent)
+                keys[i] = keys[token]
+            group_columns(columns, 0, count, keys, num_buckets, ends[0], grouped)
+            for b in range(num_buckets):
+                if ends[0, b + 1] - ends[0, b] > 1:
+                    _search_bucket(
+                        grouped, ends[0, b], ends[0, b + 1], buckets, b, num_drafts, best, keys,
+                        columns, cells, ends[1],
+                    )  # fmt: skip
         for j in range(best.size):
             rates[row, j] = max(1.0 + best[j], 0.0)
 
 
-@kernel
-def _grid(vocab_size: int, most_drafts: int) -> Grid:
-    """Choose buckets so that the last one holds only ratios p/q of at least K.
-
-    A row's weights sum to between 1 and vocab_size times the largest, so the log-ratio of weights
-    and that of probabilities differ by at most log2(vocab_size). Ratios of K and more are never in
-    the optimal prefix.
-    """
-    margin = np.log2(vocab_size) + 1.0
-    first = -22.37 - margin  # no bucket edge at equal logits
-    per_octave = min(32.0, max(4.0, np.sqrt(vocab_size) / 11.0))
-    size = int(np.ceil((np.log2(most_drafts) + margin - first) * per_octave)) + 1
-    return Grid(first, per_octave, size)
-
-
-@kernel
-def _fill_buckets(p: Side, q: Side, grid: Grid, keys: Keys, sums: Matrix) -> None:
-    """Sum the weights of both rows in every bucket."""
-    sums[:] = 0.0
-    run = np.zeros_like(sums)
-    # float64 for float64, else float32: the type of a number read from the row
-    exponents = np.full((2, BLOCK), stored_number(p.row[0], p.is_half))
-    weights = np.empty_like(exponents)
+@kernel(inner=True)
+def _fill_buckets(
+    p_row: NDArray[Any], q_row: NDArray[Any], p_largest: float, q_largest: float, p_scale: float,
+    q_scale: float, grid: NDArray[Any], block: NDArray[Any], keys: Keys, run: Matrix,
+    buckets: Matrix,
+) -> None:  # fmt: skip
+    """Sum the weights of both rows in every bucket. `run` is zero before and after."""
+    p_exponents, p_weights, q_exponents, q_weights = block[0], block[1], block[2], block[3]
+    for b in range(run.shape[0]):
+        buckets[b, _P] = 0.0
+        buckets[b, _Q] = 0.0
     for start in range(0, keys.size, BLOCK):
-        size = min(BLOCK, keys.size - start)
-        weigh(p, start, size, exponents[0], weights[0])
-        weigh(q, start, size, exponents[1], weights[1])
-        exponents[0] -= exponents[1]
-        keys_here = keys[start : start + size]
-        bucket_keys(exponents[0], grid, keys_here)
+        stop = min(start + BLOCK, keys.size)
+        keys_here = keys[start:stop]
+        weigh_block(p_row[start:stop], p_largest, p_scale, p_exponents, p_weights)
+        weigh_block(q_row[start:stop], q_largest, q_scale, q_exponents, q_weights)
+        for i in range(keys_here.size):
+            p_exponents[i] -= q_exponents[i]
+        bucket_keys(p_exponents, grid, keys_here)
         for i in range(keys_here.size):
             key = keys_here[i]
-            run[key, 0] += weights[0, i]
-            run[key, 1] += weights[1, i]
-        if (start + BLOCK) % _RUN == 0 or start + BLOCK >= keys.size:
-            put_aside = sums.reshape(-1)  # flat, for the sake of vector instructions
-            running = run.reshape(-1)
-            for b in range(running.size):
-                put_aside[b] += running[b]
-                running[b] = 0.0
-    if weights.itemsize == 4:
-        sums *= SINGLE_UNIT
+            run[key, 0] += p_weights[i]
+            run[key, 1] += q_weights[i]
+        if stop % _RUN == 0 or stop == keys.size:
+            for b in range(run.shape[0]):
+                buckets[b, _P] += run[b, 0]
+                buckets[b, _Q] += run[b, 1]
+                run[b, 0] = 0.0
+                run[b, 1] = 0.0
 
 
-@kernel
-def _power(base: float, exponent: int) -> float:
-    result = 1.0
-    while exponent > 0:
-        if exponent & 1:
-            result *= base
-        base *= base
-        exponent >>= 1
-    return result
-
-
-@kernel
-def _lower(best: Vector, num_drafts: Integers, p_mass: float, q_mass: float) -> None:
-    """Account for one prefix."""
-    for j in range(best.size):
-        value = p_mass - _power(q_mass, num_drafts[j])
-        best[j] = value if value < best[j] else best[j]
-
-
-@kernel
-def _scan_ends(sums: Matrix, num_drafts: Integers, before: Matrix, best: Vector) -> None:
-    """Prefix masses before every bucket, and the least objective at the bucket ends."""
-    p_mass = 0.0
-    q_mass = 0.0
-    for b in range(sums.shape[0]):
-        before[b, 0] = p_mass
-        before[b, 1] = q_mass
-        if sums[b, 1] > 0.0:
-            p_mass += sums[b, 0]
-            q_mass += sums[b, 1]
+@kernel(inner=True)
+def _scan_ends(
+    groups: Matrix, num_groups: int, p_mass: float, q_mass: float, num_drafts: Integers,
+    best: Vector,
+) -> None:  # fmt: skip
+    """Masses before every group, and the least objective of the prefixes that end with one."""
+    for g in range(num_groups):
+        groups[g, _P_BEFORE] = p_mass
+        groups[g, _Q_BEFORE] = q_mass
+        if groups[g, _Q] > 0.0:
+            p_mass += groups[g, _P]
+            q_mass += groups[g, _Q]
             _lower(best, num_drafts, p_mass, q_mass)
 
 
-@kernel
-def _can_improve(
-    lowest: float,
-    highest: float,
-    before: Vector,
-    inside: Vector,
-    num_drafts: Integers,
-    tolerance: Tolerance,
-    best: Vector,
-) -> bool:
-    """Whether a prefix that ends inside a group with ratios in [lowest, highest] may be better."""
-    p_kink, q_kink = kink(lowest, highest, inside[0], inside[1], tolerance.ratio_error)
+@kernel(inner=True)
+def _lower(best: Vector, num_drafts: Integers, p_mass: float, q_mass: float) -> None:
+    """Account for one prefix."""
     for j in range(best.size):
-        bound = before[0] + p_kink - _power(before[1] + q_kink, num_drafts[j])
-        if bound < best[j] - tolerance.slack:
+        value = p_mass - power(q_mass, num_drafts[j])
+        best[j] = value if value < best[j] else best[j]
+
+
+@kernel(inner=True)
+def _can_improve(
+    lowest: float, highest: float, groups: Matrix, g: int, ratio_error: float, slack: float,
+    num_drafts: Integers, best: Vector,
+) -> bool:  # fmt: skip
+    """Whether a prefix that ends inside a group with ratios in [lowest, highest] may be better."""
+    if groups[g, _Q] == 0.0:
+        return False
+    p_kink, q_kink = kink(lowest, highest, groups[g, _P], groups[g, _Q], ratio_error)
+    p_mass = groups[g, _P_BEFORE] + p_kink + slack
+    q_mass = groups[g, _Q_BEFORE] + q_kink
+    for j in range(best.size):
+        if p_mass - power(q_mass, num_drafts[j]) < best[j]:
             return True
     return False
 
 
-@kernel
-def _mark_open(
-    sums: Matrix,
-    before: Matrix,
-    edges: Vector,
-    factor: float,
-    tolerance: Tolerance,
-    num_drafts: Integers,
-    best: Vector,
-    is_open: NDArray[np.bool_],
-) -> bool:
-    """Mark the buckets in which a better prefix may end; return whether there are any."""
-    is_open[:] = False
-    found = False
-    for b in range(sums.shape[0] - 1):  # ratios in the last bucket are too large
-        if sums[b, 1] > 0.0:
-            is_open[b] = _can_improve(
-                edges[b] * factor,
-                edges[b + 1] * factor,
-                before[b],
-                sums[b],
-                num_drafts,
-                tolerance,
+@kernel(inner=True)
+def _search_bucket(
+    tokens: Matrix, start: int, stop: int, buckets: Matrix, b: int, num_drafts: Integers,
+    best: Vector, parts: Keys, spare: Matrix, cells: Matrix, ends: Integers,
+) -> None:  # fmt: skip
+    """Lower `best` to the least objective of the prefixes that end inside a bucket.
+
+    Its weights are scaled to the sums already known, which may come from float32: near q(H) = 1 the
+    objective would magnify any disagreement K times. The bucket is divided into cells of the
+    log-ratio, and the tokens of those that may matter are sorted.
+    """
+    p_total = 0.0
+    q_total = 0.0
+    for i in range(start, stop):
+        p_total += tokens[1, i]
+        q_total += tokens[2, i]
+    p_scale = buckets[b, _P] / max(p_total, SMALLEST_PROBABILITY)
+    q_scale = buckets[b, _Q] / max(q_total, SMALLEST_PROBABILITY)
+    for i in range(start, stop):
+        tokens[1, i] *= p_scale
+        tokens[2, i] *= q_scale
+    p_before = buckets[b, _P_BEFORE]
+    q_before = buckets[b, _Q_BEFORE]
+    if stop - start <= _SORTED_DIRECTLY:
+        _walk_tokens(tokens, start, stop, p_before, q_before, num_drafts, best)
+        return
+    cells_of(tokens, start, stop - start, CELLS, parts)
+    group_columns(tokens, start, stop - start, parts, CELLS, ends, spare)
+    for c in range(CELLS):
+        cells[c, _P] = 0.0
+        cells[c, _Q] = 0.0
+        cells[c, _LOWEST] = np.inf
+        cells[c, _HIGHEST] = -np.inf
+        for i in range(ends[c], ends[c + 1]):
+            cells[c, _P] += spare[1, i]
+            cells[c, _Q] += spare[2, i]
+            cells[c, _LOWEST] = min(cells[c, _LOWEST], spare[0, i])
+            cells[c, _HIGHEST] = max(cells[c, _HIGHEST], spare[0, i])
+    _scan_ends(cells, CELLS, p_before, q_before, num_drafts, best)
+    factor = p_scale / q_scale
+    ratio_error, slack = DOUBLE
+    for c in range(CELLS):
+        lowest = cells[c, _LOWEST]
+        highest = cells[c, _HIGHEST]
+        # Within ties the objective is concave: the ends decide.
+        if lowest < highest and _can_improve(
+            2.0**lowest * factor, 2.0**highest * factor, cells, c, ratio_error, slack, num_drafts,
+            best,
+        ):  # fmt: skip
+            _walk_tokens(
+                spare, ends[c], ends[c + 1], cells[c, _P_BEFORE], cells[c, _Q_BEFORE], num_drafts,
                 best,
-            )
-            found |= is_open[b]
-    return found
+            )  # fmt: skip
 
 
-@kernel
-def _search_open(
-    p: Side,
-    q: Side,
-    keys: Keys,
-    tokens: NDArray[np.int32],
-    sums: Matrix,
-    before: Matrix,
-    num_drafts: Integers,
+@kernel(inner=True)
+def _walk_tokens(
+    tokens: Matrix, start: int, stop: int, p_mass: float, q_mass: float, num_drafts: Integers,
     best: Vector,
-) -> None:
-    """Weigh the tokens of the open buckets again and search each bucket for a better prefix.
-
-    Here always in float64. Each bucket's weights are scaled to the sums already known, which may
-    come from float32: near q(H) = 1 the objective would magnify any disagreement K times.
-    """
-    columns = np.empty((3, tokens.size))  # log-ratio, p, q of the weights
-    buckets = np.empty(tokens.size, np.uint16)
-    for i in range(tokens.size):
-        p_exponent, columns[1, i] = weigh_token(p, tokens[i])
-        q_exponent, columns[2, i] = weigh_token(q, tokens[i])
-        columns[0, i] = p_exponent - q_exponent
-        buckets[i] = keys[tokens[i]]
-    spare = np.empty_like(columns)
-    ends = np.empty(before.shape[0] + 1, np.int64)
-    group_columns(columns, spare, buckets, ends)
-    for b in range(before.shape[0]):
-        if ends[b + 1] - ends[b] > 1:
-            group = columns[:, ends[b] : ends[b + 1]]
-            p_scale = sums[b, 0] / max(lane_sum(group[1]), SMALLEST_PROBABILITY)
-            q_scale = sums[b, 1] / max(lane_sum(group[2]), SMALLEST_PROBABILITY)
-            group[1] *= p_scale
-            group[2] *= q_scale
-            _search_group(group, spare, p_scale / q_scale, before[b], num_drafts, best)
-
-
-@kernel
-def _search_group(
-    columns: Matrix,
-    spare: Matrix,
-    factor: float,
-    before: Vector,
-    num_drafts: Integers,
-    best: Vector,
-) -> None:
-    """Lower `best` to the least objective of the prefixes that end inside a group.
-
-    Groups are divided into cells of the log-ratio until they are ties, too small to matter, or
-    few enough to sort. A stack holds the groups still to do: disjoint, and of two tokens or more.
-    """
-    size = columns.shape[1]
-    stack = np.empty((size // 2 + 1, 2), np.int64)
-    stack_before = np.empty((size // 2 + 1, 2))
-    stack[0, :] = 0, size
-    stack_before[0] = before
-    height = 1
-    ends = np.empty(CELLS + 1, np.int64)
-    mass = np.empty(2)
-    inside = np.empty(2)
-    while height > 0:
-        height -= 1
-        start = stack[height, 0]
-        group = columns[:, start : stack[height, 1]]
-        mass[:] = stack_before[height]
-        inside[0] = group[1].sum()
-        inside[1] = group[2].sum()
-        lowest = group[0].min()
-        highest = group[0].max()
-        if lowest == highest or not _can_improve(
-            2.0**lowest * factor, 2.0**highest * factor, mass, inside, num_drafts, _DOUBLE, best
-        ):
-            continue
-        if group.shape[1] <= _SORTED_DIRECTLY:
-            for i in np.argsort(group[0]):
-                mass += group[1:, i]
-                _lower(best, num_drafts, mass[0], mass[1])
-            continue
-        group_columns(group, spare, cells_of(group[0], lowest, highest), ends)
-        for cell in range(CELLS):
-            part = group[1:, ends[cell] : ends[cell + 1]]
-            if part.shape[1] > 1:
-                stack[height, :] = start + ends[cell], start + ends[cell + 1]
-                stack_before[height] = mass
-                height += 1
-            if part.shape[1] > 0:
-                mass[0] += part[0].sum()
-                mass[1] += part[1].sum()
-                _lower(best, num_drafts, mass[0], mass[1])
+) -> None:  # fmt: skip
+    """Sort tokens by their ratio and account for every prefix."""
+    sort_columns(tokens, start, stop)
+    for i in range(start, stop):
+        p_mass += tokens[1, i]
+        q_mass += tokens[2, i]
+        _lower(best, num_drafts, p_mass, q_mass)

@@ -6,54 +6,46 @@ over the prefixes H of the tokens ordered by p/q ascending ([Hu25]), with Q by t
 `race_kernels`. Tokens are collected in buckets of the log-ratio, and the objective is computed at
 the ends of every bucket. Inside, the curve of P against q lies above its end tangents, and, as Q is
 q-convex, that of Q below its chord: a bucket whose bound does not beat the best end is closed. The
-others are divided once more in the same way, and what then remains open is sorted.
+others are divided once more in the same way, and what then remains open is sorted. A group is
+looked into for those K alone for which it is open.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.logit_kernels import (
-    drop_impossible,
-    likeliest_tokens,
-    row_side,
-    weigh_row,
-)
-from mdsd_opt.kernels.race_budget import require_race
-from mdsd_opt.kernels.race_group_kernels import (
-    P,
-    Q,
-    RaceGroups,
-    add_group,
-    collect_groups,
-    rates_left,
-)
-from mdsd_opt.kernels.race_kernels import (
-    Race,
-    State,
-    add_token,
-    copy_state,
-    empty_prefix,
-    escape,
-    most_heavy,
-    new_race,
-)
-from mdsd_opt.kernels.race_quadrature_kernels import MAX_RACE_WORK, race_work
-from mdsd_opt.kernels.ratio_bucket_kernels import (
+from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
-    Grid,
     bucket_keys,
-    bucket_ratios,
     cells_of,
     group_columns,
     kink,
+    sort_columns,
     tokens_in,
 )
-from mdsd_opt.kernels.sum_kernels import lane_sum
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.race_group_kernels import P, Q, add_group, collect_groups
+from mdsd_opt.prefix_search.race_kernels import (
+    RACE_ROWS,
+    add_token,
+    escape,
+    fill_race,
+    lightness,
+    most_heavy,
+    num_nodes,
+    once_gain,
+    start_race,
+)
+from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK, race_work
+from mdsd_opt.prefix_search.sum_kernels import range_sum, sum_of_others
+from mdsd_opt.prefix_search.weigh_kernels import (
+    drop_impossible,
+    likeliest_tokens,
+    weigh_row,
+)
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -68,263 +60,291 @@ _RATIO_ERROR = 1e-12
 
 _SORTED_DIRECTLY = 64  # opened groups up to this size are sorted, not divided
 
-
-class Curve(NamedTuple):
-    """The prefixes that end at the ends of groups: P, 1 - q and 1 - Q, one row more than groups."""
-
-    p_mass: Vector
-    outside: Vector
-    escape: Matrix
-
-
-def without_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    is_half: bool,
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits; the arguments are those of `row_functions.RowFunction`.
-
-    Raises
-    ------
-    ProblemTooLarge
-        Too many drafts for so many tokens.
-    """
-    refused = _rates_within_budget(
-        target, draft, is_half, target_scale, draft_scale, num_drafts, rates, totals
-    )
-    require_race(*refused)
+#: Numbers kept of the states before the cells of a bucket: the more of them, the fewer cells.
+_STATES = 1 << 19
 
 
 @kernel
-def _rates_within_budget(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    is_half: bool,
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> tuple[int, int, float]:
-    """Rates of the rows up to the first that takes too long; its tokens, drafts, slowest rate."""
-    vocab_size = target.shape[1]
-    log_ratios = np.empty(vocab_size)
-    exponents = np.empty(vocab_size)
-    p = np.empty(vocab_size)
-    q = np.empty(vocab_size)
+def rates_of_rows(
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, grid: Vector, edges: Vector, rates: Matrix, totals: Matrix,
+    columns: Matrix, opened: Matrix, spare: Matrix, keys: Keys, tokens: NDArray[np.int32],
+    sums: NDArray[np.float64], masses: Matrix, escapes: NDArray[np.float64], ends: Integers,
+    heavy: Matrix, chains: Integers, subsets: Integers, likeliest: Integers,
+    is_open: NDArray[np.bool_], work: Matrix,
+) -> tuple[int, int, float]:  # fmt: skip
+    """Rates of the rows up to the first that takes too long; its tokens, drafts, slowest rate.
+
+    The numbers of drafts ascend. All else is room for the work, much of it for buckets and, behind
+    these, for the cells of one.
+    """
+    log_ratios, p, q, exponents = columns[0], columns[1], columns[2], spare[0]
+    num_buckets = is_open.size
+    all_places, bucket_places, bucket_drafts = subsets[0], subsets[1], subsets[2]
+    best = work[0]
+    sums_of, p_mass, outside, escaped = sums[0, :num_buckets], masses[0], masses[1], escapes[0]
+    first_heavy, bucket_ends = ends[0], ends[1]
     for row in range(target.shape[0]):
-        p_side = row_side(target[row], is_half, target_scale)
-        q_side = row_side(draft[row], is_half, draft_scale)
-        totals[row, 0] = weigh_row(p_side, log_ratios, p)
-        totals[row, 1] = weigh_row(q_side, exponents, q)
-        if not np.isfinite(totals[row]).all():
+        p_total = weigh_row(target[row], target_scale, log_ratios, p)
+        q_total = weigh_row(draft[row], draft_scale, exponents, q)
+        totals[row, 0] = p_total
+        totals[row, 1] = q_total
+        if not (np.isfinite(p_total) and np.isfinite(q_total)):
             continue
-        support = drop_impossible(q, totals[row, 1])
-        _normalise(log_ratios, exponents, p, q, totals[row])
-        fewer = num_drafts[num_drafts < support]
-        if fewer.size > 0:
-            heavy = most_heavy(support, fewer.max())
-            if race_work(heavy, fewer.max(), 1.0) > MAX_RACE_WORK:  # before anything takes time
-                return heavy, fewer.max(), 1.0
-            likeliest = likeliest_tokens(exponents, q, fewer.max())
-            slowest, others = rates_left(q, likeliest[: fewer.max() - 1])
-            if race_work(heavy, fewer.max(), slowest) > MAX_RACE_WORK:
-                return heavy, fewer.max(), slowest
-            race = new_race(slowest, others, fewer.max())
-            best = _least_objective(log_ratios, p, q, race, fewer)
-        done = 0
-        for j in range(num_drafts.size):
-            if num_drafts[j] < support:
-                rates[row, j] = max(1.0 + best[done], 0.0)
-                done += 1
-            else:  # the drafts are all the tokens there are
-                rates[row, j] = min(lane_sum(p), 1.0)
+        support = drop_impossible(q, q_total)
+        count = 0
+        while count < num_drafts.size and num_drafts[count] < support:
+            count += 1
+        most = num_drafts[count - 1] if count > 0 else 1
+        num_heavy = most_heavy(support, most)
+        if race_work(num_heavy, most, 1.0) > MAX_RACE_WORK:  # before anything takes time
+            return num_heavy, most, 1.0
+        likeliest_tokens(exponents, q, most, likeliest)
+        _normalise(log_ratios, exponents, p, q, p_total, q_total)
+        if count < num_drafts.size:  # the drafts are all the tokens there are
+            certain = min(range_sum(p, 0, p.size), 1.0)
+            for j in range(count, num_drafts.size):
+                rates[row, j] = certain
+        if count == 0:
+            continue
+
+        others = 0.0
+        for j in range(1, most - 1):
+            others += q[likeliest[j]]
+        slowest = sum_of_others(q, likeliest, most - 1)
+        others += slowest
+        if race_work(num_heavy, most, slowest) > MAX_RACE_WORK:
+            return num_heavy, most, slowest
+        nodes = num_nodes(slowest, most)
+        num_cells = CELLS if nodes == 0 else max(min(CELLS, _STATES // (most * nodes)), 4)
+        table = np.empty((RACE_ROWS + (num_cells + 3) * most, nodes))
+        race = table[: RACE_ROWS + most]
+        rang = table[RACE_ROWS + most : RACE_ROWS + 2 * most]
+        states = table[RACE_ROWS + 2 * most :]
+        fill_race(race, slowest, most)
+        light_rate = slowest / lightness(most)
+
+        bucket_keys(log_ratios, grid, keys)
+        collect_groups(
+            p, q, keys, light_rate, sums[1, :num_buckets], sums_of, first_heavy, chains[0],
+            heavy[0],
+        )  # fmt: skip
+        for j in range(count):
+            all_places[j] = j
+            best[j] = 0.0  # the empty prefix
+        p_mass[0] = 0.0
+        outside[num_buckets] = 0.0
+        start_race(rang, most)
+        _scan_ends(
+            sums_of, first_heavy, chains[0], heavy[0], rang, 0.0, light_rate, others, race,
+            num_drafts, all_places, count, p_mass, outside, escaped, best, states, 0, masses[2],
+        )  # fmt: skip
+        last_open = -1
+        for b in range(num_buckets):
+            is_open[b] = 0 < _opened_for(
+                edges[b], edges[b + 1], sums_of, p_mass, escaped, b, num_drafts, all_places, count,
+                best, bucket_drafts, bucket_places,
+            )  # fmt: skip
+            if is_open[b]:
+                last_open = b
+        if last_open >= 0:
+            num_open = tokens_in(keys, is_open, tokens)
+            for i in range(num_open):
+                token = tokens[i]
+                for r in range(3):
+                    spare[r, i] = columns[r, token]
+                keys[i] = keys[token]
+            group_columns(spare, 0, num_open, keys, num_buckets, bucket_ends, opened)
+        once = 0.0
+        start_race(rang, most)
+        for b in range(last_open + 1):
+            if is_open[b]:
+                fitting = _opened_for(
+                    edges[b], edges[b + 1], sums_of, p_mass, escaped, b, num_drafts, all_places,
+                    count, best, bucket_drafts, bucket_places,
+                )  # fmt: skip
+                if fitting > 0:
+                    _search_bucket(
+                        opened, bucket_ends[b], bucket_ends[b + 1], spare, keys, rang, once,
+                        p_mass[b], outside[b + 1], light_rate, others, race, subsets, fitting,
+                        best, states, num_cells, sums, masses, escapes[1], ends, heavy[1],
+                        chains[1], work[1], log_ratios,
+                    )  # fmt: skip
+            if sums_of[b, Q] > 0.0:
+                once = add_group(
+                    rang, once, most, sums_of[b], first_heavy[b], chains[0], heavy[0], light_rate,
+                    others, race,
+                )  # fmt: skip
+        for j in range(count):
+            rates[row, j] = max(1.0 + best[j], 0.0)
     return 0, 0, 1.0
 
 
-@kernel
-def _normalise(log_ratios: Vector, exponents: Vector, p: Vector, q: Vector, totals: Vector) -> None:
+@kernel(inner=True)
+def _normalise(
+    log_ratios: Vector, exponents: Vector, p: Vector, q: Vector, p_total: float, q_total: float
+) -> None:
     """Make probabilities of the weights, and their log-ratios of the exponents.
 
     Tokens that are never drafted are never accepted: their p is set to zero.
     """
-    p_factor = 1.0 / totals[0]
-    q_factor = 1.0 / totals[1]
-    shift = np.log2(totals[1] / totals[0])
+    p_factor = 1.0 / p_total
+    q_factor = 1.0 / q_total
+    shift = np.log2(q_total / p_total)
     for i in range(p.size):
         p[i] = p[i] * p_factor if q[i] > 0.0 else 0.0
         q[i] *= q_factor
         log_ratios[i] += shift - exponents[i]
 
 
-@kernel
-def _least_objective(
-    log_ratios: Vector, p: Vector, q: Vector, race: Race, num_drafts: Integers
-) -> Vector:
-    """min over prefixes of P - Q, for every number of drafts (all below the support's size)."""
-    most = num_drafts.max()
-    per_octave = min(4.0, max(2.0, q.size / 8192.0))
-    grid = Grid(-22.0, per_octave, int(34 * per_octave))
-    edges = bucket_ratios(grid)
-    keys = np.empty(q.size, np.uint16)
-    bucket_keys(log_ratios, grid, keys)
-    buckets = collect_groups(p, q, keys, grid.size, race)
-    state = empty_prefix(race, most)
-    curve = _curve(buckets, copy_state(state), 0.0, 0.0, race, num_drafts)
-    best = np.zeros(num_drafts.size)
-    _lower_at_ends(curve, best)
-    is_open = np.zeros(grid.size, np.bool_)
-    last_open = -1
-    for b in range(grid.size):
-        if _can_improve(edges[b], edges[b + 1], buckets, curve, b, best):
-            is_open[b] = True
-            last_open = b
-    if last_open < 0:
-        return best
-
-    tokens = np.empty(q.size + 1, np.int32)
-    tokens = tokens[: tokens_in(keys, is_open, tokens)]
-    columns = np.empty((3, tokens.size))
-    for i in range(tokens.size):
-        token = tokens[i]
-        columns[0, i], columns[1, i], columns[2, i] = log_ratios[token], p[token], q[token]
-    spare = np.empty_like(columns)
-    ends = np.empty(grid.size + 1, np.int64)
-    group_columns(columns, spare, keys[tokens], ends)
-    for b in range(last_open + 1):
-        if is_open[b]:
-            group = columns[:, ends[b] : ends[b + 1]]
-            _search_group(
-                group, spare, state, curve.p_mass[b], curve.outside[b + 1], race, num_drafts, best
-            )
-        else:
-            add_group(state, buckets, b, race)
-    return best
+@kernel(inner=True)
+def _copy_state(source: Matrix, first: int, copy: Matrix, first_copy: int, num_drafts: int) -> None:
+    for n in range(num_drafts):
+        for j in range(source.shape[1]):
+            copy[first_copy + n, j] = source[first + n, j]
 
 
-@kernel
-def _curve(
-    groups: RaceGroups,
-    state: State,
-    p_before: float,
-    outside_after: float,
-    race: Race,
-    num_drafts: Integers,
-) -> Curve:
-    """Prefixes at the ends of the groups, starting from (and advancing) a given state."""
-    num_groups = groups.sums.shape[0]
-    p_mass = np.empty(num_groups + 1)
-    outside = np.empty(num_groups + 1)
-    escapes = np.empty((num_groups + 1, num_drafts.size))
-    outside[num_groups] = outside_after
-    for g in range(num_groups - 1, -1, -1):
-        outside[g] = outside[g + 1] + groups.sums[g, Q]
-    p_mass[0] = p_before
-    escape(state, outside[0], race, num_drafts, escapes[0])
+@kernel(inner=True)
+def _scan_ends(
+    sums: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector, rang: Matrix,
+    once: float, light_rate: float, others: float, race: Matrix, num_drafts: Integers,
+    places: Integers, count: int, p_mass: Vector, outside: Vector, escapes: Matrix, best: Vector,
+    states: Matrix, num_kept: int, once_before: Vector,
+) -> None:  # fmt: skip
+    """P, 1 - q and 1 - Q at the ends of groups, and the least P - Q = P - 1 + (1 - Q) there.
+
+    `rang` is advanced from before the first group; p_mass[0] and outside[-1] are given. The states
+    before the first `num_kept` groups are kept.
+    """
+    num_groups = sums.shape[0]
+    most = num_drafts[count - 1]
     for g in range(num_groups):
-        p_mass[g + 1] = p_mass[g] + groups.sums[g, P]
-        if groups.sums[g, Q] > 0.0:
-            add_group(state, groups, g, race)
-            escape(state, outside[g + 1], race, num_drafts, escapes[g + 1])
+        p_mass[g + 1] = p_mass[g] + sums[g, P]
+    for g in range(num_groups - 1, -1, -1):
+        outside[g] = outside[g + 1] + sums[g, Q]
+    escape(rang, once, outside[0], race, num_drafts, count, escapes[0])
+    for g in range(num_groups):
+        once_before[g] = once
+        if g < num_kept:
+            _copy_state(rang, 0, states, g * most, most)
+        if sums[g, Q] > 0.0:
+            once = add_group(
+                rang, once, most, sums[g], first_heavy[g], next_heavy, heavy, light_rate, others,
+                race,
+            )  # fmt: skip
+            escape(rang, once, outside[g + 1], race, num_drafts, count, escapes[g + 1])
+            for j in range(count):
+                value = p_mass[g + 1] - 1.0 + escapes[g + 1, j]
+                best[places[j]] = min(best[places[j]], value)
         else:
-            escapes[g + 1] = escapes[g]
-    return Curve(p_mass, outside, escapes)
+            for j in range(count):
+                escapes[g + 1, j] = escapes[g, j]
 
 
-@kernel
-def _lower_at_ends(curve: Curve, best: Vector) -> None:
-    """Account for the prefixes at the ends of groups; P - Q = P - 1 + (1 - Q)."""
-    for g in range(1, curve.p_mass.size):
-        for j in range(best.size):
-            best[j] = min(best[j], curve.p_mass[g] - 1.0 + curve.escape[g, j])
+@kernel(inner=True)
+def _opened_for(
+    lowest: float, highest: float, sums: Matrix, p_mass: Vector, escapes: Matrix, g: int,
+    num_drafts: Integers, places: Integers, count: int, best: Vector, drafts_open: Integers,
+    places_open: Integers,
+) -> int:  # fmt: skip
+    """For which K a prefix ending inside group g, with ratios in [lowest, highest], may be better.
 
-
-@kernel
-def _can_improve(
-    lowest: float, highest: float, groups: RaceGroups, curve: Curve, g: int, best: Vector
-) -> bool:
-    """Whether a prefix ending inside group g, with ratios in [lowest, highest], may be better."""
-    q_inside = groups.sums[g, Q]
+    Writes these K and their places; returns how many there are.
+    """
+    q_inside = sums[g, Q]
     if q_inside == 0.0:
-        return False
-    p_kink, q_kink = kink(lowest, highest, groups.sums[g, P], q_inside, _RATIO_ERROR)
-    for j in range(best.size):
-        drop = curve.escape[g, j] - curve.escape[g + 1, j]
-        chord = curve.escape[g, j] - drop * (q_kink / q_inside)
-        if curve.p_mass[g] + p_kink - 1.0 + chord < best[j] - _SLACK:
-            return True
-    return False
+        return 0
+    p_kink, q_kink = kink(lowest, highest, sums[g, P], q_inside, _RATIO_ERROR)
+    share = q_kink / q_inside
+    fitting = 0
+    for j in range(count):
+        chord = escapes[g, j] - (escapes[g, j] - escapes[g + 1, j]) * share
+        if p_mass[g] + p_kink - 1.0 + chord < best[places[j]] - _SLACK:
+            drafts_open[fitting] = num_drafts[j]
+            places_open[fitting] = places[j]
+            fitting += 1
+    return fitting
 
 
-@kernel
-def _search_group(
-    columns: Matrix,
-    spare: Matrix,
-    state: State,
-    p_before: float,
-    outside_after: float,
-    race: Race,
-    num_drafts: Integers,
-    best: Vector,
-) -> None:
-    """Add a group's tokens to the state and account for all prefixes that end inside it."""
-    if columns.shape[1] <= _SORTED_DIRECTLY:
-        _walk_tokens(columns, state, p_before, outside_after, race, num_drafts, best)
+@kernel(inner=True)
+def _search_bucket(
+    tokens: Matrix, start: int, stop: int, spare: Matrix, parts: Keys, before: Matrix,
+    once: float, p_before: float, outside_after: float, light_rate: float, others: float,
+    race: Matrix, subsets: Integers, count: int, best: Vector, states: Matrix, num_cells: int,
+    all_sums: NDArray[np.float64], masses: Matrix, escapes: Matrix, ends: Integers, heavy: Vector,
+    chain: Integers, values: Vector, suffix: Vector,
+) -> None:  # fmt: skip
+    """Account for all prefixes that end inside a bucket, for the K for which it is open."""
+    places, num_drafts, cell_places, cell_drafts = subsets[1], subsets[2], subsets[3], subsets[4]
+    most = num_drafts[count - 1]
+    rang = states[num_cells * most :]
+    size = stop - start
+    _copy_state(before, 0, rang, 0, most)
+    if size <= _SORTED_DIRECTLY:
+        _walk_tokens(
+            tokens, start, stop, rang, once, p_before, outside_after, others, race, num_drafts,
+            places, count, best, values, suffix,
+        )  # fmt: skip
         return
-    lowest = columns[0].min()
-    highest = columns[0].max()
-    cells = cells_of(columns[0], lowest, highest)
-    groups = collect_groups(columns[1], columns[2], cells, CELLS, race)
-    curve = _curve(groups, copy_state(state), p_before, outside_after, race, num_drafts)
-    _lower_at_ends(curve, best)
-    ends = np.empty(CELLS + 1, np.int64)
-    group_columns(columns, spare, cells, ends)
-    for c in range(CELLS):
-        inside = columns[:, ends[c] : ends[c + 1]]
-        if inside.shape[1] == 0:
+    cells_of(tokens, start, size, num_cells, parts)
+    sums = all_sums[2, :num_cells]
+    first_heavy, cell_ends = ends[2], ends[3]
+    collect_groups(
+        tokens[1, start:stop], tokens[2, start:stop], parts, light_rate, all_sums[1, :num_cells],
+        sums, first_heavy, chain, heavy,
+    )  # fmt: skip
+    group_columns(tokens, start, size, parts, num_cells, cell_ends, spare)
+    p_mass, outside, once_before = masses[2], masses[3], masses[4]
+    p_mass[0] = p_before
+    outside[num_cells] = outside_after
+    _scan_ends(
+        sums, first_heavy, chain, heavy, rang, once, light_rate, others, race, num_drafts, places,
+        count, p_mass, outside, escapes, best, states, num_cells, once_before,
+    )  # fmt: skip
+    for c in range(num_cells):
+        if cell_ends[c + 1] - cell_ends[c] < 2:
             continue
-        low = inside[0].min()
-        high = inside[0].max()
-        # Within ties P is linear and Q convex: the ends decide.
-        if low < high and _can_improve(2.0**low, 2.0**high, groups, curve, c, best):
+        lowest = spare[0, cell_ends[c]]
+        highest = lowest
+        for i in range(cell_ends[c], cell_ends[c + 1]):
+            lowest = min(lowest, spare[0, i])
+            highest = max(highest, spare[0, i])
+        if lowest == highest:  # within ties P is linear and Q convex: the ends decide
+            continue
+        fitting = _opened_for(
+            2.0**lowest, 2.0**highest, sums, p_mass, escapes, c, num_drafts, places, count, best,
+            cell_drafts, cell_places,
+        )  # fmt: skip
+        if fitting > 0:
             _walk_tokens(
-                inside, state, curve.p_mass[c], curve.outside[c + 1], race, num_drafts, best
-            )
-        else:
-            add_group(state, groups, c, race)
+                spare, cell_ends[c], cell_ends[c + 1], states[c * most :], once_before[c],
+                p_mass[c], outside[c + 1], others, race, cell_drafts, cell_places, fitting, best,
+                values, suffix,
+            )  # fmt: skip
 
 
-@kernel
+@kernel(inner=True)
 def _walk_tokens(
-    columns: Matrix,
-    state: State,
-    p_before: float,
-    outside_after: float,
-    race: Race,
-    num_drafts: Integers,
-    best: Vector,
-) -> None:
+    tokens: Matrix, start: int, stop: int, rang: Matrix, once: float, p_mass: float,
+    outside_after: float, others: float, race: Matrix, num_drafts: Integers, places: Integers,
+    count: int, best: Vector, escapes: Vector, outside: Vector,
+) -> None:  # fmt: skip
     """Add tokens one by one in order of their ratio; account for every prefix."""
-    order = np.argsort(columns[0])
-    size = order.size
-    outside = np.empty(size + 1)
-    outside[size] = outside_after
+    sort_columns(tokens, start, stop)
+    most = num_drafts[count - 1]
+    size = stop - start
     for i in range(size - 1, -1, -1):
-        outside[i] = outside[i + 1] + columns[2, order[i]]
-    escapes = np.empty(num_drafts.size)
-    p_mass = p_before
+        outside[i] = outside_after
+        outside_after += tokens[2, start + i]
     for i in range(size):
-        token = order[i]
-        if columns[2, token] == 0.0:
+        q = tokens[2, start + i]
+        if q == 0.0:
             continue
-        add_token(state, columns[2, token], race)
-        p_mass += columns[1, token]
-        if i + 1 == size or columns[0, order[i + 1]] > columns[0, token]:
-            escape(state, outside[i + 1], race, num_drafts, escapes)
-            for j in range(best.size):
-                best[j] = min(best[j], p_mass - 1.0 + escapes[j])
+        once += once_gain(q, others)
+        if most > 2:
+            add_token(rang, most, q, race)
+        p_mass += tokens[1, start + i]
+        if i + 1 == size or tokens[0, start + i + 1] > tokens[0, start + i]:
+            escape(rang, once, outside[i], race, num_drafts, count, escapes)
+            for j in range(count):
+                best[places[j]] = min(best[places[j]], p_mass - 1.0 + escapes[j])

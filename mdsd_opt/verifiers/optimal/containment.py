@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.kernels.race_budget import require_race
+from mdsd_opt.prefix_search.race_budget import require_race
+from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.verifiers.optimal import containment_kernels as kernels
 from mdsd_opt.verifiers.optimal.ratio_groups_kernels import NUM_BUCKETS, Groups, closed_groups
 
@@ -76,26 +77,37 @@ class Raced(Containment):
         self, p: Vector, drafts: WithoutReplacement, buckets: NDArray[np.uint16], coarse: bool
     ) -> None:
         self.exponent = 0
-        self._q, self._num_drafts = drafts.q, drafts.num_drafts
-        require_race(drafts.support.size, drafts.num_drafts, 1.0)  # before anything takes time
-        slowest, others = kernels.race_rates(drafts.q, drafts.num_drafts)
-        require_race(drafts.support.size, drafts.num_drafts, slowest)
-        race, race_groups = kernels.race_sums(
-            p, drafts.q, buckets, drafts.num_drafts, slowest, others
+        self._q, most = drafts.q, drafts.num_drafts
+        self._num_drafts = np.array([most])
+        require_race(drafts.support.size, most, 1.0)  # before anything takes time
+        slowest, self._others = kernels.race_rates(
+            drafts.q, most, np.empty(max(most - 1, 1), np.int64)
         )
-        self.sums = race_groups.sums
+        require_race(drafts.support.size, most, slowest)
+        self._race = kernels.race_table(most, slowest)
+        self.sums, run = np.empty((2, NUM_BUCKETS, COLUMNS))
+        heavy = np.empty(p.size), np.empty(p.size, np.int64)
+        chains = np.empty(NUM_BUCKETS, np.int64), heavy[1], heavy[0]
+        kernels.race_sums(p, drafts.q, buckets, most, slowest, run, self.sums, *chains)
         limits = (_COARSE_MASS, _COARSE_BUCKETS) if coarse else (0.0, 0)
-        self.ends = kernels.merge_small(race_groups, *limits)
+        self.ends = np.empty(NUM_BUCKETS, np.int64)
+        kernels.merge_small(self.sums, *chains[:2], *limits, self.ends)
         self._groups = closed_groups(self.sums)
-        self._curve = kernels.race_curve(
-            race, race_groups, drafts.num_drafts, self._groups, not coarse
-        )
+        kept = np.empty((0 if coarse else NUM_BUCKETS, most, self._race.shape[1]))
+        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS + 1)
+        kernels.race_curve(
+            self._race, self.sums, *chains, self._num_drafts, slowest, self._others,
+            self._groups.buckets, self._groups.contained, *self._before,
+        )  # fmt: skip
 
     def closed(self) -> Groups:
         return self._groups
 
     def fill(self, groups: Groups, is_open: Flags) -> None:
-        kernels.fill_opened_race(groups, is_open, self._q, self._curve)
+        kernels.fill_opened_race(
+            self._race, self._num_drafts, self._others, groups.keys, groups.buckets,
+            groups.contained, is_open, self._q, *self._before,
+        )  # fmt: skip
 
 
 def containment_of(

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.kernels.race_group_kernels import (
-    RaceGroups,
-    add_group,
-    collect_groups,
-    rates_left,
-)
-from mdsd_opt.kernels.race_kernels import (
-    Race,
-    State,
-    add_token,
-    empty_prefix,
-    escape,
-    new_race,
-)
 from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.bucket_kernels import power
+from mdsd_opt.prefix_search.race_group_kernels import add_group, collect_groups
+from mdsd_opt.prefix_search.race_kernels import (
+    RACE_ROWS,
+    add_token,
+    escape,
+    fill_race,
+    lightness,
+    num_nodes,
+    once_gain,
+    start_race,
+)
+from mdsd_opt.prefix_search.sum_kernels import sum_of_others
+from mdsd_opt.prefix_search.weigh_kernels import likeliest_tokens
 from mdsd_opt.verifiers.optimal.ratio_groups_kernels import (
     NEVER_DRAFTED,
     NUM_BUCKETS,
@@ -48,81 +46,55 @@ def bucket_sums(p: Vector, q: Vector, buckets: Buckets) -> Matrix:
 
 
 @kernel
-def power(base: float, exponent: int) -> float:
-    """min(base, 1) ** exponent, by squaring: there may be a million drafts."""
-    square = min(base, 1.0)
-    result = 1.0
-    while exponent > 0:
-        if exponent % 2 == 1:
-            result *= square
-        square *= square
-        exponent //= 2
-    return result
-
-
-@kernel
 def fill_powers(groups: Groups, num_drafts: int) -> None:
     """Draws with replacement."""
     for j in range(groups.contained.size):
         groups.contained[j] = power(groups.sums_q[j], num_drafts)
 
 
-class RaceCurve(NamedTuple):
-    """The race before each bucket, and the q of all tokens from each bucket on."""
+@kernel
+def race_rates(q: Vector, num_drafts: int, tokens: Integers) -> tuple[float, float]:
+    """The slowest rate that matters, and that of all tokens but the likeliest.
 
-    race: Race
-    rang: NDArray[np.float64]  # (bucket, number, node)
-    once: Vector
-    outside: Vector
+    `tokens` is room for K - 1 of them.
+    """
+    count = likeliest_tokens(q, q, tokens.size, tokens) if num_drafts > 1 else 0
+    others = 0.0
+    for i in range(1, count):
+        others += q[tokens[i]]
+    slowest = sum_of_others(q, tokens, count)
+    return slowest, others + slowest
 
 
 @kernel
-def likeliest(q: Vector, count: int) -> Integers:
-    """Tokens of the largest q, in descending order."""
-    tokens = np.empty(count, np.int64)
-    found = 0
-    least = -1.0
-    for i in range(q.size):
-        if q[i] <= least:
-            continue
-        place = min(found, count - 1)
-        while place > 0 and q[tokens[place - 1]] < q[i]:
-            tokens[place] = tokens[place - 1]
-            place -= 1
-        tokens[place] = i
-        found = min(found + 1, count)
-        if found == count:
-            least = q[tokens[count - 1]]
-    return tokens
-
-
-@kernel
-def race_rates(q: Vector, num_drafts: int) -> tuple[float, float]:
-    """The slowest rate that matters, and that of all tokens but the likeliest."""
-    slowest, others = rates_left(q, likeliest(q, max(num_drafts - 1, 1)))
-    return (1.0 if num_drafts == 1 else slowest), others
+def race_table(num_drafts: int, slowest: float) -> Matrix:
+    """What the race needs at every node of its quadrature."""
+    race = np.empty((RACE_ROWS + num_drafts, num_nodes(slowest, num_drafts)))
+    fill_race(race, slowest, num_drafts)
+    return race
 
 
 @kernel
 def race_sums(
-    p: Vector, q: Vector, buckets: Buckets, num_drafts: int, slowest: float, others: float
-) -> tuple[Race, RaceGroups]:
+    p: Vector, q: Vector, buckets: Buckets, num_drafts: int, slowest: float, run: Matrix,
+    sums: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
+) -> None:  # fmt: skip
     """Sums of p, q and what the race asks for over every bucket."""
-    race = new_race(slowest, others, num_drafts)
-    return race, collect_groups(p, q, buckets, NUM_BUCKETS, race)
+    light_rate = slowest / lightness(num_drafts)
+    collect_groups(p, q, buckets, light_rate, run, sums, first_heavy, next_heavy, heavy)
 
 
 @kernel
-def merge_small(race_groups: RaceGroups, most_mass: float, most_buckets: int) -> Integers:
+def merge_small(
+    sums: Matrix, first_heavy: Integers, next_heavy: Integers, most_mass: float, most_buckets: int,
+    ends: Integers,
+) -> None:  # fmt: skip
     """Merge runs of neighbouring small buckets, each run into its lowest bucket.
 
-    Returns
-    -------
-    ndarray, shape (NUM_BUCKETS,)
-        For the bucket that holds a run, the end of the run.
+    ends[b] becomes the end of the run that bucket b holds.
     """
-    sums = race_groups.sums
-    ends = np.arange(1, NUM_BUCKETS + 1)
+    for bucket in range(ends.size):
+        ends[bucket] = bucket + 1
     into = 0
     for bucket in range(1, NEVER_DRAFTED):
         if sums[bucket, 1] == 0.0:
@@ -132,67 +104,85 @@ def merge_small(race_groups: RaceGroups, most_mass: float, most_buckets: int) ->
         if max(p_mass, q_mass) > most_mass or bucket - into >= most_buckets:
             into = bucket
             continue
-        sums[into] += sums[bucket]
-        sums[bucket] = 0.0
+        for column in range(sums.shape[1]):
+            sums[into, column] += sums[bucket, column]
+            sums[bucket, column] = 0.0
         ends[into] = bucket + 1
-        heavy = race_groups.first_heavy[bucket]
+        heavy = first_heavy[bucket]
         while heavy >= 0:
-            following = race_groups.next_heavy[heavy]
-            race_groups.next_heavy[heavy] = race_groups.first_heavy[into]
-            race_groups.first_heavy[into] = heavy
+            following = next_heavy[heavy]
+            next_heavy[heavy] = first_heavy[into]
+            first_heavy[into] = heavy
             heavy = following
-        race_groups.first_heavy[bucket] = -1
-    return ends
+        first_heavy[bucket] = -1
 
 
 @kernel
 def race_curve(
-    race: Race, race_groups: RaceGroups, num_drafts: int, groups: Groups, may_open: bool
-) -> RaceCurve:
+    race: Matrix, sums: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
+    num_drafts: Integers, slowest: float, others: float, buckets: Integers, contained: Vector,
+    kept: NDArray[np.float64], once_before: Vector, outside: Vector,
+) -> None:  # fmt: skip
     """Run the race over all groups, which are closed; fill in Q at their ends.
 
-    The race before each group is kept only if groups may be opened later.
+    Of each group also `once` before it and the q of all tokens from it on; and the race before it,
+    if `kept`, of shape (NUM_BUCKETS, K, nodes), has room.
     """
-    count = np.array([num_drafts])
+    most = num_drafts[0]
+    light_rate = slowest / lightness(most)
+    rang = np.empty((most, race.shape[1]))
     escaped = np.empty(1)
-    state = empty_prefix(race, num_drafts)
-    rang = np.empty((NUM_BUCKETS if may_open else 0, num_drafts, race.times.size))
-    once = np.empty(NUM_BUCKETS)
-    outside = np.zeros(NUM_BUCKETS + 1)
+    start_race(rang, most)
+    once = 0.0
+    outside[NUM_BUCKETS] = 0.0
     for bucket in range(NUM_BUCKETS - 1, -1, -1):
-        outside[bucket] = outside[bucket + 1] + race_groups.sums[bucket, 1]
-    for g in range(groups.buckets.size):
-        bucket = groups.buckets[g]
-        if may_open:
-            rang[bucket] = state.rang
-            once[bucket] = state.once[0]
-        add_group(state, race_groups, bucket, race)
-        escape(state, outside[bucket + 1], race, count, escaped)
-        groups.contained[g + 1] = min(max(1.0 - escaped[0], 0.0), 1.0)
-    return RaceCurve(race, rang, once, outside)
+        outside[bucket] = outside[bucket + 1] + sums[bucket, 1]
+    for g in range(buckets.size):
+        bucket = buckets[g]
+        if kept.shape[0] > 0:
+            once_before[bucket] = once
+            for n in range(most):
+                for j in range(rang.shape[1]):
+                    kept[bucket, n, j] = rang[n, j]
+        once = add_group(
+            rang, once, most, sums[bucket], first_heavy[bucket], next_heavy, heavy, light_rate,
+            others, race,
+        )  # fmt: skip
+        escape(rang, once, outside[bucket + 1], race, num_drafts, 1, escaped)
+        contained[g + 1] = min(max(1.0 - escaped[0], 0.0), 1.0)
 
 
 @kernel
-def fill_opened_race(groups: Groups, is_open: Flags, q: Vector, curve: RaceCurve) -> None:
-    """Draws without replacement: fill in Q at the tokens of the open buckets."""
-    count = np.array([curve.rang.shape[1]])
+def fill_opened_race(
+    race: Matrix, num_drafts: Integers, others: float, keys: Integers, buckets: Integers,
+    contained: Vector, is_open: Flags, q: Vector, kept: NDArray[np.float64], once_before: Vector,
+    outside: Vector,
+) -> None:  # fmt: skip
+    """Draws without replacement: fill in Q at the tokens of the open buckets.
+
+    The arrays are those of `race_curve`; a race that is used up here is not needed again.
+    """
+    most = num_drafts[0]
     escaped = np.empty(1)
+    left = np.empty(keys.size + 1)
     g = 0
-    while g < groups.keys.size:
-        bucket = ~groups.buckets[g]
+    while g < keys.size:
+        bucket = ~buckets[g]
         start = g
         g += 1
         if bucket < 0 or not is_open[bucket]:
             continue
-        while g < groups.keys.size and ~groups.buckets[g] == bucket:
+        while g < keys.size and ~buckets[g] == bucket:
             g += 1
-        outside = np.empty(g - start + 1)
-        outside[g - start] = curve.outside[bucket + 1]
+        left[g] = outside[bucket + 1]
         for j in range(g - 1, start - 1, -1):
-            token = groups.keys[j] & TOKEN_MASK
-            outside[j - start] = outside[j - start + 1] + q[token]
-        state = State(curve.rang[bucket].copy(), curve.once[bucket : bucket + 1].copy())
+            left[j] = left[j + 1] + q[keys[j] & TOKEN_MASK]
+        rang = kept[bucket]
+        once = once_before[bucket]
         for j in range(start, g):
-            add_token(state, q[groups.keys[j] & TOKEN_MASK], curve.race)
-            escape(state, outside[j + 1 - start], curve.race, count, escaped)
-            groups.contained[j + 1] = min(max(1.0 - escaped[0], 0.0), 1.0)
+            rate = q[keys[j] & TOKEN_MASK]
+            once += once_gain(rate, others)
+            if most > 2:
+                add_token(rang, most, rate, race)
+            escape(rang, once, left[j + 1], race, num_drafts, 1, escaped)
+            contained[j + 1] = min(max(1.0 - escaped[0], 0.0), 1.0)

@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.kernels.ratio_bucket_kernels import kink
 from mdsd_opt.numba_cache import kernel
-from mdsd_opt.verifiers.optimal.containment_kernels import power
+from mdsd_opt.prefix_search.bucket_kernels import kink, power
 from mdsd_opt.verifiers.optimal.ratio_groups_kernels import EDGES, Groups
 
 Vector = NDArray[np.float64]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.kernels.ratio_bucket_kernels import tokens_in
 from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.bucket_kernels import tokens_in
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.kernels.sum_kernels import sum_of_others
 from mdsd_opt.verifiers.base import Uniforms, impossible_drafts, possible_token
 from mdsd_opt.verifiers.optimal import block_kernels, doubt_kernels
 from mdsd_opt.verifiers.optimal import ratio_groups_kernels as kernels
@@ -207,7 +206,9 @@ def pivotal_in_block(row: Row, tokens: Tokens, keys: Tokens, uniforms: Uniforms)
 
 def masses_left(q: Vector, tokens: Tokens) -> list[float]:
     """1 - q(X_1..X_i) for i = 1..K, as sums of what is left."""
-    left = [float(sum_of_others(q, tokens))]
+    others = q.copy()
+    others[tokens] = 0.0
+    left = [float(others.sum())]
     for token in tokens[:0:-1]:
         left.append(left[-1] + float(q[token]))
     return left[::-1]

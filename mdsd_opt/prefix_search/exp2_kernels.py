@@ -26,7 +26,7 @@ _C9 = 1.0208690299958306e-07
 _C10 = 7.072585949269223e-09
 
 
-@kernel(contract=True)
+@kernel(contract=True, inner=True)
 def scaled_exp2(y: float) -> float:
     """2**(y + 52) for y in [-1075, 0], and zero at -1075 (and up to half a unit above it)."""
     shifted = y + _TO_INTEGER

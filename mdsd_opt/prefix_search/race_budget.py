@@ -17,7 +17,7 @@ def require_race(tokens: int, num_drafts: int, slowest: float) -> None:
     slowest : float
         1 minus the K - 1 largest q.
     """
-    from mdsd_opt.kernels.race_quadrature_kernels import MAX_RACE_WORK, race_work
+    from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK, race_work
 
     work = race_work(tokens, num_drafts, slowest)
     if work <= MAX_RACE_WORK:

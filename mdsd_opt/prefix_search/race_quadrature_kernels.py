@@ -28,7 +28,7 @@ MAX_RACE_WORK = 2.5e10
 _LAST = 700.0
 
 
-@kernel
+@kernel(inner=True)
 def race_grid(slowest: float, num_drafts: int, first: float) -> tuple[float, int]:
     """Step in x and number of nodes; absolute error of Q and of inclusion about 1e-14."""
     k = float(num_drafts)
@@ -61,7 +61,7 @@ def checking_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vecto
     return _nodes(step, first, _size(step, first, (3.0 * k + 40.0) / slowest))
 
 
-@kernel
+@kernel(inner=True)
 def _size(step: float, first: float, end: float) -> int:
     size = int(np.ceil((min(np.log(end), _LAST) - first) / step)) + 1
     return size + -size % 4  # whole vectors; more nodes do no harm
@@ -71,8 +71,14 @@ def _size(step: float, first: float, end: float) -> int:
 def _nodes(step: float, first: float, size: int) -> tuple[Vector, Vector]:
     times = np.empty(size)
     weights = np.empty(size)
-    for j in range(size):
+    fill_nodes(times, weights, step, first)
+    return times, weights
+
+
+@kernel(inner=True)
+def fill_nodes(times: Vector, weights: Vector, step: float, first: float) -> None:
+    """Write the nodes x = first, first + step, ..."""
+    for j in range(times.size):
         x = first + step * j
         times[j] = np.exp(x - np.exp(-x))
         weights[j] = step * times[j] * (1.0 + np.exp(-x))
-    return times, weights

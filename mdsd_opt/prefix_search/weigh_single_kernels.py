@@ -1,4 +1,4 @@
-r"""Weights of 16- and 32-bit logits in float32 arithmetic: twice as fast as in float64.
+r"""Weights of logits of up to 32 bits in float32 arithmetic: twice as fast as in float64.
 
 Rounding is kept to that of the weight itself (relative error below 1e-7, unbiased): with
 S = log2(e) / T and k the integer nearest to S l, the remainder r = S l - k comes out of one fused
@@ -15,8 +15,8 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.logit_kernels import Side, stored_number, weigh_block
 from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.weigh_kernels import LARGEST_SHIFT, weigh
 
 Singles = NDArray[np.float32]
 
@@ -26,7 +26,7 @@ SINGLE_UNIT = 2.0**29
 #: Below this exponent the weight is exactly zero.
 _LOWEST_EXPONENT = -149.75
 
-_TO_INTEGER = np.float32(12582912.0)  # 1.5 * 2**23, see `logit_kernels`
+_TO_INTEGER = np.float32(12582912.0)  # 1.5 * 2**23, see `exp2_kernels`
 _ONE = np.float32(1.0)
 
 # (2**r - 1) / r on [-1/2, 1/2], Chebyshev interpolation of degree 5: 2**r to 5e-9.
@@ -49,25 +49,25 @@ def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     return signature, generate
 
 
-@kernel
-def weigh_block_single(
-    side: Side, start: int, size: int, exponents: Singles, weights: Singles
+@kernel(inner=True)
+def weigh_single(
+    row: Singles, largest: float, scale: float, exponents: Singles, weights: Singles
 ) -> None:
-    """`logit_kernels.weigh_block` in float32, for 16- and 32-bit logits."""
-    is_half = side.is_half
-    row = side.row[start : start + size]  # indexed from 0, so that the loop vectorises
-    scale = np.float32(side.scale)
-    scale_rest = np.float32(side.scale - np.float64(scale))
-    base = np.float32(side.base)
-    shift = np.float32(side.shift)
-    bias = np.int32(150) - np.int32(side.shift)
-    lowest = np.float32((side.shift + _LOWEST_EXPONENT) / side.scale)
+    """`weigh_kernels.weigh` in float32."""
+    is_exact = abs(largest * scale) < LARGEST_SHIFT
+    exact_shift = np.rint(largest * scale) if is_exact else 0.0
+    base = np.float32(0.0 if is_exact else largest)
+    factor = np.float32(scale)
+    factor_rest = np.float32(scale - np.float64(factor))
+    shift = np.float32(exact_shift)
+    bias = np.int32(150) - np.int32(exact_shift)
+    lowest = np.float32((exact_shift + _LOWEST_EXPONENT) / scale)
     for i in range(row.size):
-        logit = stored_number(row[i], is_half) - base
+        logit = row[i] - base
         logit = lowest if logit < lowest else logit
-        shifted = _fused(logit, scale, _TO_INTEGER)
+        shifted = _fused(logit, factor, _TO_INTEGER)
         k = shifted - _TO_INTEGER
-        r = _fused(logit, scale_rest, _fused(logit, scale, -k))
+        r = _fused(logit, factor_rest, _fused(logit, factor, -k))
         g = _fused(_G5, r, _G4)
         g = _fused(g, r, _G3)
         g = _fused(g, r, _G2)
@@ -79,17 +79,17 @@ def weigh_block_single(
         weights[i] = _fused(g, r, _ONE) * power.view(np.float32)
 
 
-def weigh(side: Side, start: int, size: int, exponents: Any, weights: Any) -> None:
-    """`weigh_block`, or its float32 twin if the buffers are float32."""
+def weigh_block(row: Any, largest: float, scale: float, exponents: Any, weights: Any) -> None:
+    """`weigh`, or its float32 twin if the row is float32."""
     raise NotImplementedError("only called from compiled code")
 
 
-@overload(weigh)
-def _weigh_in_precision_of(side: Any, start: Any, size: Any, exponents: Any, weights: Any) -> Any:
-    def double(side: Any, start: Any, size: Any, exponents: Any, weights: Any) -> Any:
-        weigh_block(side, start, size, exponents, weights)
+@overload(weigh_block)
+def _weigh_as_stored(row: Any, largest: Any, scale: Any, exponents: Any, weights: Any) -> Any:
+    def double(row: Any, largest: Any, scale: Any, exponents: Any, weights: Any) -> Any:
+        weigh(row, largest, scale, exponents, weights)
 
-    def single(side: Any, start: Any, size: Any, exponents: Any, weights: Any) -> Any:
-        weigh_block_single(side, start, size, exponents, weights)
+    def single(row: Any, largest: Any, scale: Any, exponents: Any, weights: Any) -> Any:
+        weigh_single(row, largest, scale, exponents, weights)
 
-    return single if weights.dtype == types.float32 else double
+    return single if row.dtype == types.float32 else double

@@ -1,1 +1,0 @@
-"""Compiled building blocks that several rooms share: powers of two, sums, buckets, the race."""

@@ -1,0 +1,152 @@
+"""Buckets of the log-ratio of two rows of weights, and the division of groups of tokens.
+
+All ratios are of p over q, in base 2. Ranking needs no probabilities: the log-ratio of weights
+differs from that of probabilities by a constant of the row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Keys = NDArray[np.uint16]
+
+#: Parts into which an opened bucket is divided.
+CELLS = 64
+
+
+def bucket_grid(first: float, per_octave: float, size: int, dtype: Any) -> tuple[Any, Vector]:
+    """Buckets of log-ratios from first + b / per_octave on; the first and the last are open-ended.
+
+    Returns
+    -------
+    grid : ndarray, shape (4,)
+        What `bucket_keys` multiplies and adds, the last bucket and the first, in the dtype of
+        log-ratios.
+    edges : ndarray, shape (size + 1,)
+        Ratio at the lower edge of every bucket, and infinity at the end.
+    """
+    edges = 2.0 ** (first + np.arange(size + 1) / per_octave)
+    edges[0] = 0.0
+    edges[size] = np.inf
+    return np.array([per_octave, -first * per_octave, size - 1, 0], dtype), edges
+
+
+@kernel(inner=True)
+def bucket_keys(log_ratios: Any, grid: Any, keys: Keys) -> None:
+    """Bucket of every token; computed in the precision of the log-ratios."""
+    factor = grid[0]
+    offset = grid[1]
+    last = grid[2]
+    zero = grid[3]
+    for i in range(keys.size):
+        position = log_ratios[i] * factor + offset
+        position = position if position > zero else zero  # a NaN goes to bucket 0, too
+        position = position if position < last else last
+        keys[i] = np.int32(position)
+
+
+@kernel(inner=True)
+def kink(
+    lowest: float, highest: float, p_inside: float, q_inside: float, ratio_error: float
+) -> tuple[float, float]:
+    """Where the two end tangents of a group meet: (p, q) gained since the group's start.
+
+    A group holds masses p_inside and q_inside at ratios in [lowest, highest], known up to a factor
+    1 + ratio_error. Tokens in order of their ratio draw a convex curve of p against q, which is
+    nowhere below the two tangents.
+    """
+    lowest *= 1.0 - ratio_error
+    highest *= 1.0 + ratio_error
+    q_kink = q_inside
+    if highest < np.inf:
+        q_kink = (highest * q_inside - p_inside) / (highest - lowest)
+        q_kink = min(max(q_kink, 0.0), q_inside)
+    return lowest * q_kink, q_kink
+
+
+@kernel(inner=True)
+def power(base: float, exponent: int) -> float:
+    """min(base, 1) ** exponent: Q of a prefix with q(H) = base, for draws with replacement."""
+    base = min(base, 1.0)
+    result = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
+
+
+@kernel(inner=True)
+def tokens_in(keys: Keys, is_open: NDArray[np.bool_], tokens: NDArray[np.int32]) -> int:
+    """Write the ids of all tokens in open buckets to `tokens`, of size V + 1; return how many."""
+    count = 0
+    for i in range(keys.size):  # free of branches: three times as fast where many are open
+        tokens[count] = i
+        count += is_open[keys[i]]
+    return count
+
+
+@kernel(inner=True)
+def group_columns(
+    columns: Matrix, start: int, size: int, parts: Keys, num_parts: int, ends: Integers,
+    grouped: Matrix,
+) -> None:  # fmt: skip
+    """Copy columns[:3, start : start + size] in order of the part that each belongs to.
+
+    Part c becomes grouped[:3, ends[c] : ends[c + 1]]; order within a part is kept. `ends` has room
+    for num_parts + 2.
+    """
+    for c in range(num_parts + 2):
+        ends[c] = 0
+    for i in range(size):
+        ends[parts[i] + 2] += 1
+    for c in range(num_parts):
+        ends[c + 2] += ends[c + 1]
+    for i in range(size):
+        place = ends[parts[i] + 1]
+        ends[parts[i] + 1] = place + 1
+        for r in range(3):
+            grouped[r, place] = columns[r, start + i]
+
+
+@kernel(inner=True)
+def cells_of(columns: Matrix, start: int, size: int, num_cells: int, cells: Keys) -> None:
+    """Divide the range of log-ratios, columns[0], into equal cells; write the cell of each."""
+    lowest = columns[0, start]
+    highest = lowest
+    for i in range(start, start + size):
+        value = columns[0, i]
+        lowest = value if value < lowest else lowest
+        highest = value if value > highest else highest
+    scale = num_cells / (highest - lowest) if lowest < highest else 0.0
+    for i in range(size):
+        cells[i] = min(int((columns[0, start + i] - lowest) * scale), num_cells - 1)
+
+
+@kernel(inner=True)
+def sort_columns(columns: Matrix, start: int, stop: int) -> None:
+    """Sort columns[:3, start:stop] by their first entry (Shell's sort)."""
+    gap = 1
+    while gap < (stop - start) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(start + gap, stop):
+            first, second, third = columns[0, i], columns[1, i], columns[2, i]
+            j = i
+            while j >= start + gap and columns[0, j - gap] > first:
+                for r in range(3):
+                    columns[r, j] = columns[r, j - gap]
+                j -= gap
+            columns[0, j] = first
+            columns[1, j] = second
+            columns[2, j] = third
+        gap //= 3

@@ -1,0 +1,235 @@
+r"""How a prefix of tokens fares in the race of K drafts without replacement.
+
+Give every token an exponential clock of rate q_i; the drafts are the first K to ring. All of them
+lie in H unless a clock outside rings while fewer than K inside have rung:
+
+.. math:: 1 - Q(H) = (1 - q(H)) \sum_{n<K} S_n(H), \qquad
+          S_n(H) = \int_0^\infty e^{-(1-q(H)) t} \Pr(N_t(H) = n)\,dt
+
+with N_t(H) the number of clocks in H that have rung. S_0 and S_1 have closed forms. For the others
+the law of N_t is kept at the nodes of a quadrature in t and tokens are added to it: one at a time,
+or many light ones at once by their power sums. All terms are positive.
+
+A race is one table with a row of nodes for every quantity. A prefix is `rang`, with
+rang[n, node] = Pr(N_t = n) for n < K, and the number `once` = S_1.
+"""
+
+from __future__ import annotations
+
+from math import comb, factorial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.exp2_kernels import LOWEST_EXPONENT, scaled_exp2
+from mdsd_opt.prefix_search.race_quadrature_kernels import FROM_SQUARE, fill_nodes, race_grid
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Power sums kept of light tokens; what they leave out is below 1e-13.
+MOMENTS = 5
+
+#: Laws of the number of new tokens that rang end where they are below this.
+_NEGLIGIBLE = 1e-30
+
+#: No probability is kept below this: arithmetic is slow where float64 ends.
+_FLOOR = 1e-140
+
+_LOG2_E = 1.4426950408889634
+_UNSCALE = 2.0**-52
+
+# Rows of the table of a race.
+_TIMES = 0
+_WEIGHTS = 1
+_LIGHT = 2  # (light_rate t)^r for r = 1 ... MOMENTS
+_SILENT = _LIGHT + MOMENTS  # and all below: room to work in
+_COUNTED = _SILENT + 1
+_POWER_SUMS = _COUNTED  # from the first power on
+_NEW = _POWER_SUMS + MOMENTS + 1
+RACE_ROWS = _NEW  # and K more
+
+
+def _power_sum_coefficients() -> NDArray[np.float64]:
+    r"""Coefficients c[m, r] of :math:`(e^x - 1)^m = \sum_{r \ge m} c_{mr} x^r`."""
+    table = np.zeros((MOMENTS + 1, MOMENTS + 1))
+    for m in range(MOMENTS + 1):
+        for r in range(m, MOMENTS + 1):
+            surjections = sum((-1) ** (m - i) * comb(m, i) * i**r for i in range(m + 1))
+            table[m, r] = surjections / factorial(r)
+    return table
+
+
+_COEFFICIENTS = _power_sum_coefficients()
+
+
+@kernel(inner=True)
+def lightness(num_drafts: int) -> float:
+    """By how much the rate of a light token is less than the slowest rate that matters.
+
+    The more drafts, the later the last of them rings, and the more the moments leave out. For
+    K > 64 half of this suffices for the looser bound on the error.
+    """
+    return 128.0 * max(8.0, min(num_drafts, 64.0), num_drafts / 2)
+
+
+@kernel(inner=True)
+def most_heavy(vocab_size: int, num_drafts: int) -> int:
+    """No more tokens than this have to be added one at a time."""
+    return min(vocab_size, int(lightness(num_drafts)) + num_drafts)
+
+
+@kernel(inner=True)
+def num_nodes(slowest: float, num_drafts: int) -> int:
+    """Nodes for rates between `slowest` (1 minus the K-1 largest q) and one: none for K <= 2."""
+    return race_grid(slowest, num_drafts, FROM_SQUARE)[1] if num_drafts > 2 else 0
+
+
+@kernel(inner=True)
+def fill_race(race: Matrix, slowest: float, num_drafts: int) -> None:
+    """Write the table of a race, of shape (RACE_ROWS + K, num_nodes)."""
+    if race.shape[1] == 0:
+        return
+    times = race[_TIMES]
+    fill_nodes(times, race[_WEIGHTS], race_grid(slowest, num_drafts, FROM_SQUARE)[0], FROM_SQUARE)
+    light_rate = slowest / lightness(num_drafts)
+    for j in range(times.size):
+        power = 1.0
+        for r in range(MOMENTS):
+            power *= light_rate * times[j]
+            race[_LIGHT + r, j] = power
+
+
+@kernel(inner=True)
+def start_race(rang: Matrix, num_drafts: int) -> None:
+    """No token, no clock has rung."""
+    for n in range(num_drafts):
+        for j in range(rang.shape[1]):
+            rang[n, j] = 1.0 if n == 0 else 0.0
+
+
+@kernel(contract=True, inner=True)
+def _silence(rate: float, race: Matrix, row: int) -> None:
+    """Write exp(-rate t) at every node to a row."""
+    factor = -rate * _LOG2_E
+    for j in range(race.shape[1]):
+        y = factor * race[_TIMES, j]
+        y = LOWEST_EXPONENT if y < LOWEST_EXPONENT else y
+        silent = scaled_exp2(y) * _UNSCALE
+        race[row, j] = silent if silent > _FLOOR else _FLOOR
+
+
+@kernel(inner=True)
+def once_gain(q: float, others: float) -> float:
+    """q / (1 - q), with 1 - q as the sum of the others where it would cancel."""
+    return q / (others if q > 0.5 else 1.0 - q)
+
+
+@kernel(contract=True, inner=True)
+def add_token(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
+    """Add one token to the prefix; `once` is left to `once_gain`."""
+    nodes = race.shape[1]
+    _silence(q, race, _SILENT)
+    for n in range(num_drafts - 1, 0, -1):
+        for j in range(nodes):
+            silent = race[_SILENT, j]
+            exactly = rang[n - 1, j] + silent * (rang[n, j] - rang[n - 1, j])
+            rang[n, j] = exactly if exactly > _FLOOR else _FLOOR
+    for j in range(nodes):
+        none = rang[0, j] * race[_SILENT, j]
+        rang[0, j] = none if none > _FLOOR else _FLOOR
+
+
+@kernel(inner=True)
+def light_once_gain(moments: Vector, light_rate: float) -> float:
+    r"""Sum of q / (1 - q), a geometric series, over light tokens: see `add_light_tokens`."""
+    gain = 0.0
+    power = 1.0
+    for r in range(MOMENTS):
+        power *= light_rate
+        gain += power * moments[r]
+    return gain
+
+
+@kernel(contract=True, inner=True)
+def add_light_tokens(
+    rang: Matrix, num_drafts: int, moments: Vector, light_rate: float, race: Matrix
+) -> None:
+    r"""Add tokens given by the sums of :math:`(q/\text{light\_rate})^r`, r = 1 ... MOMENTS.
+
+    The odds of a token having rung are :math:`e^{qt} - 1`. Their power sums give their elementary
+    symmetric polynomials (Newton), which are the law of the number of new tokens that rang, up to
+    the factor Pr(none).
+    """
+    nodes = race.shape[1]
+    for m in range(1, min(MOMENTS + 1, num_drafts)):
+        for j in range(nodes):
+            race[_POWER_SUMS + m, j] = 0.0
+        for r in range(m, MOMENTS + 1):
+            factor = _COEFFICIENTS[m, r] * moments[r - 1]
+            for j in range(nodes):
+                race[_POWER_SUMS + m, j] += factor * race[_LIGHT + r - 1, j]
+    _silence(light_rate * moments[0], race, _NEW)
+    terms = num_drafts
+    largest_before = np.inf
+    for n in range(1, num_drafts):
+        for j in range(nodes):
+            race[_NEW + n, j] = 0.0
+        for m in range(1, min(n, MOMENTS) + 1):
+            sign = (1.0 if m % 2 == 1 else -1.0) / n
+            for j in range(nodes):
+                race[_NEW + n, j] += sign * race[_POWER_SUMS + m, j] * race[_NEW + n - m, j]
+        largest = 0.0
+        for j in range(nodes):
+            new = race[_NEW + n, j]
+            race[_NEW + n, j] = new if new > _FLOOR else _FLOOR
+            largest = new if new > largest else largest
+        if n > MOMENTS and largest < _NEGLIGIBLE and largest <= largest_before:
+            terms = n
+            break
+        largest_before = largest
+    for n in range(num_drafts - 1, -1, -1):
+        for j in range(nodes):
+            none_new = rang[n, j] * race[_NEW, j]
+            rang[n, j] = none_new if none_new > _FLOOR else _FLOOR
+        for m in range(1, min(n + 1, terms)):
+            for j in range(nodes):
+                rang[n, j] += rang[n - m, j] * race[_NEW + m, j]
+
+
+@kernel(reassociate=True, inner=True)
+def _integral(race: Matrix) -> float:
+    total = 0.0
+    for j in range(race.shape[1]):
+        total += race[_SILENT, j] * race[_COUNTED, j]
+    return total
+
+
+@kernel(contract=True, inner=True)
+def escape(
+    rang: Matrix, once: float, outside: float, race: Matrix, num_drafts: Integers, count: int,
+    probabilities: Vector,
+) -> None:  # fmt: skip
+    """1 - Q(H) for the first `count` numbers of drafts, ascending; `outside` = 1 - q(H)."""
+    nodes = race.shape[1]
+    most = num_drafts[count - 1]
+    if most > 2:
+        _silence(outside, race, _SILENT)
+        for j in range(nodes):
+            race[_SILENT, j] *= race[_WEIGHTS, j]
+            race[_COUNTED, j] = 0.0
+    reached = 1.0
+    i = 0
+    for n in range(most):
+        if n == 1:
+            reached += once
+        elif n > 1:
+            for j in range(nodes):
+                race[_COUNTED, j] += rang[n, j]
+        if num_drafts[i] == n + 1:
+            total = reached + _integral(race) if n > 1 else reached
+            while i < count and num_drafts[i] == n + 1:
+                probabilities[i] = total * outside
+                i += 1

@@ -1,0 +1,78 @@
+"""Sums of long rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
+
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Tokens handled at once: a few float64 buffers of this length stay in the first-level cache.
+BLOCK = 1024
+
+
+@kernel(reassociate=True, inner=True)
+def block_sum(values: Vector, start: int, stop: int) -> float:
+    """Sum of values[start:stop], a block or less, in several lanes."""
+    here = values[start:stop]  # indexed from 0, so that the loop vectorises
+    total = 0.0
+    for i in range(here.size):
+        total += here[i]
+    return total
+
+
+@kernel(inner=True)
+def range_sum(values: Vector, start: int, stop: int) -> float:
+    """Sum of values[start:stop] by blocks: runs of equal numbers gather little rounding error."""
+    total = 0.0
+    while start < stop:
+        end = min(start + BLOCK, stop)
+        total += block_sum(values, start, end)
+        start = end
+    return total
+
+
+@kernel(inner=True)
+def sum_of_others(values: Vector, places: Integers, count: int) -> float:
+    """Sum of all values but those at the first `count` places, without a difference.
+
+    These places are put in ascending order.
+    """
+    for i in range(1, count):
+        place = places[i]
+        j = i
+        while j > 0 and places[j - 1] > place:
+            places[j] = places[j - 1]
+            j -= 1
+        places[j] = place
+    total = 0.0
+    start = 0
+    for i in range(count):
+        total += range_sum(values, start, places[i])
+        start = max(start, places[i] + 1)
+    return total + range_sum(values, start, values.size)
+
+
+@kernel(inner=True)
+def add_carrying(total: float, value: float, lost: float) -> tuple[float, float]:
+    """Sum of two numbers, and what it has lost in rounding, to be given back at the next call.
+
+    In a long run of equal numbers each addition rounds the same way.
+    """
+    value += lost
+    result = total + value
+    return result, min(total, value) - (result - max(total, value))
+
+
+@kernel
+def suffix_sums(values: Vector, after: float) -> Vector:
+    """after + the sum of the values from each place to the end, shape (n + 1,)."""
+    sums = np.empty(values.size + 1)
+    sums[values.size] = after
+    lost = 0.0
+    for j in range(values.size - 1, -1, -1):
+        sums[j], lost = add_carrying(sums[j + 1], values[j], lost)
+    return sums
