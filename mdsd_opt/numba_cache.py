@@ -38,8 +38,8 @@ _log = logging.getLogger("mdsd_opt.numba")
 
 _PACKAGE = Path(__file__).parent
 
-#: What files of kernels import from, beside other kernels.
-CONSTANT_FILES = ("distributions.py", "prefix_search/race_budget.py")
+#: What kernels may import constants from, beside other kernels.
+CONSTANT_FILES = ("distributions.py",)
 
 #: Folders of other versions that are left in place when a new one is made.
 _FOLDERS_KEPT = 7
