@@ -117,7 +117,7 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
     drafts: Any = problem.drafts
     tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
     p, q, k = problem.target, drafts.q, problem.num_drafts
-    collapsed = CollapsedOptimal()
+    collapsed: Any = mo.verifiers.get("optimal", collapsed=True)
     routes: dict[str, Callable[[], Any]] = {
         "optimal": lambda: sort_free_step.decide(p, drafts, tokens, uniforms),
         _AGAINST: lambda: _argsort_route(p, q, k),

@@ -33,7 +33,6 @@ from mdsd_opt.verifiers.optimal.block_rules import BlockRule, pivotal_shares
 from mdsd_opt.verifiers.optimal.containment import containment_of
 from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
 from mdsd_opt.verifiers.optimal.sort_free_step import applies_to, masses_left
-from mdsd_opt.verifiers.optimal.verifier import Optimal
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -163,20 +162,25 @@ def _between(mean: Vector, rounded: Vector, total: float) -> Vector:
     return mean + min(max(share, 0.0), 1.0) * (rounded - mean)
 
 
-_EXACT = Optimal()
-
-
 class CollapsedOptimal(Verifier):
     """`optimal` on buckets of p/q: exactly lossless, next to optimal, one pass over the vocabulary.
 
     Lossless for drafts with and without replacement. Where these are certain, or the vocabulary is
     too large for the buckets (2**18 tokens), the exact rule decides. Cost: O(V) for a decision.
     Source: this package.
+
+    Parameters
+    ----------
+    exact : Verifier
+        The exact rule.
     """
 
     name: ClassVar[str] = "optimal"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement, WithoutReplacement)
     rational: ClassVar[bool] = False
+
+    def __init__(self, exact: Verifier) -> None:
+        self._exact = exact
 
     def acceptance_rate(self, problem: TransportProblem) -> CertifiedRate:
         """Probability of accepting a draft; the optimum is at most its `gap` higher.
@@ -185,7 +189,7 @@ class CollapsedOptimal(Verifier):
         """
         self.check(problem)
         if not applies_to(problem.drafts):
-            return CertifiedRate(float(_EXACT.acceptance_rate(problem)), 0.0)
+            return CertifiedRate(float(self._exact.acceptance_rate(problem)), 0.0)
         plan = self._plan(problem)
         rate = float(np.minimum(plan.p, plan.selected).sum())
         return CertifiedRate(min(rate, 1.0), max(plan.most - rate, 0.0))
@@ -194,7 +198,7 @@ class CollapsedOptimal(Verifier):
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
         if not applies_to(problem.drafts):
-            return _EXACT.decide(problem, drafts, exact)
+            return self._exact.decide(problem, drafts, exact)
         plan = self._plan(problem)
         rule, places = plan.rule(drafts), plan.places(drafts)
         levels = death_levels(plan.x, plan.w, plan.slopes)
@@ -208,7 +212,7 @@ class CollapsedOptimal(Verifier):
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
         if not applies_to(problem.drafts):
-            return _EXACT._verify(problem, tokens, uniforms)
+            return self._exact._verify(problem, tokens, uniforms)
         from mdsd_opt.verifiers.optimal.hull_kernels import block_at_level
 
         plan = self._plan(problem)

@@ -138,7 +138,7 @@ def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None)
         raise InvalidInput("collapsed=True has no gap to choose: it certifies the one it has")
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
 
-    return CollapsedOptimal()
+    return CollapsedOptimal(usual)
 
 
 def random_drafts(
