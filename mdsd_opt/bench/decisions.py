@@ -18,7 +18,6 @@ import mdsd_opt as mo
 from mdsd_opt.bench.record import Record
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal import sort_free_step
-from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
 
 if TYPE_CHECKING:
     from mdsd_opt.bench.suite import Settings
@@ -85,7 +84,7 @@ def _measured(
     for number in range(rounds + 1):  # the first round compiles and warms up
         target, draft = source(rng, num_drafts)
         problem = mo.TransportProblem.from_logits(target, draft, num_drafts, scheme)
-        gap = max(gap, CollapsedOptimal().acceptance_rate(problem).gap)
+        gap = max(gap, _collapsed().acceptance_rate(problem).gap)
         for route, decide in _routes(problem, rng).items():
             start = time.perf_counter()
             decide()
@@ -112,12 +111,16 @@ def _measured(
         )
 
 
+def _collapsed() -> Any:
+    return mo.verifiers.get("optimal", collapsed=True)
+
+
 def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
     """What to time on this problem, by name."""
     drafts: Any = problem.drafts
     tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
     p, q, k = problem.target, drafts.q, problem.num_drafts
-    collapsed: Any = mo.verifiers.get("optimal", collapsed=True)
+    collapsed = _collapsed()
     routes: dict[str, Callable[[], Any]] = {
         "optimal": lambda: sort_free_step.decide(p, drafts, tokens, uniforms),
         _AGAINST: lambda: _argsort_route(p, q, k),
