@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import oracles
+from support.known_problems import known_problems
 from support.strategies import PREFIX_SCHEMES, Case, cases
 
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, certify, solve
-from mdsd_opt.problems import known_problems
 from mdsd_opt.solution import Solution, Status, TransportPlan
 
 EXACT = pytest.mark.parametrize("exact", [False, True])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from support import oracles
+from support.known_problems import known_problems
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.problems import known_problems
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
 from mdsd_opt.solvers.integer_masses import SCALE, integer_masses, largest_remainder
 

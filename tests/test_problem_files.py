@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from support.known_problems import known_problems
 from support.strategies import Case, cases, distributions
 
 from mdsd_opt import (
@@ -36,7 +37,6 @@ from mdsd_opt.drafts import (
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnreadableFile, UnsupportedScheme
 from mdsd_opt.files import atomic_write, read_json
 from mdsd_opt.files.arrays import read_npz, read_safetensors
-from mdsd_opt.problems import known_problems
 
 SUFFIXES = [".json", ".npz", ".safetensors"]
 

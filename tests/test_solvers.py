@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracles
+from support.known_problems import known_problems
 from support.solver_table import FAST, SLOW, TABLE, Entry, has_prefix_order
 from support.strategies import Case, cases, distributions
 
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
-from mdsd_opt.problems import known_problems
 from mdsd_opt.solvers import exact_optimum
 
 ALL = pytest.mark.parametrize("entry", TABLE.values(), ids=TABLE.keys())

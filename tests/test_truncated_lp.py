@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import oracles
+from support.known_problems import known_problems
 from support.strategies import distributions
 
 import mdsd_opt as mo
-from mdsd_opt.problems import known_problems
 from mdsd_opt.solvers import packing_lp
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
 from mdsd_opt.solvers.highs_backend import SparseMatrix

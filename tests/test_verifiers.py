@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracles
+from support.known_problems import known_problems, matches
 from support.strategies import PREFIX_SCHEMES, Case, cases, problems
 from support.verifier_table import TABLE
 
@@ -28,7 +29,6 @@ from mdsd_opt import (
 )
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.problems import known_problems, matches
 from mdsd_opt.solvers import exact_optimum
 from mdsd_opt.verifiers import Verifier
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling

@@ -22,15 +22,6 @@ def primitive(row: Iterable[Fraction | int]) -> Row:
     return tuple(x // divisor for x in integers) if divisor else tuple(integers)
 
 
-def value_at(row: Sequence[int | Fraction], point: Sequence[Fraction]) -> Fraction:
-    """b + a.x: negative where the inequality is violated."""
-    total = Fraction(row[0])
-    for a, x in zip(row[1:], point, strict=True):
-        if a:
-            total += a * x
-    return total
-
-
 def without_last_token(bound: Fraction, coefficients: Sequence[Fraction | int]) -> Row:
     """c.p >= bound in the coordinates p_0..p_{V-2}, with p_{V-1} = 1 - the rest.
 

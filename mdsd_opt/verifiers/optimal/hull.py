@@ -14,7 +14,7 @@ token j) dies at level s_j; the blocks around one token form a path in a binary 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -111,8 +111,3 @@ def selection_law(w: NDArray[Any], f: NDArray[Any], levels: Levels) -> NDArray[A
         ]
         law.append(w[i] * sum(shares, Fraction(0)))
     return np.array(law, dtype=object)
-
-
-def top_position(positions: Sequence[int] | NDArray[np.int64]) -> int:
-    """Place of the topmost draft in the prefix order."""
-    return int(max(positions))

@@ -1,4 +1,4 @@
-"""Transport problems with known answers, for tests, benchmarks and first steps.
+"""Transport problems with known answers.
 
 Exact values are `Fraction`. Values that a paper quotes rounded are `Decimal`, which keeps the
 number of digits they were quoted with.

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import pytest
 from support import oracles
-
-from mdsd_opt.problems import KnownProblem, known_problems, matches
+from support.known_problems import KnownProblem, known_problems, matches
 
 
 def law_of(known: KnownProblem) -> oracles.Law:
