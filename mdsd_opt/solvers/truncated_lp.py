@@ -103,10 +103,10 @@ def solve(
 
     selection = fixed
     selection[pairs.free] += choice.share.sum(axis=1)
-    value = min(float(np.minimum(problem.target, selection).sum()), 1.0)
+    value = float(np.minimum(problem.target, selection).sum())
     loss, tighter_loss = pairs.loss_bounds()
     subset = _suggested_subset(pairs, selection, choice.shadow_price)
-    upper = max(min(problem.cut_value(subset), 1.0), value)  # what a certificate can prove
+    upper = max(problem.cut_value(subset), value)  # what a certificate can prove
 
     stats: dict[str, Any] = {
         "size": size,
