@@ -1,9 +1,11 @@
 """Speed of the CUDA kernels against the measured copy bandwidth and against sorting.
 
-Device events around each launch; the cache is overwritten before each; medians. Every rate is
-compared with the CPU's in float64. Without a device it says so in one line and measures nothing.
+Device events around each launch; the cache is overwritten before each; medians. Rates of some
+rows are compared with those of a sort in float64, which needs NumPy alone. Without a device it says
+so in one line and measures nothing.
 
-    python benchmarks/gpu_rates.py [--rounds 30] [--json FILE] [--markdown FILE]
+    python benchmarks/gpu_rates.py [--rounds 30] [--json FILE]
+    python benchmarks/gpu_rates.py --read FILE --markdown docs/benchmarks/gpu-rates.md
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import sorted_rates
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
@@ -28,7 +29,7 @@ RATES = "acceptance_rates"
 VERIFY = "verify_batch"
 SCHEMES = ("with_replacement", "without_replacement")
 _FLUSH_BYTES = 256 << 20  # several times the second-level cache
-_CHECKED_ROWS = 4
+_CHECKED_ROWS = 2  # by a loop over the tokens in Python
 
 
 class Clock:
@@ -76,13 +77,15 @@ def make_logits(cupy: Any, size: int, num_rows: int, dtype: str, seed: int) -> l
 
 def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Callable[[], Any]:
     """The kernel alone, without the check of the rows that a call ends with."""
+    from mdsd_opt.arrays import Opened
     from mdsd_opt.gpu import interop, rates
     from mdsd_opt.gpu.cupy_engine import engine_of_device
 
     engine = engine_of_device(interop.current_device())
     scale = float(np.log2(np.e))
-    with interop.on_stream_of(target) as stream:
-        sides = [interop.opened(engine, x, stream, target) for x in (target, draft)]
+    given = [Opened.of(target), Opened.of(draft)]
+    with interop.on_stream_of(given[0]) as stream:
+        sides = [interop.opened(engine, side, stream, given[0]) for side in given]
     if sides[0] is None or sides[1] is None:
         raise TypeError("logits that the kernels do not read")
     pair = rates.Pair(sides[0], sides[1], scale, scale)
@@ -160,6 +163,13 @@ def to_float64(logits: Any) -> Any:
     return rows.get().astype(np.float64)
 
 
+def exact_rates(target: Any, draft: Any, num_drafts: int, scheme: str) -> Any:
+    """Rates of rows by sorting."""
+    rule = sorted_rates.RATES[scheme]
+    sides = ([sorted_rates.probabilities(row) for row in logits] for logits in (target, draft))
+    return np.array([rule(p, q, num_drafts) for p, q in zip(*sides, strict=True)])
+
+
 def measure_rates(
     clock: Clock, bandwidth: float, arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
@@ -181,7 +191,7 @@ def measure_rates(
                 **sort_routes(*pair, arguments.num_drafts),
             }
             checked = [to_float64(logits) for logits in pair]
-            rates = {x: mo.acceptance_rates(*checked, arguments.num_drafts, x) for x in SCHEMES}
+            rates = {x: exact_rates(*checked, arguments.num_drafts, x) for x in SCHEMES}
             for name, launch in routes.items():
                 expected = rates["without_replacement" if "without" in name else "with_replacement"]
                 found = launch()
@@ -244,9 +254,18 @@ def cells(row: dict[str, Any]) -> list[str]:
 HEADINGS = ("V", "rows", "dtype", "K", "route", "median ms", "MB", "GB/s", "of copy", "max error")
 
 
-def markdown(rows: list[dict[str, Any]], circumstances: str) -> str:
-    lines = [circumstances, "", f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(cells(row))} |" for row in rows)]) + "\n"
+def markdown(document: dict[str, Any]) -> str:
+    """What was measured as a page."""
+    used = ", ".join(
+        f"{name} {version}"
+        for name, version in document["versions"].items()
+        if version != "not installed"
+    )
+    lines = ["# Acceptance rates of batches on a CUDA device", "", document["circumstances"]]
+    lines += [f"{used}.", ""]
+    lines += [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
+    lines += [f"| {' | '.join(cells(row))} |" for row in document["rows"]]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -258,12 +277,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the numbers with their circumstances here")
-    parser.add_argument("--markdown", type=Path, help="write the table here")
+    parser.add_argument("--read", type=Path, help="measure nothing: take the numbers from here")
+    parser.add_argument("--markdown", type=Path, help="where the table of --read goes")
     arguments = parser.parse_args()
+    if (arguments.read is None) != (arguments.markdown is None):
+        parser.error("--read and --markdown go together")
+    if arguments.read:
+        arguments.markdown.write_text(markdown(json.loads(arguments.read.read_text())))
+        return
     reason = why_unavailable()
     if reason is not None:
-        print(f"nothing to measure: {reason}", file=sys.stderr)
-        return
+        sys.exit(f"nothing to measure: {reason}")
     clock = Clock(arguments.rounds)
     bandwidth = clock.copy_bandwidth()
     rows = measure_rates(clock, bandwidth, arguments)
@@ -274,16 +298,9 @@ def main() -> None:
         f"{name}, driver {runtime.driverGetVersion()}, CuPy {clock.cupy.__version__}, "
         f"copy bandwidth {bandwidth / 1e12:.2f} TB/s (read and written)."
     )
-    table = Table(title=circumstances)
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "route" else "right")
-    for row in rows:
-        table.add_row(*cells(row))
-    Console(width=120).print(table)
-    if arguments.markdown:
-        arguments.markdown.write_text(markdown(rows, circumstances))
+    document = {"circumstances": circumstances, "versions": versions(), "rows": rows}
+    print(markdown(document))
     if arguments.json:
-        document = {"circumstances": circumstances, "versions": versions(), "rows": rows}
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -13,10 +13,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_engine import HostEngine, build
+from support.host_engine import Build, HostEngine
 from support.kernel_cases import LOG2_E, near_rows
 
 import mdsd_opt as mo
+from mdsd_opt.arrays import Opened
 from mdsd_opt.batch import dispatch
 from mdsd_opt.batch.device_rates import Request, rates_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
@@ -26,18 +27,18 @@ from mdsd_opt.gpu.rates import FilterSettings
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> HostEngine:
-    return HostEngine(build(tmp_path_factory.mktemp("kernels"), cluster_size=1))
+def engine(built_kernels: Build) -> HostEngine:
+    return HostEngine(built_kernels(cluster_size=1))
 
 
 def request_of(
-    drafts: str = "with_replacement",
+    scheme: str = "with_replacement",
     verifier: str = "optimal",
     num_drafts: tuple[int, ...] = (3,),
     **changes: Any,
 ) -> Request:
     values = {"target_scale": LOG2_E, "draft_scale": LOG2_E} | changes
-    return Request(drafts, verifier, num_drafts, **values)
+    return Request(scheme, verifier, num_drafts, **values)
 
 
 class TestChunks:
@@ -101,11 +102,11 @@ class TestObstacles:
             ({"draft_scale": 1e7}, "temperature"),
             ({"num_drafts": (2, 65)}, "num_drafts is 65.*at most 64"),
             (
-                {"drafts": "without_replacement", "num_drafts": (33,)},
+                {"scheme": "without_replacement", "num_drafts": (33,)},
                 "num_drafts is 33.*at most 32",
             ),
             (
-                {"drafts": "without_replacement", "verifier": "rrs"},
+                {"scheme": "without_replacement", "verifier": "rrs"},
                 "no kernel of verifier 'rrs' with drafts 'without_replacement'",
             ),
         ],
@@ -185,9 +186,13 @@ class TestWithoutDevice:
             availability.require_device()
 
     def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pretend(monkeypatch, self.runtime(1, "86", memory=101_376))
-        with pytest.raises(availability.NoDevice, match="101376 bytes of shared memory"):
+        self.pretend(monkeypatch, self.runtime(1, "86", memory=65_536))
+        with pytest.raises(availability.NoDevice, match="65536 bytes of shared memory"):
             availability.require_device()
+
+    def test_shared_memory_of_small_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pretend(monkeypatch, self.runtime(1, "86", memory=101_376))
+        availability.require_device()
 
     def test_everything_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1))
@@ -258,18 +263,18 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
     monkeypatch.setattr(dispatch.interop, "is_on_device", lambda array: held)
     monkeypatch.setattr(dispatch.interop, "current_device", lambda: 3)
     monkeypatch.setattr(dispatch.interop, "on_stream_of", lambda array: nullcontext(7))
-    logits = np.zeros((2, 4), np.float32)
+    side = Opened.of(np.zeros((2, 4), np.float32))
 
     def on_device(device: str | None, in_the_way: str) -> Any:
         def in_place(engine: str, stream: int, reference: Any) -> Any:
             assert stream == 7
-            assert reference is logits
+            assert reference is side
             return in_the_way or ("in place", engine)
 
         def in_chunks(engine: str, target: NDArray[Any], draft: NDArray[Any]) -> Any:
             return in_the_way or ("in chunks", engine)
 
-        return dispatch.on_device(logits, logits, device, in_place, in_chunks)  # type: ignore[arg-type]
+        return dispatch.on_device(side, side, device, in_place, in_chunks)  # type: ignore[arg-type]
 
     found = ("in place" if held else "in chunks", "engine 3")
     assert on_device("gpu", "") == found

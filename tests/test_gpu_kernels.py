@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,13 +14,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.barrier_removal import is_noticed
+from support.barrier_removal import barrier_sites, is_noticed
 from support.host_engine import (
-    KERNEL_FOLDER,
     SCHEDULES,
+    Build,
     HostEngine,
     KernelFault,
-    build,
+    sanitizer_runtime,
 )
 from support.kernel_cases import CASES, LOG2_E, flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
@@ -41,14 +40,9 @@ TOLERANCE = 1e-6
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
-
-
-@pytest.fixture(scope="session")
-def library(folder: Path) -> Path:
+def library(built_kernels: Build) -> Path:
     """Clusters of two blocks."""
-    return build(folder, cluster_size=2)
+    return built_kernels(cluster_size=2)
 
 
 @pytest.fixture(scope="session")
@@ -89,9 +83,7 @@ class TestWithReplacement:
                 np.testing.assert_allclose(
                     found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name
                 )
-                # A rate is that of some set, so never too low, but for rounding.
-                assert (found.rates >= expected - 5e-7).all(), name
-                assert (found.rates - found.gaps <= expected + 5e-7).all(), name
+                assert (np.abs(found.rates - expected) <= found.gaps).all(), name
 
     @pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-5, 1e-6])
     def test_ratios_that_crowd_around_the_threshold(
@@ -131,7 +123,7 @@ class TestWithReplacement:
 
     def test_logits_far_from_zero(self, engine: HostEngine) -> None:
         target, draft = near_rows(2, 500)
-        for shift in (1e4, -1e6, 3e7, 1e30):
+        for shift in (70.0, -90.0, 1e4, 1e5, -1e6, 3e7, 1e30):
             moved = (np.round(target * 4) * 4 + shift).astype(np.float32)
             found = with_replacement(engine, moved, draft, (1, 3))
             np.testing.assert_allclose(
@@ -326,29 +318,18 @@ class TestReproducibility:
         case = CASES[name]
         expected = case(HostEngine(library))
         for schedule in SCHEDULES:
-            for block_size in (32, 128):
-                for seed in (1, 2):
+            for block_size in (128, 256):
+                for seed in (1, 2) if schedule == "random" else (1,):
                     engine = HostEngine(library, schedule, block_size, seed)
                     assert case(engine) == expected, (schedule, block_size)
 
-    def test_clusters_do_not_matter(self, library: Path, folder: Path) -> None:
-        single = build(folder, cluster_size=1)
-        eight = build(folder, cluster_size=8)
+    def test_clusters_do_not_matter(self, library: Path, built_kernels: Build) -> None:
+        single = built_kernels(cluster_size=1)
+        eight = built_kernels(cluster_size=8)
         for case in CASES.values():
             expected = case(HostEngine(library))
             assert case(HostEngine(single)) == expected
-            assert case(HostEngine(eight, "random", block_size=32)) == expected
-
-
-def _barriers() -> list[str]:
-    """Every barrier in the sources, as "file:line"; those that only a device compiles left out."""
-    pattern = re.compile(r"^\s*(__syncthreads|cluster_sync)\(\);")
-    return [
-        f"{path.name}:{number}"
-        for path in sorted(KERNEL_FOLDER.glob("*.cuh"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if pattern.match(line)
-    ]
+            assert case(HostEngine(eight, "random")) == expected
 
 
 class TestBarriers:
@@ -356,9 +337,9 @@ class TestBarriers:
         engine = HostEngine(library)
         for case in CASES.values():
             case(engine)
-        assert set(_barriers()) == set(engine.barriers_met())
+        assert set(barrier_sites()) == set(engine.barriers_met())
 
-    @pytest.mark.parametrize("site", _barriers())
+    @pytest.mark.parametrize("site", barrier_sites())
     def test_one_that_is_removed_is_missed(self, library: Path, site: str) -> None:
         """By some case under some schedule: a wrong result, a fault, or a crash."""
         command = [sys.executable, "-m", "support.barrier_removal", str(library), site]
@@ -379,17 +360,14 @@ class TestBarriers:
 
 
 @pytest.fixture(scope="session")
-def sanitized_run(folder: Path) -> subprocess.CompletedProcess[str]:
+def sanitized_run(built_kernels: Build) -> subprocess.CompletedProcess[str]:
     """All cases under AddressSanitizer and UBSan, in a process that preloads their runtime."""
-    library = build(folder, cluster_size=2, sanitize=True)
-    runtime = subprocess.run(
-        ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    library = built_kernels(cluster_size=2, sanitizer="address")
     code = (
         "import sys; from pathlib import Path\n"
         "from support.host_engine import HostEngine\n"
         "from support.kernel_cases import CASES\n"
-        f"for case in CASES.values(): case(HostEngine(Path({str(library)!r}), 'random', 32))\n"
+        f"for case in CASES.values(): case(HostEngine(Path({str(library)!r}), 'random'))\n"
         "print('clean')\n"
     )
     return subprocess.run(
@@ -399,7 +377,7 @@ def sanitized_run(folder: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         env={
             **os.environ,
-            "LD_PRELOAD": runtime,
+            "LD_PRELOAD": sanitizer_runtime("address"),
             "ASAN_OPTIONS": "detect_leaks=0",
             "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
         },
@@ -414,7 +392,7 @@ def test_unknown_kernels_are_refused(engine: HostEngine) -> None:
     from mdsd_opt.gpu.sources import Kernel
 
     with pytest.raises(KernelFault, match="no kernel"):
-        engine.launch(Kernel("nothing", "Nothing", 0), ("float32", "float32"), 1, [])
+        engine.launch(Kernel("nothing", "nothing", "Nothing", 0), ("float32", "float32"), 1, [])
 
 
 def test_scales_keep_what_single_precision_drops() -> None:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_engine import ALL_TYPES, HostEngine, build
+from support.host_engine import ALL_TYPES, Build, HostEngine
 from support.kernel_cases import near_rows, pair_of
 
 import mdsd_opt as mo
@@ -37,8 +37,8 @@ RATES: dict[str, tuple[Callable[..., rates.RowRates], dict[str, str]]] = {
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> WatchedEngine:
-    return WatchedEngine(build(tmp_path_factory.mktemp("kernels"), 2, types=ALL_TYPES))
+def engine(built_kernels: Build) -> WatchedEngine:
+    return WatchedEngine(built_kernels(2, types=ALL_TYPES))
 
 
 class WatchedEngine(HostEngine):
@@ -82,4 +82,5 @@ def test_all_kernels(engine: WatchedEngine, types: tuple[str, str]) -> None:
     assert (decided.gaps < 6e-3).all()
     assert ((decided.tokens >= 0) & (decided.tokens < 3001)).all()
 
-    assert engine.launched == {(kernel, types) for kernel in KERNELS}
+    read = {(kernel, types) for kernel in KERNELS if kernel.reads_logits}
+    assert {launched for launched in engine.launched if launched[0].reads_logits} == read

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import chi_square
 from support import kernel_twin as twin
-from support.host_engine import HostEngine, build
+from support.host_engine import Build, HostEngine
 from support.kernel_cases import LOG2_E, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
+from support.selection_law import selection_law
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
@@ -29,12 +30,12 @@ from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.gpu.rates import FilterSettings
 from mdsd_opt.gpu.verification import verify_rows
 from mdsd_opt.verifiers import BatchVerdict, Uniforms
-from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels, selection_law
+from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("kernels"), cluster_size=2)
+def library(built_kernels: Build) -> Path:
+    return built_kernels(cluster_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def exact_output_law(row: twin.WeighedRow, k: int) -> tuple[NDArray[np.float64],
     """
     p, q = probabilities(row)
     used, x, w, f, marginal = curve(row, k)
-    levels = death_levels(x, w, f)
+    levels = death_levels(x, w, w * f)
     place = {int(b): i for i, b in enumerate(used)}
     accept = np.minimum(
         1.0,
@@ -116,7 +117,7 @@ class TestLaw:
         for name, (target, draft) in rows_of_every_character(700).items():
             row = weighed(target, draft, k)
             _, x, w, f, marginal = curve(row, k)
-            law = selection_law(w, f, death_levels(x, w, f))
+            law = selection_law(w, w * f, death_levels(x, w, w * f))
             np.testing.assert_allclose(law, x, rtol=0, atol=1e-11, err_msg=name)
             f_ends = marginal.a**k
             assert (marginal.r >= f_ends - 1e-15).all(), name
@@ -383,7 +384,7 @@ class TestChunks:
         drafts = np.zeros((2, 3), int)
         for changes, message in (
             ({"verifier": "rrs"}, "no kernel decides by verifier 'rrs'"),
-            ({"drafts": "greedy"}, "with drafts 'greedy'"),
+            ({"scheme": "greedy"}, "with drafts 'greedy'"),
             ({"num_drafts": (65,)}, "at most 64"),
             ({"target_scale": 1e7}, "temperature"),
         ):

@@ -14,9 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from mdsd_opt.gpu.dlpack import contiguous_strides
 from mdsd_opt.gpu.engine import as_scalars
 from mdsd_opt.gpu.layout import DeviceLogits
-from mdsd_opt.gpu.sources import COMPILE_OPTIONS, KERNELS, Kernel, source
-
-_BLOCK_SIZE = 512
+from mdsd_opt.gpu.sources import BLOCK_SIZE, CLUSTER_BLOCK_SIZE, COMPILE_OPTIONS, Kernel, source
 
 
 class CupyEngine:
@@ -29,7 +27,7 @@ class CupyEngine:
 
     @property
     def threads_per_row(self) -> int:
-        return self.blocks_per_row * _BLOCK_SIZE
+        return self.blocks_per_row * CLUSTER_BLOCK_SIZE
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         return self._cupy.empty(shape, dtype)
@@ -49,10 +47,13 @@ class CupyEngine:
     def launch(
         self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
     ) -> None:
-        function = _function(self._device, kernel, types)
+        function = _function(self._device, kernel, types if kernel.reads_logits else None)
+        blocks, threads = (
+            (self.blocks_per_row, CLUSTER_BLOCK_SIZE) if kernel.reads_logits else (1, BLOCK_SIZE)
+        )
         function(
-            (num_rows * self.blocks_per_row,),
-            (_BLOCK_SIZE,),
+            (num_rows * blocks,),
+            (threads,),
             tuple(as_scalars(arguments)),
             shared_mem=kernel.shared_bytes,
         )
@@ -106,19 +107,12 @@ class CupyLane:
 
 
 @functools.cache
-def _module(device: int, types: tuple[str, str]) -> Any:
-    """All kernels for one pair of types, compiled once for every device."""
+def _function(device: int, kernel: Kernel, types: tuple[str, str] | None) -> Any:
+    """A kernel, for `types` if it reads logits; compiled once for every device."""
     cupy = importlib.import_module("cupy")
-    return cupy.RawModule(
-        code=source(),
-        options=COMPILE_OPTIONS,
-        name_expressions=[kernel.expression(*types) for kernel in KERNELS],
-    )
-
-
-@functools.cache
-def _function(device: int, kernel: Kernel, types: tuple[str, str]) -> Any:
-    function = _module(device, types).get_function(kernel.expression(*types))
+    name = kernel.expression(types)
+    module = cupy.RawModule(code=source(kernel), options=COMPILE_OPTIONS, name_expressions=[name])
+    function = module.get_function(name)
     function.max_dynamic_shared_size_bytes = kernel.shared_bytes
     return function
 

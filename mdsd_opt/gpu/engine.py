@@ -68,7 +68,7 @@ class Engine(Protocol):
         num_rows: int,
         arguments: Sequence[Any],
     ) -> None:
-        """Run a kernel, one cluster a row.
+        """Run a kernel, one cluster a row, or one block where it reads no logits.
 
         `types` are those of the target's and the draft's logits; an argument is a buffer, a NumPy
         scalar, or None for a null pointer.

@@ -6,12 +6,13 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import library_of, to_numpy
+from mdsd_opt.arrays import Opened
 from mdsd_opt.distributions import bad_row_error
 from mdsd_opt.gpu import dlpack
 from mdsd_opt.gpu.engine import Engine
@@ -21,24 +22,24 @@ _LEGACY_STREAM = 1  # CUDA's default stream in DLPack's numbering
 _NO_WAITING = -1
 
 
-def is_on_device(array: Any) -> bool:
+def is_on_device(side: Opened) -> bool:
     """Whether an array lies in a CUDA device's memory."""
-    if library_of(array) not in ("cupy", "torch", "jax"):
+    if side.library not in ("cupy", "torch", "jax"):
         return False
-    return dlpack.device_of(array)[0] == dlpack.CUDA
+    return dlpack.device_of(side.array)[0] == dlpack.CUDA
 
 
 @contextmanager
-def on_stream_of(array: Any) -> Iterator[int]:
+def on_stream_of(side: Opened) -> Iterator[int]:
     """Make an array's device, and the stream its library works on, CuPy's current ones.
 
     Yields the stream as other libraries have to be told about it. JAX has no current stream: CuPy's
     own stays, and JAX makes it wait.
     """
     cupy = importlib.import_module("cupy")
-    number = dlpack.device_of(array)[1]
+    number = dlpack.device_of(side.array)[1]
     with cupy.cuda.Device(number):
-        if library_of(array) == "torch":
+        if side.library == "torch":
             pointer = sys.modules["torch"].cuda.current_stream(number).cuda_stream
             with cupy.cuda.ExternalStream(pointer, number):
                 yield pointer or _LEGACY_STREAM
@@ -51,22 +52,22 @@ def current_device() -> int:
     return int(importlib.import_module("cupy").cuda.Device().id)
 
 
-def opened(engine: Engine, array: Any, stream: int, reference: Any) -> DeviceLogits | None:
+def opened(engine: Engine, side: Opened, stream: int, reference: Opened) -> DeviceLogits | None:
     """Describe logits for the kernels; None if they are of a type that kernels do not read.
 
-    `reference` is the array whose library's stream is the current one. Arrays of the same library
+    `reference` is the side whose library's stream is the current one. Arrays of the same library
     need no waiting; others are told the stream, and arrays on the host are copied to the device.
     """
-    if not is_on_device(array):
-        return sent(engine, to_numpy(array))
-    library = library_of(array)
-    same = library == library_of(reference) != "jax"
-    if library == "torch":
+    if not is_on_device(side):
+        return sent(engine, side.numpy())
+    array = side.array
+    if side.library == "torch":
         array = array.detach()
         array = array if array.stride(-1) == 1 else array.contiguous()
-    elif library == "cupy":
+    elif side.library == "cupy":
         is_compact = array.strides[-1] == array.itemsize
         array = array if is_compact else importlib.import_module("cupy").ascontiguousarray(array)
+    same = side.library == reference.library != "jax"
     return dlpack.read(array, _NO_WAITING if same else stream)
 
 
@@ -84,15 +85,14 @@ def is_readable(values: NDArray[Any]) -> bool:
     return values.dtype.name in ("float32", "float16", "bfloat16") and values.dtype.isnative
 
 
-def handed_back(reference: Any, result: Any) -> Any:
+def handed_back(reference: Opened, result: Any) -> Any:
     """Give a CuPy array to the library of `reference`, without a copy.
 
     JAX takes 32 bits unless it has 64 enabled.
     """
-    library = library_of(reference)
-    if library == "torch":
+    if reference.library == "torch":
         return sys.modules["torch"].from_dlpack(result)
-    if library == "jax":
+    if reference.library == "jax":
         jax = sys.modules["jax"]
         narrow = {"f": np.float32, "i": np.int32}[result.dtype.kind]
         return jax.dlpack.from_dlpack(
@@ -101,18 +101,16 @@ def handed_back(reference: Any, result: Any) -> Any:
     return result
 
 
-def check_rows(
-    is_bad: NDArray[np.int32], shape: tuple[int, ...], target_logits: Any, draft_logits: Any
-) -> None:
+def check_rows(is_bad: NDArray[np.int32], shape: tuple[int, ...], *sides: Opened) -> None:
     """Raise for the first row that is no distribution, with the words of the CPU."""
     bad = np.flatnonzero(is_bad)
     if bad.size == 0:
         return
     index = [int(i) for i in np.unravel_index(bad[0], shape)] if shape else []
-    for name, logits in (("target_logits", target_logits), ("draft_logits", draft_logits)):
-        own = index[len(index) - (len(np.shape(logits)) - 1) :]
-        sizes = np.shape(logits)[:-1]
+    for side in sides:
+        sizes = side.shape[:-1]
+        own = index[len(index) - len(sizes) :]
         place = tuple(i if size > 1 else 0 for i, size in zip(own, sizes, strict=True))
-        row = to_numpy(logits[place] if place else logits, name)
+        row = replace(side, array=side.array[place] if place else side.array).numpy()
         if not np.isfinite(row.max()):
-            raise bad_row_error(name, index, row)
+            raise bad_row_error(side.name, index, row)

@@ -12,13 +12,23 @@ import numpy as np
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape, num_rows, runs
 from mdsd_opt.gpu.sources import (
+    BEST_PREFIX,
+    BEST_RACE_PREFIXES,
+    BEST_ZOOMED_PREFIX,
+    BEST_ZOOMED_RACE_PREFIXES,
     FIXED_DRAFTS,
+    RACE_RECORDS,
+    RACE_TABLES,
+    RACE_VARIANTS,
+    RATIO_RECORDS,
+    RATIO_TABLES,
     REJECTION,
     TOKEN_FILTERS,
-    WITH_REPLACEMENT,
-    WITHOUT_REPLACEMENT,
+    ZOOMED_RACE_TABLES,
+    ZOOMED_RATIO_TABLES,
     Kernel,
 )
+from mdsd_opt.gpu.tables import PrefixSearch, best_prefixes
 
 #: Keys of log-ratios are integers of so many bits, see `kernels/ratio_histogram.cuh`.
 KEY_BITS = 23
@@ -31,11 +41,23 @@ MAX_COUNTS = 8
 MAX_VOCAB_SIZE = 1 << 22
 MAX_DRAFTS = 64
 
-#: Drafts without replacement, see `kernels/race.cuh`: the error of its quadrature grows with them.
+#: Drafts without replacement: the error of the quadrature grows with them, see
+#: `kernels/race_curve.cuh`.
 MAX_RACE_DRAFTS = 32
 
 #: Places for likeliest tokens in a block, see `kernels/likeliest.cuh`.
 _CANDIDATES = 8192
+
+
+_WITH_REPLACEMENT = PrefixSearch(
+    RATIO_TABLES,
+    ZOOMED_RATIO_TABLES,
+    (BEST_PREFIX,),
+    (BEST_ZOOMED_PREFIX,),
+    num_sums=2,
+    head_bytes=RATIO_RECORDS["RowHead"],
+    window_bytes=RATIO_RECORDS["RatioWindow"],
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +68,9 @@ class RowRates:
     ----------
     rates : buffer of float64, shape (num_rows, num_counts)
     gaps : buffer of float64, shape (num_rows, num_counts), or None
-        By how much each rate may at most be too high, for the weights it was computed from; None
-        where there is nothing to search for.
+        By how much each rate may be off; None where there is nothing to search for. What was left
+        open by the bins is certain for the weights a rate was computed from; the 5e-7 for the
+        rounding of these is what it was seen to come to.
     is_bad : buffer of int32, shape (num_rows,)
         1 where a row is no distribution; its rates mean nothing.
     """
@@ -112,7 +135,6 @@ class Pair:
 
     def arguments(self) -> Iterator[tuple[slice, list[Any]]]:
         """Rows that one launch can reach, and what every kernel takes first to work on them."""
-        vocab_size = self.target.vocab_size
         for run in runs(self.target, self.draft):
             part = slice(run.start, run.start + run.num_rows)
             yield (
@@ -121,14 +143,22 @@ class Pair:
                     *run.target_arguments(),
                     *run.draft_arguments(),
                     np.int64(run.inner),
-                    np.int32(vocab_size),
-                    np.int32(weight_bits(vocab_size)),
+                    np.int32(self.target.vocab_size),
                     *scale_arguments(self.target_scale),
                     _part(self.target_filters, part),
                     *scale_arguments(self.draft_scale),
                     _part(self.draft_filters, part),
                 ],
             )
+
+    def exact_arguments(self) -> Iterator[tuple[slice, list[Any]]]:
+        """The same for kernels with whole weights of 64 bits, which take the bits next."""
+        bits = np.int32(weight_bits(self.target.vocab_size))
+        return ((part, [*arguments, bits]) for part, arguments in self.arguments())
+
+
+def _part(buffer: Any, part: slice) -> Any:
+    return None if buffer is None else buffer[part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,51 +191,45 @@ def with_filters(engine: Engine, pair: Pair, settings: FilterSettings) -> Pair:
         np.float64(1.0 if settings.top_p is None else settings.top_p),
         np.float64(math.log2(settings.min_p) if settings.min_p else -math.inf),
     ]
-    for part, arguments in pair.arguments():
+    for part, arguments in pair.exact_arguments():
         outputs = [side[part] for side in filters]
         rows = part.stop - part.start
         engine.launch(TOKEN_FILTERS, pair.types, rows, [*arguments, *values, *outputs])
     return replace(pair, target_filters=filters[0], draft_filters=filters[1])
 
 
-def _part(buffer: Any, part: slice) -> Any:
-    return None if buffer is None else buffer[part]
-
-
 def with_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Optimal acceptance rates of K drafts with replacement; at most `MAX_COUNTS` of them."""
-    grid = ratio_grid(pair.target.vocab_size, max(num_drafts))
-    return _optimal_rates(engine, WITH_REPLACEMENT, pair, grid, num_drafts)
+    result = _empty_rates(engine, pair, num_drafts)
+    # The rounding of q counts K times, that of ratios next to K is no matter with few drafts.
+    many = max(num_drafts) >= 16
+    shape, in_pairs = (4.0, np.int32(0)) if many else (2.0, np.int32(1))
+    best_prefixes(engine, pair, num_drafts, _WITH_REPLACEMENT, shape, (in_pairs,), result)
+    return result
 
 
 def without_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Optimal acceptance rates of K drafts without replacement; at most `MAX_COUNTS` of them.
 
-    K is at most `most_race_drafts`. Where it reaches the number of possible drafts, the rate is
+    K is at most `MAX_RACE_DRAFTS`. Where it reaches the number of possible drafts, the rate is
     their probability.
     """
-    return _optimal_rates(engine, WITHOUT_REPLACEMENT, pair, (), num_drafts)
-
-
-def _optimal_rates(
-    engine: Engine, kernel: Kernel, pair: Pair, values: Sequence[Any], num_drafts: Sequence[int]
-) -> RowRates:
-    counts = engine.upload(np.array(num_drafts, np.int32))
+    most = max(num_drafts)
+    largest = [variant >= most for variant in RACE_VARIANTS].index(True) + 1
+    smallest = [variant >= min(num_drafts) for variant in RACE_VARIANTS].index(True)
+    search = PrefixSearch(
+        RACE_TABLES,
+        ZOOMED_RACE_TABLES,
+        BEST_RACE_PREFIXES[smallest:largest],
+        BEST_ZOOMED_RACE_PREFIXES[smallest:largest],
+        num_sums=5,
+        head_bytes=RACE_RECORDS["RaceHead"],
+        window_bytes=RACE_RECORDS["RaceWindow"],
+    )
     result = _empty_rates(engine, pair, num_drafts)
-    for part, arguments in pair.arguments():
-        outputs = [result.rates[part], result.gaps[part], result.is_bad[part]]
-        engine.launch(
-            kernel,
-            pair.types,
-            part.stop - part.start,
-            [*arguments, *values, counts, np.int32(len(num_drafts)), *outputs],
-        )
+    counts = engine.upload(np.array(num_drafts, np.int32)), np.int32(len(num_drafts))
+    best_prefixes(engine, pair, num_drafts, search, max(2.0, most / 2), counts, result)
     return result
-
-
-def most_race_drafts(vocab_size: int, threads_per_row: int) -> int:
-    """Largest K of `without_replacement`, which looks for the K + 1 likeliest drafts."""
-    return min(MAX_RACE_DRAFTS, most_fixed_drafts(vocab_size, threads_per_row) - 1)
 
 
 def greedy(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
@@ -245,7 +269,7 @@ def _without_gaps(
 ) -> RowRates:
     counts = engine.upload(np.array(num_drafts, np.int32))
     result = _empty_rates(engine, pair, num_drafts, has_gaps=False)
-    for part, arguments in pair.arguments():
+    for part, arguments in pair.exact_arguments():
         outputs = [result.rates[part], result.is_bad[part]]
         engine.launch(
             kernel,

@@ -4,54 +4,115 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 
 #: Types of logits as the kernels name them.
 STORED_TYPES = {"float32": "float", "float16": "Half", "bfloat16": "BFloat"}
 
+#: Threads of a block of a cluster, and of one that is alone with a row.
+CLUSTER_BLOCK_SIZE = 512
+BLOCK_SIZE = 256
+
 #: For the device's compiler.
-COMPILE_OPTIONS = ("--std=c++17",)
+COMPILE_OPTIONS = (
+    "--std=c++17",
+    "--diag-suppress=177",  # constants that not every kernel uses
+    f"-DMDSD_BLOCK_SIZE={CLUSTER_BLOCK_SIZE}",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel template.
+    """One kernel, or one instance of a template that does not depend on the types of logits.
 
     Attributes
     ----------
     name : str
-        Of the function; its file is ``kernels/<name>.cuh``.
+        Of the function.
+    file : str
+        ``kernels/<file>.cuh`` holds it.
     memory : str
         The struct that lies over its dynamic shared memory.
     shared_bytes : int
         Size of that struct at most; the compiler checks it.
+    reads_logits : bool
+        A template over the types of both sides, run by a cluster for each row; else one block is
+        all there is, of `BLOCK_SIZE` threads at most.
+    variant : int or None
+        Argument of a template over a number.
+    records : mapping of str to int
+        Structs it finds in global memory, and how many bytes each has at most.
     """
 
     name: str
+    file: str
     memory: str
     shared_bytes: int
+    reads_logits: bool = True
+    variant: int | None = None
+    records: Mapping[str, int] = field(default_factory=dict, hash=False)
 
-    def expression(self, target_type: str, draft_type: str) -> str:
-        """Name of the instance for these types, such as "float32" and "bfloat16"."""
-        return f"{self.name}<{STORED_TYPES[target_type]}, {STORED_TYPES[draft_type]}>"
+    def expression(self, types: tuple[str, str] | None) -> str:
+        """Name of an instance, for `types` of the target's and the draft's logits."""
+        if self.reads_logits:
+            assert types is not None
+            return f"{self.name}<{', '.join(STORED_TYPES[name] for name in types)}>"
+        return self.name if self.variant is None else f"{self.name}<{self.variant}>"
 
 
-WITH_REPLACEMENT = Kernel("with_replacement", "WithReplacementMemory", 106_496)
-WITHOUT_REPLACEMENT = Kernel("without_replacement", "RaceMemory", 90_112)
-FIXED_DRAFTS = Kernel("fixed_drafts", "FixedDraftsMemory", 75_776)
-REJECTION = Kernel("rejection", "RejectionMemory", 1_024)
-OPTIMAL_VERIFICATION = Kernel("optimal_verification", "OptimalVerificationMemory", 90_112)
-TOKEN_FILTERS = Kernel("token_filters", "TokenFiltersMemory", 35_840)
+#: Structs in global memory, and how many bytes each has at most.
+RATIO_RECORDS = {"RowHead": 32, "RatioWindow": 48}
+RACE_RECORDS = {"RaceHead": 5_456, "RaceWindow": 56}
+
+RATIO_TABLES = Kernel(
+    "ratio_tables", "ratio_tables", "RatioTablesMemory", 67_584, records=RATIO_RECORDS
+)
+ZOOMED_RATIO_TABLES = replace(RATIO_TABLES, name="zoomed_ratio_tables")
+BEST_PREFIX = Kernel("best_prefix", "best_prefix", "BestPrefixMemory", 18_432, False)
+BEST_ZOOMED_PREFIX = replace(BEST_PREFIX, name="best_zoomed_prefix")
+
+RACE_TABLES = Kernel("race_tables", "race_tables", "RaceTablesMemory", 68_608, records=RACE_RECORDS)
+ZOOMED_RACE_TABLES = replace(RACE_TABLES, name="zoomed_race_tables")
+#: Numbers of drafts for which there are instances.
+RACE_VARIANTS = (2, 4, 8, 16, 32)
+BEST_RACE_PREFIXES = tuple(
+    Kernel("best_race_prefix", "best_race_prefix", "BestRacePrefixMemory", 83_968, False, variant)
+    for variant in RACE_VARIANTS
+)
+BEST_ZOOMED_RACE_PREFIXES = tuple(
+    replace(kernel, name="best_zoomed_race_prefix") for kernel in BEST_RACE_PREFIXES
+)
+
+FIXED_DRAFTS = Kernel("fixed_drafts", "fixed_drafts", "FixedDraftsMemory", 75_776)
+REJECTION = Kernel("rejection", "rejection", "RejectionMemory", 1_024)
+OPTIMAL_VERIFICATION = Kernel(
+    "optimal_verification", "optimal_verification", "OptimalVerificationMemory", 90_112
+)
+TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 35_840)
 
 KERNELS = (
-    WITH_REPLACEMENT,
-    WITHOUT_REPLACEMENT,
+    RATIO_TABLES,
+    ZOOMED_RATIO_TABLES,
+    BEST_PREFIX,
+    BEST_ZOOMED_PREFIX,
+    RACE_TABLES,
+    ZOOMED_RACE_TABLES,
+    *BEST_RACE_PREFIXES,
+    *BEST_ZOOMED_RACE_PREFIXES,
     FIXED_DRAFTS,
     REJECTION,
     OPTIMAL_VERIFICATION,
     TOKEN_FILTERS,
 )
+
+
+def instances(kernels: Iterable[Kernel], types: tuple[str, str] | None) -> list[str]:
+    """Expressions of the kernels that read logits of these types, or, for None, of the others."""
+    return [
+        kernel.expression(types) for kernel in kernels if kernel.reads_logits == (types is not None)
+    ]
 
 
 def most_shared_bytes() -> int:
@@ -60,8 +121,8 @@ def most_shared_bytes() -> int:
 
 
 @functools.cache
-def source() -> str:
-    """All kernels as one translation unit, every header once and after those it includes."""
+def source(*kernels: Kernel) -> str:
+    """Kernels as one translation unit, every header once and after those it includes."""
     folder = resources.files("mdsd_opt.gpu") / "kernels"
     included: set[str] = set()
     lines: list[str] = []
@@ -76,10 +137,10 @@ def source() -> str:
             elif line != "#pragma once":
                 lines.append(line)
 
-    for kernel in KERNELS:
-        include(f"{kernel.name}.cuh")
-        lines.append(
-            f"static_assert(sizeof({kernel.memory}) <= {kernel.shared_bytes}, "
-            f'"{kernel.memory} has outgrown its shared memory");'
-        )
+    for kernel in kernels:
+        include(f"{kernel.file}.cuh")
+        for name, size in {kernel.memory: kernel.shared_bytes, **kernel.records}.items():
+            lines.append(
+                f'static_assert(sizeof({name}) <= {size}, "{name} has outgrown its memory");'
+            )
     return "\n".join(lines) + "\n"

@@ -65,7 +65,7 @@ def verify_rows(
         *(engine.empty(shape, np.float64) if with_rates else None for _ in range(2)),
     )
     outputs = (result.tokens, result.is_bad, result.rates, result.gaps)
-    for part, arguments in pair.arguments():
+    for part, arguments in pair.exact_arguments():
         engine.launch(
             OPTIMAL_VERIFICATION,
             pair.types,

@@ -17,8 +17,14 @@ typedef unsigned long long u64;
 #ifdef MDSD_HOST
 
 #define MDSD_CLUSTER
+#define MDSD_BLOCK_SIZE static_cast<int>(blockDim.x)
 
 #else
+
+// Threads of a block of a cluster, known to the compiler; the launcher sets it.
+#ifndef MDSD_BLOCK_SIZE
+#define MDSD_BLOCK_SIZE 512
+#endif
 
 extern __shared__ __align__(16) unsigned char mdsd_shared_memory[];
 
@@ -35,6 +41,67 @@ __device__ inline float half_to_float(unsigned short bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(bits));
   return result;
 }
+
+__device__ __forceinline__ float fast_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// The product, clamped to [0, 1]; NaN, as of zero times infinity, to 0.
+__device__ __forceinline__ float clamped_product(float a, float b) {
+  float result;
+  asm("mul.rn.ftz.sat.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+// NaN if either is.
+__device__ __forceinline__ float larger_or_nan(float a, float b) {
+  float result;
+  asm("max.NaN.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+__device__ __forceinline__ u32 rounded_down(float x) {
+  u32 result;
+  asm("cvt.rzi.ftz.u32.f32 %0, %1;" : "=r"(result) : "f"(x));
+  return result;
+}
+
+// The next number of a counter in global memory. By increments: of additions the compiler would gather
+// the lanes' requests first, at length, where there is next to never more than one.
+__device__ __forceinline__ u32 next_of(u32* counter) {
+  u32 place;
+  asm volatile("atom.global.inc.u32 %0, [%1], 0x7FFFFFFF;" : "=r"(place) : "l"(counter) : "memory");
+  return place;
+}
+
+// A word of shared memory to which numbers are added without asking for the sum, which is one
+// instruction.
+class SharedWord {
+ public:
+  __device__ __forceinline__ explicit SharedWord(u32* word)
+      : address_(static_cast<u32>(__cvta_generic_to_shared(word))) {}
+
+  // The word kStride * index + kOffset words further on; only the low bits of the index count, so
+  // that it may carry the exponent of a float.
+  template <int kStride, int kOffset>
+  __device__ __forceinline__ void add(u32 index, u32 value) const {
+    asm volatile("red.shared.add.u32 [%0 + %2], %1;"
+                 :: "r"(index * (kStride * 4) + address_), "r"(value), "n"(kOffset * 4) : "memory");
+  }
+
+  // Let indices begin at `first`.
+  __device__ __forceinline__ SharedWord with_first(u32 first, u32 stride) const {
+    SharedWord moved = *this;
+    moved.address_ -= first * stride * 4;
+    asm("" : "+r"(moved.address_));  // kept, instead of being taken off each index
+    return moved;
+  }
+
+ private:
+  u32 address_;
+};
 
 #if MDSD_CLUSTER_SIZE > 1
 

@@ -17,9 +17,8 @@ struct FixedDraftsMemory {
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     fixed_drafts(const P* target, long long target_outer, long long target_inner, const Q* draft,
-                 long long draft_outer, long long draft_inner, long long inner, int vocab_size,
-                 int bits, float target_high, float target_low, const Filter* target_filters,
-                 float draft_high, float draft_low, const Filter* draft_filters, int last_is_drawn,
+                 long long draft_outer, long long draft_inner, long long inner, int vocab_size, float target_high, float target_low, const Filter* target_filters,
+                 float draft_high, float draft_low, const Filter* draft_filters, int bits, int last_is_drawn,
                  const int* counts, int num_counts, double* rates, int* is_bad) {
   FixedDraftsMemory& memory = *reinterpret_cast<FixedDraftsMemory*>(shared_memory());
   long long row = blockIdx.x / MDSD_CLUSTER_SIZE;

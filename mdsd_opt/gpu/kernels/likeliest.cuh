@@ -20,6 +20,15 @@ __device__ __forceinline__ int token_of(u64 rank) {
   return static_cast<int>(0xFFFFFFFFu - static_cast<u32>(rank));
 }
 
+// Orders logits as unsigned integers.
+__device__ __forceinline__ u32 ordered(float logit) {
+  return static_cast<u32>(rank_of(0, logit) >> 32);
+}
+
+__device__ __forceinline__ float from_ordered(u32 bits) {
+  return __uint_as_float(bits & 0x80000000u ? bits & 0x7FFFFFFFu : ~bits);
+}
+
 struct LikeliestMemory {
   u64 of_thread[1024];
   u64 candidates[kMaxCandidates];
@@ -31,8 +40,7 @@ struct LikeliestMemory {
 // Rank of a token that can be drafted, else 0.
 template <class Q>
 __device__ __forceinline__ u64 draft_rank(const Side<Q>& q, float least, int token, float logit) {
-  bool left_out = logit < q.filter.threshold || !(logit >= least);
-  if (q.filter.only >= 0) left_out |= token != q.filter.only;
+  bool left_out = !(logit >= least) || q.filter.leaves_out(token, logit);
   return left_out ? 0 : rank_of(token, logit);
 }
 
@@ -41,7 +49,8 @@ __device__ float least_logit(const Side<Q>& q, float largest) {
   return fmaxf(__fadd_rn(largest, kLeastExponent / q.high), -3e38f);
 }
 
-// Write the `most` largest of the candidates to `likeliest`, in order, and zeros after the last.
+// Write the `most` largest of the candidates to `likeliest`, in order, and zeros after the last. Only
+// zeros are ever equal; each has a place of its own, so that no two threads write to the same.
 __device__ inline void sort_candidates(LikeliestMemory& memory, int most) {
   int size = memory.num_candidates;
   for (int i = threadIdx.x; i < most; i += blockDim.x)
@@ -49,7 +58,8 @@ __device__ inline void sort_candidates(LikeliestMemory& memory, int most) {
   for (int i = threadIdx.x; i < size; i += blockDim.x) {
     u64 rank = memory.candidates[i];
     int place = 0;
-    for (int j = 0; j < size && place < most; j++) place += memory.candidates[j] > rank;
+    for (int j = 0; j < size && place < most; j++)
+      place += memory.candidates[j] > rank || (memory.candidates[j] == rank && j < i);
     if (place < most) memory.likeliest[place] = rank;
   }
 }

@@ -37,6 +37,12 @@ struct Rows {
 struct Filter {
   float threshold;
   int only;
+
+  __device__ __forceinline__ bool leaves_out(int token, float logit) const {
+    bool left_out = logit < threshold;
+    if (only >= 0) left_out |= token != only;
+    return left_out;
+  }
 };
 
 // log2(e) / T = high + low, and a filter for each row unless `filters` is null.
@@ -56,9 +62,7 @@ struct Side {
   Filter filter;
 
   __device__ __forceinline__ Exponent exponent(int token, float logit) const {
-    bool left_out = logit < filter.threshold;
-    if (filter.only >= 0) left_out |= token != filter.only;
-    logit = left_out ? floor : fmaxf(logit, floor);
+    logit = filter.leaves_out(token, logit) ? floor : fmaxf(logit, floor);
     float x = __fsub_rn(logit, base);
     float y = __fmul_rn(x, high);
     float rest = __fmaf_rn(x, high, -y);
@@ -89,14 +93,14 @@ __device__ __forceinline__ u64 weight(Exponent exponent, int bits) {
   return __float2ull_rn(scaled);
 }
 
-// The tokens begin .. end, a block's share of the row; begin is a multiple of the group.
+// The tokens begin .. end, a block's share of the row; begin is a multiple of the step.
 struct Share {
   int begin, end;
 };
 
-__device__ inline Share share_of_block(int vocab_size) {
-  int groups = (vocab_size + kGroup - 1) / kGroup;
-  int size = (groups + MDSD_CLUSTER_SIZE - 1) / MDSD_CLUSTER_SIZE * kGroup;
+__device__ inline Share share_of_block(int vocab_size, int step = kGroup) {
+  int steps = (vocab_size + step - 1) / step;
+  int size = (steps + MDSD_CLUSTER_SIZE - 1) / MDSD_CLUSTER_SIZE * step;
   int begin = min(static_cast<int>(cluster_rank()) * size, vocab_size);
   return {begin, min(begin + size, vocab_size)};
 }

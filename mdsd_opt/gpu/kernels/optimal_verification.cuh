@@ -175,9 +175,9 @@ template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     optimal_verification(const P* target, long long target_outer, long long target_inner,
                          const Q* draft, long long draft_outer, long long draft_inner,
-                         long long inner, int vocab_size, int bits, float target_high,
+                         long long inner, int vocab_size, float target_high,
                          float target_low, const Filter* target_filters, float draft_high,
-                         float draft_low, const Filter* draft_filters, float slope, float offset,
+                         float draft_low, const Filter* draft_filters, int bits, float slope, float offset,
                          const long long* drafts, int num_drafts, const double* uniforms, u64 seed,
                          u64 first_row, u32 step, long long* tokens, int* is_bad, double* rates,
                          double* gaps) {
@@ -203,7 +203,7 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     Decider<P, Q> decider{p, q, {slope, offset}, bits};
     clear(memory.histogram);
     __syncthreads();
-    accumulate(p, q, share, decider.grid, bits, nullptr, 0, memory.histogram);
+    accumulate(p, q, share, decider.grid, bits, memory.histogram);
     cluster_sync();
     gather(memory.histogram, memory.p_prefix, memory.q_prefix);
     cluster_sync();

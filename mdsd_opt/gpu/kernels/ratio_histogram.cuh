@@ -1,20 +1,14 @@
 // Sums of p and q over the tokens of every bin of log2(p/q), without sorting.
 //
-// A key is the log-ratio of two weights as an integer of 23 bits. Its top 11 bits are the bin of
-// the first pass; a second pass divides up to 32 of the bins in 64 parts each, and a third divides
-// up to 32 of those parts. All passes have the same 2048 sums.
+// A key is the log-ratio of two weights as an integer of 23 bits. Its top 11 bits are the bin.
 #pragma once
 #include "block.cuh"
 #include "logits.cuh"
 
 constexpr int kBins = 2048;
-constexpr int kParts = 64;
-constexpr int kMaxCells = kBins / kParts;
-constexpr int kPartBits = 6;
-constexpr int kBinShift = 2 * kPartBits;
+constexpr int kBinShift = 12;
 constexpr int kLastKey = (kBins << kBinShift) - 1;
 constexpr float kToKey = 8388608.0f;  // 2^23: adding it leaves the nearest integer in the low bits
-constexpr unsigned char kClosed = 255;
 
 // The key of a log-ratio d is d * slope + offset.
 struct Grid {
@@ -35,25 +29,6 @@ __device__ __forceinline__ int key_of(Exponent p, Exponent q, Grid grid) {
   float position = __fmaf_rn(log_ratio, grid.slope, grid.offset);
   position = fminf(fmaxf(position, 0.0f), static_cast<float>(kLastKey));
   return static_cast<int>(__float_as_uint(__fadd_rn(position, kToKey)) & kLastKey);
-}
-
-// Which bins and parts are divided further: the place among the open ones, or kClosed.
-struct OpenCells {
-  int level;
-  unsigned char of_bin[kBins];
-  unsigned char of_part[kBins];
-};
-
-// Index among the 2048 sums of a level for a token with this key, or -1 if the token is in none.
-__device__ __forceinline__ int bin_of(int key, const OpenCells* open, int level) {
-  int bin = key >> kBinShift;
-  if (level == 0) return bin;
-  u32 cell = open->of_bin[bin];
-  if (cell == kClosed) return -1;
-  int part = cell * kParts + ((key >> kPartBits) & (kParts - 1));
-  if (level == 1) return part;
-  cell = open->of_part[part];
-  return cell == kClosed ? -1 : static_cast<int>(cell * kParts + (key & (kParts - 1)));
 }
 
 // Sums of 64 bits in two halves: an addition of 32 bits to shared memory is one instruction.
@@ -93,18 +68,16 @@ struct RunningSum {
   }
 };
 
-// Fill a block's histogram with its share of the row. It must have been cleared. On level 0 there
-// are no open cells.
+// Fill a block's histogram with its share of the row. It must have been cleared.
 template <class P, class Q>
 __device__ __forceinline__ void accumulate(const Side<P>& p, const Side<Q>& q, Share share,
-                                           Grid grid, int bits, const OpenCells* open, int level,
-                                           Histogram& histogram) {
+                                           Grid grid, int bits, Histogram& histogram) {
   RunningSum sum;
   for_each_token(p.row, q.row, share, [&](int token, float target_logit, float draft_logit) {
     Exponent p_exponent = p.exponent(token, target_logit);
     Exponent q_exponent = q.exponent(token, draft_logit);
-    int bin = bin_of(key_of(p_exponent, q_exponent, grid), open, level);
-    if (bin >= 0) sum.add(histogram, bin, weight(p_exponent, bits), weight(q_exponent, bits));
+    int bin = key_of(p_exponent, q_exponent, grid) >> kBinShift;
+    sum.add(histogram, bin, weight(p_exponent, bits), weight(q_exponent, bits));
   });
   sum.flush(histogram);
 }

@@ -48,9 +48,8 @@ __device__ inline double some_test_passes(double beta, int k) {
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     rejection(const P* target, long long target_outer, long long target_inner, const Q* draft,
-              long long draft_outer, long long draft_inner, long long inner, int vocab_size,
-              int bits, float target_high, float target_low, const Filter* target_filters,
-              float draft_high, float draft_low, const Filter* draft_filters, int is_kseq,
+              long long draft_outer, long long draft_inner, long long inner, int vocab_size, float target_high, float target_low, const Filter* target_filters,
+              float draft_high, float draft_low, const Filter* draft_filters, int bits, int is_kseq,
               const int* counts, int num_counts, double* rates, int* is_bad) {
   RejectionMemory& memory = *reinterpret_cast<RejectionMemory*>(shared_memory());
   long long row = blockIdx.x / MDSD_CLUSTER_SIZE;

@@ -26,15 +26,6 @@ struct TokenFiltersMemory {
   u64 above;
 };
 
-// Orders logits as unsigned integers.
-__device__ __forceinline__ u32 ordered(float logit) {
-  return static_cast<u32>(rank_of(0, logit) >> 32);
-}
-
-__device__ __forceinline__ float from_ordered(u32 bits) {
-  return __uint_as_float(bits & 0x80000000u ? bits & 0x7FFFFFFFu : ~bits);
-}
-
 // The least key with a sum of less than `limit` over all greater keys; `measure(token, logit)` is
 // what a token adds, 0 if it is out.
 template <class T, class Measure>
@@ -127,9 +118,8 @@ __device__ Filter find_filter(const T* row, Share share, int bits, Sampling samp
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     token_filters(const P* target, long long target_outer, long long target_inner, const Q* draft,
-                  long long draft_outer, long long draft_inner, long long inner, int vocab_size,
-                  int bits, float target_high, float target_low, const Filter* target_none,
-                  float draft_high, float draft_low, const Filter* draft_none, int target_one_hot,
+                  long long draft_outer, long long draft_inner, long long inner, int vocab_size, float target_high, float target_low, const Filter* target_none,
+                  float draft_high, float draft_low, const Filter* draft_none, int bits, int target_one_hot,
                   int draft_one_hot, int top_k, double top_p, double log2_min_p,
                   Filter* target_filters, Filter* draft_filters) {
   TokenFiltersMemory& memory = *reinterpret_cast<TokenFiltersMemory*>(shared_memory());

@@ -1,33 +1,16 @@
-// Runs CUDA kernels on the host: every thread of a cluster is a fiber, and a scheduler decides which
-// one runs until its next barrier. Force-included before the kernel sources, which are the ones that
-// run on a device.
+// The names of CUDA on the host. Force-included before the kernel sources, which are the ones that run
+// on a device. Threads are fibers under a chosen schedule (fibers.hpp), or, with CUDA_HOST_THREADS,
+// threads of the system that ThreadSanitizer can watch (threads.hpp).
 //
-// What goes wrong on a device goes wrong here, too: dynamic shared memory begins as NaNs and is
-// overwritten when its block exits, threads that wait at different barriers are an error, and so are
-// barriers that some threads never reach. What this cannot show: the memory model between barriers,
-// flush-to-zero, the device's exp2, limits of registers and shared memory, and speed.
+// What neither can show: the device's memory model, flush-to-zero, its exp2, limits of registers and
+// shared memory, and speed.
 #pragma once
 #define MDSD_HOST 1
-
-#include <ucontext.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <map>
-#include <memory>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#else
-#include <csetjmp>
-#endif
 
 #define __global__
 #define __device__
@@ -43,288 +26,57 @@ struct HostIndex {
 using std::max;
 using std::min;
 
+#if defined(CUDA_HOST_THREADS)
+#include "threads.hpp"
+#else
+#include "fibers.hpp"
+#endif
+
+#define threadIdx (HostIndex{cuda_host::thread_in_block()})
+#define blockIdx (HostIndex{cuda_host::first_block() + cuda_host::block_in_cluster()})
+#define blockDim (HostIndex{cuda_host::block_size()})
+#define gridDim (HostIndex{cuda_host::num_blocks()})
+#define __syncthreads() cuda_host::barrier(cuda_host::Waits::block, __FILE__, __LINE__)
+#define cluster_sync() cuda_host::barrier(cuda_host::Waits::cluster, __FILE__, __LINE__)
+#define __syncwarp() cuda_host::wait(cuda_host::Waits::warp, __FILE__, __LINE__)
+
 namespace cuda_host {
 
-enum class Waits { nothing, warp, block, cluster, forever };
-enum Schedule { forward, backward, random_order, first_warp_ahead, last_warp_ahead };
-
-struct Site {
-  const char* file;
-  int line;
-  bool operator==(const Site& other) const { return line == other.line && !strcmp(file, other.file); }
-  std::string text() const {
-    const char* name = strrchr(file, '/');
-    return std::string(name ? name + 1 : file) + ":" + std::to_string(line);
-  }
-};
-
-struct Fiber {
-  ucontext_t context;
-#if defined(__SANITIZE_ADDRESS__)
-  void* fake_stack = nullptr;
-#else
-  jmp_buf resume;
-#endif
-  bool started = false;
-  std::unique_ptr<char[]> stack;
-  Waits waits = Waits::nothing;
-  Site site{"", 0};
-  HostIndex thread{0};
-  unsigned long long exchanged = 0;
-};
-
-struct Cluster {
-  ucontext_t scheduler;
-#if defined(__SANITIZE_ADDRESS__)
-  void* fake_stack = nullptr;
-#else
-  jmp_buf scheduler_resume;
-#endif
-  std::vector<Fiber> fibers;
-  std::vector<std::unique_ptr<unsigned char[]>> shared;
-  int current = -1;
-  unsigned block_size = 0, num_blocks = 0, blocks_per_cluster = 1, first_block = 0;
-  size_t shared_bytes = 0;
-  std::function<void()> kernel;
-};
-
-// Bytes of shared memory before it is written, NaNs, and after its block has exited, huge numbers.
-constexpr int kFresh = 0xFF, kGone = 0x7B;
-
-constexpr size_t kStackBytes = 256 * 1024;
-
-inline Cluster& cluster() {
-  static Cluster state;
-  return state;
-}
-inline Schedule& schedule() {
-  static Schedule chosen = forward;
-  return chosen;
-}
-inline unsigned& random_state() {
-  static unsigned state = 1;
-  return state;
-}
-inline unsigned next_random() {
-  unsigned& x = random_state();
-  x ^= x << 13, x ^= x >> 17, x ^= x << 5;
-  return x;
-}
-// The barrier that is left out, "file:line", and how often each one was met.
-inline std::string& removed_barrier() {
-  static std::string site;
-  return site;
-}
-inline std::map<std::string, long long>& barriers_met() {
-  static std::map<std::string, long long> counts;
-  return counts;
-}
-
-inline Fiber& current() { return cluster().fibers[cluster().current]; }
-inline unsigned block_in_cluster() { return cluster().current / cluster().block_size; }
-
-#if defined(__SANITIZE_ADDRESS__)
-__attribute__((noinline)) inline void enter(Fiber& fiber) {
-  Cluster& c = cluster();
-  void* saved = nullptr;
-  __sanitizer_start_switch_fiber(&saved, fiber.stack.get(), kStackBytes);
-  swapcontext(&c.scheduler, &fiber.context);
-  __sanitizer_finish_switch_fiber(saved, nullptr, nullptr);
-}
-inline void leave() {
-  Fiber& fiber = current();
-  bool is_done = fiber.waits == Waits::forever;
-  static const void* bottom = nullptr;
-  static size_t size = 0;
-  __sanitizer_start_switch_fiber(is_done ? nullptr : &fiber.fake_stack, bottom, size);
-  swapcontext(&fiber.context, &cluster().scheduler);
-  __sanitizer_finish_switch_fiber(current().fake_stack, &bottom, &size);
-}
-#else
-__attribute__((noinline)) inline void enter(Fiber& fiber) {
-  if (_setjmp(cluster().scheduler_resume)) return;
-  if (fiber.started) _longjmp(fiber.resume, 1);
-  fiber.started = true;
-  setcontext(&fiber.context);
-}
-inline void leave() {
-  if (!_setjmp(current().resume)) _longjmp(cluster().scheduler_resume, 1);
-}
-#endif
-
-inline void trampoline() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-#endif
-  cluster().kernel();
-  current().waits = Waits::forever;
-  leave();
-}
-
-inline void wait(Waits what, const char* file, int line) {
-  current().waits = what;
-  current().site = {file, line};
-  leave();
-}
-
-inline void barrier(Waits what, const char* file, int line) {
-  std::string name = Site{file, line}.text();
-  ++barriers_met()[name];
-  if (name != removed_barrier()) wait(what, file, line);
-}
-
-// Let a group of threads go on if all that are still running wait at the same barrier.
-inline bool release(int begin, int end, Waits what, const char* name) {
-  Cluster& c = cluster();
-  int waiting = 0, finished = 0;
-  for (int i = begin; i < end; i++) {
-    waiting += c.fibers[i].waits == what;
-    finished += c.fibers[i].waits == Waits::forever;
-  }
-  if (waiting == 0 || waiting + finished < end - begin) return false;
-  if (finished) throw std::runtime_error(std::string(name) + " barrier after some threads exited");
-  for (int i = begin; i < end; i++) {
-    if (!(c.fibers[i].site == c.fibers[begin].site))
-      throw std::runtime_error("one " + std::string(name) + " waits at " +
-                               c.fibers[begin].site.text() + " and " + c.fibers[i].site.text());
-    c.fibers[i].waits = Waits::nothing;
-  }
-  return true;
-}
-
-inline bool step(int i) {
-  Cluster& c = cluster();
-  if (c.fibers[i].waits != Waits::nothing) return false;
-  c.current = i;
-  enter(c.fibers[i]);
-  return true;
-}
-
-inline bool run_one_warp(int num_threads, bool from_the_end) {
-  int warps = (num_threads + 31) / 32;
-  for (int w = 0; w < warps; w++) {
-    int first = (from_the_end ? warps - 1 - w : w) * 32;
-    bool moved = false;
-    for (int i = first; i < std::min(first + 32, num_threads); i++) moved |= step(i);
-    if (moved) return true;
-  }
-  return false;
-}
-
-inline void run_cluster() {
-  Cluster& c = cluster();
-  int n = c.block_size * c.blocks_per_cluster;
-  if (static_cast<int>(c.fibers.size()) != n) c.fibers = std::vector<Fiber>(n);
-  for (int i = 0; i < n; i++) {
-    Fiber& fiber = c.fibers[i];
-    if (!fiber.stack) fiber.stack.reset(new char[kStackBytes]);
-    fiber.waits = Waits::nothing;
-    fiber.started = false;
-    fiber.thread.x = i % c.block_size;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, trampoline, 0);
-  }
-  c.shared.clear();
-  for (unsigned b = 0; b < c.blocks_per_cluster; b++) {
-    c.shared.emplace_back(new unsigned char[c.shared_bytes]);
-    memset(c.shared[b].get(), kFresh, c.shared_bytes);
-  }
-  std::vector<int> order(n);
-  std::vector<bool> exited(c.blocks_per_cluster, false);
-  for (int i = 0; i < n; i++) order[i] = schedule() == backward ? n - 1 - i : i;
-  for (;;) {
-    bool moved = false;
-    if (schedule() == first_warp_ahead || schedule() == last_warp_ahead) {
-      moved = run_one_warp(n, schedule() == last_warp_ahead);
-    } else {
-      if (schedule() == random_order)
-        for (int i = n - 1; i > 0; i--) std::swap(order[i], order[next_random() % (i + 1)]);
-      for (int i : order) moved |= step(i);
-    }
-    bool released = false;
-    for (int w = 0; w < n; w += 32)
-      released |= release(w, std::min(w + 32, n), Waits::warp, "warp");
-    bool all_done = true;
-    for (unsigned b = 0; b < c.blocks_per_cluster; b++) {
-      int begin = b * c.block_size, end = begin + c.block_size;
-      released |= release(begin, end, Waits::block, "block");
-      bool done = true;
-      for (int i = begin; i < end; i++) done &= c.fibers[i].waits == Waits::forever;
-      if (done && !exited[b]) memset(c.shared[b].get(), kGone, c.shared_bytes);
-      exited[b] = done;
-      all_done &= done;
-    }
-    if (all_done) return;
-    released |= release(0, n, Waits::cluster, "cluster");
-    if (!moved && !released) throw std::runtime_error("threads wait for each other forever");
-  }
-}
-
-inline void launch(unsigned num_blocks, unsigned block_size, unsigned blocks_per_cluster,
-                   size_t shared_bytes, std::function<void()> kernel) {
-  Cluster& c = cluster();
-  c.num_blocks = num_blocks;
-  c.block_size = block_size;
-  c.blocks_per_cluster = blocks_per_cluster;
-  c.shared_bytes = shared_bytes;
-  c.kernel = std::move(kernel);
-  for (c.first_block = 0; c.first_block < num_blocks; c.first_block += blocks_per_cluster)
-    run_cluster();
-}
+inline int lane() { return static_cast<int>(thread_in_block() & 31); }
 
 template <class T>
 T shuffle(T value, int source, const char* file, int line) {
   static_assert(sizeof(T) <= 8, "shuffles move up to eight bytes");
-  memcpy(&current().exchanged, &value, sizeof(T));
+  memcpy(&exchanged(lane()), &value, sizeof(T));
   wait(Waits::warp, file, line);
-  int warp = cluster().current & ~31;
   T result = value;
-  if (source >= 0 && source < 32)
-    memcpy(&result, &cluster().fibers[warp + source].exchanged, sizeof(T));
+  if (source >= 0 && source < 32) memcpy(&result, &exchanged(source), sizeof(T));
   wait(Waits::warp, file, line);
   return result;
 }
 
 }  // namespace cuda_host
 
-#define threadIdx (cuda_host::current().thread)
-#define blockIdx \
-  (HostIndex{cuda_host::cluster().first_block + cuda_host::block_in_cluster()})
-#define blockDim (HostIndex{cuda_host::cluster().block_size})
-#define gridDim (HostIndex{cuda_host::cluster().num_blocks})
-#define __syncthreads() cuda_host::barrier(cuda_host::Waits::block, __FILE__, __LINE__)
-#define cluster_sync() cuda_host::barrier(cuda_host::Waits::cluster, __FILE__, __LINE__)
 #define __shfl_xor_sync(mask, value, lanes) \
-  cuda_host::shuffle((value), (cuda_host::cluster().current & 31) ^ (lanes), __FILE__, __LINE__)
+  cuda_host::shuffle((value), cuda_host::lane() ^ static_cast<int>(lanes), __FILE__, __LINE__)
 #define __shfl_up_sync(mask, value, lanes) \
-  cuda_host::shuffle((value), (cuda_host::cluster().current & 31) - (lanes), __FILE__, __LINE__)
+  cuda_host::shuffle((value), cuda_host::lane() - static_cast<int>(lanes), __FILE__, __LINE__)
 
 template <class T>
 T atomicAdd(T* address, T value) {
-  T old = *address;
-  *address = old + value;
-  return old;
+  return cuda_host::update(address, [=](T old) { return old + value; });
 }
 template <class T>
 T atomicMax(T* address, T value) {
-  T old = *address;
-  *address = value > old ? value : old;
-  return old;
+  return cuda_host::update(address, [=](T old) { return max(old, value); });
 }
 template <class T>
 T atomicMin(T* address, T value) {
-  T old = *address;
-  *address = value < old ? value : old;
-  return old;
+  return cuda_host::update(address, [=](T old) { return min(old, value); });
 }
 template <class T>
 T atomicOr(T* address, T value) {
-  T old = *address;
-  *address = old | value;
-  return old;
+  return cuda_host::update(address, [=](T old) { return old | value; });
 }
 
 template <class To, class From>
@@ -351,16 +103,42 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 }
 
 // What device.cuh declares for a device.
-inline unsigned char* shared_memory() {
-  return cuda_host::cluster().shared[cuda_host::block_in_cluster()].get();
-}
+inline unsigned char* shared_memory() { return cuda_host::shared_of(cuda_host::block_in_cluster()); }
 inline unsigned cluster_rank() { return cuda_host::block_in_cluster(); }
 template <class T>
 T* in_block(T* mine, unsigned rank) {
+  cuda_host::require_running(rank);
   auto offset = reinterpret_cast<const unsigned char*>(mine) - shared_memory();
-  return reinterpret_cast<T*>(cuda_host::cluster().shared[rank].get() + offset);
+  return reinterpret_cast<T*>(cuda_host::shared_of(rank) + offset);
 }
 inline float fast_exp2(float x) { return std::exp2(x); }
+inline float fast_reciprocal(float x) { return 1.0f / x; }
+inline float clamped_product(float a, float b) {
+  float x = a * b;
+  return x > 0.0f ? std::min(x, 1.0f) : 0.0f;
+}
+inline float larger_or_nan(float a, float b) { return a != a || b != b ? NAN : std::max(a, b); }
+inline unsigned rounded_down(float x) {
+  return x >= 4294967296.0f ? 4294967295u : x > 0.0f ? static_cast<unsigned>(x) : 0u;
+}
+inline unsigned next_of(unsigned* counter) { return atomicAdd(counter, 1u); }
+class SharedWord {
+ public:
+  explicit SharedWord(unsigned* word) : word_(word) {}
+  template <int kStride, int kOffset>
+  void add(unsigned index, unsigned value) const {
+    atomicAdd(word_ + (index - first_) * kStride + kOffset, value);
+  }
+  SharedWord with_first(unsigned first, unsigned) const {
+    SharedWord moved = *this;
+    moved.first_ = first;
+    return moved;
+  }
+
+ private:
+  unsigned* word_;
+  unsigned first_ = 0;
+};
 inline float half_to_float(unsigned short bits) {
   unsigned exponent = (bits >> 10) & 31, fraction = bits & 1023;
   float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)

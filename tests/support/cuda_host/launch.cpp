@@ -1,4 +1,6 @@
 // Launches the kernels on the host by name, with arguments as cuLaunchKernel takes them.
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "all_kernels.cuh"
@@ -30,16 +32,16 @@ extern "C" {
 int cluster_size() { return MDSD_CLUSTER_SIZE; }
 
 // Returns 0, or 1 with a message.
-int launch(const char* name, unsigned num_blocks, unsigned block_size, size_t shared_bytes,
-           void** values, int schedule, unsigned seed, char* message, size_t message_size) {
+int launch(const char* name, unsigned num_blocks, unsigned block_size, unsigned blocks_per_cluster,
+           size_t shared_bytes, void** values, int schedule, unsigned seed, char* message, size_t message_size) {
   cuda_host::schedule() = static_cast<cuda_host::Schedule>(schedule);
   cuda_host::random_state() = seed * 2654435761u + 1u;
   try {
-    cuda_host::launch(num_blocks, block_size, MDSD_CLUSTER_SIZE, shared_bytes, find(name, values));
+    cuda_host::launch(num_blocks, block_size, blocks_per_cluster, shared_bytes, find(name, values));
     return 0;
   } catch (const std::exception& error) {
     snprintf(message, message_size, "%s", error.what());
-    cuda_host::cluster().fibers.clear();
+    cuda_host::abandon();
     return 1;
   }
 }

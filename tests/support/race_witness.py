@@ -1,0 +1,26 @@
+"""Run the kernels' cases as threads of the system, under ThreadSanitizer.
+
+A process of its own that preloads the sanitizer, as ``python -m support.race_witness LIBRARY
+[SITE]``: with the barrier at SITE ("file:line") left out, where one is given. Prints "clean" if it
+comes to the end; the sanitizer stops it at the first race.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from support.host_engine import HostEngine
+from support.kernel_cases import CASES
+
+
+def main(library: str, site: str = "") -> None:
+    for case in CASES.values():
+        engine = HostEngine(Path(library), block_size=32)
+        engine.remove_barrier(site)
+        case(engine)
+    print("clean")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
