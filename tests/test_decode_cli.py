@@ -164,9 +164,9 @@ def test_no_notice_comes_into_the_text(monkeypatch, terminal):
     shown = screen.getvalue()
     begin = shown.index("Once upon")
     stop = shown.index("\n", shown.rindex("Once upon"))
-    assert shown[:begin].count("notice") == 1  # of the models' warm-up
+    assert shown[:begin].count("notice") == 2  # of the rates measured, and of the warm-up
     assert "notice" not in shown[begin:stop]
-    assert shown[stop:].count("notice") == calls[0] - 1 > 0
+    assert shown[stop:].count("notice") == calls[0] - 2 > 0
     assert shown.rindex("notice") < shown.index("accept length")  # then the summary
 
 
@@ -193,3 +193,25 @@ def test_the_clock_starts_after_the_warm_up(run, monkeypatch):
         metrics = document["outputs"][0] if "outputs" in document else document["rows"][0]["total"]
         assert not pending
         assert metrics["verify_seconds"] < 0.3
+
+
+def test_the_default_tree_is_planned_and_its_forecast_is_told(run):
+    models = ("decode", "--target", "x", "--draft", "y", "--tokens", "200", "--prompt", "one two")
+    document = json.loads(run(*models, "--json").stdout)
+    assert document["tree"] == "planned16"
+    assert 0.0 < document["forecast_accepted"] < 6.0
+    output = document["outputs"][0]
+    observed = output["num_passed"] / output["num_steps"]
+    assert document["observed_accepted"] == pytest.approx(observed)
+    assert output["num_drafted"] <= 16 * output["num_steps"]
+    told = run(*models).stderr
+    assert f"forecast {document['forecast_accepted']:.2f}, observed {observed:.2f}" in told
+
+
+@pytest.mark.parametrize("tree", ["chain3", "sparse", "sparse9", "dynamic8", "planned5"])
+def test_trees_by_name(run, tree):
+    document = json.loads(run(*MODELS, "--prompt", "one", "--tree", tree, "--json").stdout)
+    assert document["tree"] == tree
+    assert (document["forecast_accepted"] is None) == (tree == "dynamic8")
+    compared = json.loads(run(*COMPARE, "--tree", tree, "--verifier", "traversal", "--json").stdout)
+    assert compared["forecast_accepted"] == document["forecast_accepted"]

@@ -17,7 +17,6 @@ from mdsd_opt.decoding import (
     rule_names,
     tree_logits,
 )
-from mdsd_opt.decoding.language_models import _by_paths
 from mdsd_opt.decoding.warm_up import warm_up
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -157,7 +156,7 @@ def test_models_are_asked_once_for_each_path(pair):
     assert model.passes == 3
     np.testing.assert_allclose(found, tree_logits(logits_of(target))([0], texts))
     with pytest.raises(InvalidInput, match="empty"):
-        _by_paths(model, [], texts)
+        tree_logits(model)([], texts)
     with pytest.raises(InvalidInput, match="no model"):
         tree_logits(3)
 

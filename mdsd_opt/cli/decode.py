@@ -33,13 +33,20 @@ def decode(
     verifier: Annotated[
         str | None,
         typer.Option(
-            help="level_sequential (the default), traversal_hull, traversal, block_verification, "
-            "or a token-level verifier; with --compare several, separated by commas: all by "
-            "default that can decode with these drafts, but for lp, which is for few tokens.",
+            help="traversal_hull (the default), level_sequential, traversal, block_verification, "
+            "or a token-level verifier, also as module:attribute; with --compare several, "
+            "separated by commas: all by default that can decode with these drafts, but for lp, "
+            "which is for few tokens.",
             show_default=False,
         ),
     ] = None,
-    tree: Annotated[str, typer.Option(help="Drafts x depth, chain5, sparse, dynamic24.")] = "4x3",
+    tree: Annotated[
+        str,
+        typer.Option(
+            help="planned16: what accepts most with 16 drafts, by rates measured on the prompts "
+            "and then on the steps; or drafts x depth as 4x3, chain5, sparse, sparse16, dynamic24."
+        ),
+    ] = "planned16",
     scheme: Annotated[
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
@@ -66,13 +73,15 @@ def decode(
     Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
     goes to stderr. --compare prints a table: with intervals if there are several prompts, with the
     reason where a rule cannot decode, and after Ctrl-C with what is done. What is to be compiled
-    is compiled before a clock runs.
+    is compiled before a clock runs. How many drafts a step accepts is forecast, too, by the rates
+    of the prompts' own tokens, and stands beside what came of it.
     """
     from mdsd_opt.capture.texts import read_prompts
     from mdsd_opt.cli.capture import load_pair, skipped_layers
-    from mdsd_opt.cli.output import notices_afterwards, remark
+    from mdsd_opt.cli.output import look_here_for_modules, notices_afterwards, remark
     from mdsd_opt.decoding import generate, generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.draft_tree import scheme_maker
+    from mdsd_opt.decoding.forecasts import informed
     from mdsd_opt.decoding.warm_up import warm_up
     from mdsd_opt.models.tree_pass import TreeModel
 
@@ -84,9 +93,10 @@ def decode(
     if verifier is not None:
         rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
     else:
-        rules = [*rule_names()] if compare else ["level_sequential"]
+        rules = [*rule_names()] if compare else ["traversal_hull"]
     if len(rules) > 1 and not compare:
         raise InvalidInput("several verifiers: give --compare, or one of them")
+    look_here_for_modules()
     for name in rules:
         get_rule(name)
     texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
@@ -101,6 +111,8 @@ def decode(
         "temperature": temperature, "draft_temperature": draft_temperature,
         "top_k": top_k, "top_p": top_p,
     }  # fmt: skip
+
+    topology, forecast = informed(topology, TreeModel(big), TreeModel(small), ids, scheme, settings)
 
     def warm(rule: str) -> None:
         warm_up(rule, big.vocab_size, topology, make, **settings)
@@ -121,7 +133,7 @@ def decode(
     if compare:
         rows = _rows(rules, warm, by_default=verifier is None)
         warm_models(next(row.rule for row in rows if not row.refusal))
-        _compare(rows, begin, len(ids), tokens, as_json)
+        _compare(rows, begin, len(ids), tokens, as_json, forecast)
         return
     warm(rules[0])
     warm_models(rules[0])
@@ -140,9 +152,18 @@ def decode(
             {"prompt": text, "text": big.tokenizer.decode(list(o.tokens)), **o.metrics.to_dict()}
             for text, o in zip(texts, outputs, strict=True)
         ]
-        print(json.dumps({"rule": rules[0], "tree": tree, "outputs": found}, indent=2))
+        document = {
+            "rule": rules[0], "tree": tree, "forecast_accepted": forecast,
+            "observed_accepted": total.accepted_per_step, "outputs": found,
+        }  # fmt: skip
+        print(json.dumps(document, indent=2))
     else:
         remark(_summary(total))
+        if forecast is not None:
+            remark(
+                f"accepted drafts a step: forecast {forecast:.2f}, observed "
+                f"{total.accepted_per_step:.2f}"
+            )
 
 
 def _rows(rules: list[str], warm: Callable[[str], None], by_default: bool) -> list[ComparedRule]:
@@ -234,7 +255,12 @@ def _panel(text: str, metrics: Metrics) -> Any:
 
 
 def _compare(
-    rows: list[ComparedRule], begin: Begin, num_prompts: int, tokens: int, as_json: bool
+    rows: list[ComparedRule],
+    begin: Begin,
+    num_prompts: int,
+    tokens: int,
+    as_json: bool,
+    forecast: float | None,
 ) -> None:
     """All rules on the same prompts; what is done is shown even if it is interrupted."""
     from mdsd_opt.cli.output import show_table
@@ -256,8 +282,8 @@ def _compare(
     if not done:  # interrupted at once
         pass
     elif as_json:
-        print(to_json(compared_document(rows, num_prompts, interrupted)))
+        print(to_json(compared_document(rows, num_prompts, interrupted, forecast)))
     else:
-        show_table(compared_table(rows, num_prompts, interrupted))
+        show_table(compared_table(rows, num_prompts, interrupted, forecast))
     if interrupted:
         raise KeyboardInterrupt

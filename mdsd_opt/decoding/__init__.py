@@ -4,32 +4,69 @@ Data flows: draft model -> `grow` -> tree -> target model -> rule -> tokens; `ge
 after step.
 """
 
-from mdsd_opt.decoding.draft_tree import Node, grow, grow_by_acceptance
+from mdsd_opt.decoding.draft_tree import Node, grow
 from mdsd_opt.decoding.generation import Generation, Metrics, generate, generate_steps, weigh
+from mdsd_opt.decoding.growth import grow_by_acceptance
 from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.place_rates import (
+    ConfidenceRates,
+    RunningRates,
+    confidence_rates,
+    measured_rates,
+    place_rates,
+)
+from mdsd_opt.decoding.place_values import expected_accepted, initial_rates, place_values
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
-from mdsd_opt.decoding.topology import DynamicTree, Topology, k_ary, parse_topology, sparse
-from mdsd_opt.decoding.tree_optimum import tree_optimum
+from mdsd_opt.decoding.topology import (
+    DynamicTree,
+    PlannedTree,
+    Topology,
+    balanced,
+    chain,
+    k_ary,
+    parse_topology,
+    sparse,
+)
+from mdsd_opt.decoding.tree_optimum import TreeBound, tree_bound, tree_optimum
+from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
+from mdsd_opt.decoding.value_bound import ValueBound, value_bound
 
 __all__ = [
     "Accepted",
+    "ConfidenceRates",
     "DynamicTree",
     "Generation",
     "Metrics",
     "Node",
+    "PlannedTree",
+    "RunningRates",
     "Stop",
     "Topology",
+    "TreeBound",
+    "TreePlan",
     "TreeRule",
+    "ValueBound",
+    "balanced",
+    "chain",
+    "confidence_rates",
+    "expected_accepted",
     "generate",
     "generate_steps",
     "get_rule",
     "grow",
     "grow_by_acceptance",
+    "initial_rates",
     "k_ary",
+    "measured_rates",
     "parse_topology",
+    "place_rates",
+    "place_values",
+    "plan_tree",
     "rule_names",
     "sparse",
+    "tree_bound",
     "tree_logits",
     "tree_optimum",
+    "value_bound",
     "weigh",
 ]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.topology import DynamicTree, Place, Topology
+from mdsd_opt.decoding.place_values import in_draw_order, place_values
+from mdsd_opt.decoding.topology import Place, RateTable, Topology
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
-from mdsd_opt.errors import UnknownName
+from mdsd_opt.errors import InvalidInput, UnknownName
 
 Law = NDArray[np.float64]
 Tokens = tuple[int, ...]
@@ -41,6 +42,8 @@ class Node:
         By token.
     target : ndarray, shape (V,)
         p after this node, once the target model has been asked.
+    values : ndarray, shape (K,)
+        What the drafts are worth by their places, see `add_drafts`.
     """
 
     tokens: Tokens
@@ -49,14 +52,40 @@ class Node:
     draws: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     children: dict[int, Node] = field(default_factory=dict)
     target: Law = field(default_factory=lambda: np.empty(0))
+    values: Law = field(default_factory=lambda: np.empty(0))
 
     @property
     def depth(self) -> int:
         return len(self.tokens)
 
-    def add_drafts(self, drafts: DraftScheme, draws: NDArray[np.int64]) -> list[Node]:
-        """Hang the draws below this node; return the new nodes."""
-        self.drafts, self.draws = drafts, draws
+    def add_drafts(
+        self, drafts: DraftScheme, draws: NDArray[np.int64], values: Law | None = None
+    ) -> list[Node]:
+        """Hang the draws below this node; return the new nodes.
+
+        Draws that coincide hang at the place of the first.
+
+        Parameters
+        ----------
+        drafts : DraftScheme
+        draws : ndarray of int64, shape (K,)
+        values : ndarray, shape (K,), optional
+            What each place is worth: 1 and the drafts expected to be accepted below it, see
+            `place_values`; by default all the same. They must be known before these drafts are
+            drawn: a rule that favours a draft for its token is not lossless.
+
+        Raises
+        ------
+        InvalidInput
+            Not one positive value for each draw.
+        """
+        values = np.ones(draws.size) if values is None else values
+        if values.shape != draws.shape or not (values > 0.0).all():
+            raise InvalidInput(
+                f"{draws.size} drafts are worth {values.tolist()}: give one positive value for "
+                "each place"
+            )
+        self.drafts, self.draws, self.values = drafts, draws, values
         for rank, token in enumerate(draws.tolist()):
             if token >= 0 and token not in self.children:
                 self.children[token] = Node((*self.tokens, token), (*self.place, rank))
@@ -84,8 +113,12 @@ def grow(
     topology: Topology,
     scheme: str | SchemeMaker,
     rng: np.random.Generator,
+    rates: RateTable | None = None,
 ) -> Node:
     """Draw a tree of drafts, one level after another.
+
+    The places are sorted first, so that what is drawn first is worth most: draws that coincide
+    then have the best of their places.
 
     Parameters
     ----------
@@ -95,6 +128,9 @@ def grow(
     scheme : str or callable
         How the drafts of a node are drawn.
     rng : numpy.random.Generator
+    rates : ndarray, shape (K + 1, K), optional
+        Chances of the places, by which the drafts are valued: see `place_values`. Measured ones
+        must stem from earlier trees.
 
     Returns
     -------
@@ -102,6 +138,8 @@ def grow(
         The root, without target laws.
     """
     make = scheme_maker(scheme)
+    topology = in_draw_order(topology, rates)
+    values = place_values(topology, rates)
     root = Node((), ())
     level = [root]
     while level:
@@ -112,48 +150,5 @@ def grow(
         level = []
         for node, law in zip(inner, laws, strict=True):
             drafts = make(law, topology.drafts_at(node.place))
-            level += node.add_drafts(drafts, drafts.sample(rng))
-    return root
-
-
-def grow_by_acceptance(
-    model: DraftModel,
-    tree: DynamicTree,
-    scheme: str | SchemeMaker,
-    rng: np.random.Generator,
-) -> Node:
-    """Grow a tree where acceptance is likeliest, under a budget of drafts.
-
-    Of each level only the likeliest nodes get drafts, by the product of the draft probabilities on
-    the way: the target is not known yet (EAGLE-2 does so). Which nodes get drafts depends on
-    earlier levels only, so that every rule stays lossless.
-
-    Parameters
-    ----------
-    model : callable
-        Draft laws after some continuations, as probabilities [n, V].
-    tree : DynamicTree
-        The budget; at least the drafts of the root are drawn.
-    scheme : str or callable
-    rng : numpy.random.Generator
-    """
-    make = scheme_maker(scheme)
-    root = Node((), ())
-    level = [(1.0, root)]
-    num_drafts = tree.num_drafts
-    left = max(tree.num_nodes, num_drafts)
-    for depth in range(tree.max_depth):
-        widest = max(left // (num_drafts * (tree.max_depth - depth)), 1)
-        level = sorted(level, key=lambda item: (-item[0], item[1].tokens))[:widest]
-        level = level[: left // num_drafts]
-        if not level:
-            break
-        laws = model([node.tokens for _, node in level])
-        following = []
-        for (chance, node), law in zip(level, laws, strict=True):
-            drafts = make(law, num_drafts)
-            left -= num_drafts
-            for child in node.add_drafts(drafts, drafts.sample(rng)):
-                following.append((chance * float(law[child.tokens[-1]]), child))
-        level = following
+            level += node.add_drafts(drafts, drafts.sample(rng), values[node.place])
     return root

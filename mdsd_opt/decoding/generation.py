@@ -10,17 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import (
-    Node,
-    SchemeMaker,
-    Tokens,
-    grow,
-    grow_by_acceptance,
-    scheme_maker,
-)
+from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens, scheme_maker
+from mdsd_opt.decoding.growth import growth_of
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
-from mdsd_opt.decoding.topology import DynamicTree, Topology, parse_topology
+from mdsd_opt.decoding.topology import Tree, parse_topology
 from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput
 
@@ -37,6 +31,8 @@ class Metrics:
         Tokens of the output.
     num_accepted : int
         Drafts among them.
+    num_passed : int
+        Drafts that were accepted, with those that the end of the output cut off.
     num_hits : int
         Steps in which at least one draft was accepted.
     num_drafted : int
@@ -47,6 +43,7 @@ class Metrics:
     num_steps: int = 0
     num_tokens: int = 0
     num_accepted: int = 0
+    num_passed: int = 0
     num_hits: int = 0
     num_drafted: int = 0
     draft_seconds: float = 0.0
@@ -62,6 +59,11 @@ class Metrics:
     def accept_length(self) -> float:
         """Tokens per target call, the extra token included; also called block efficiency."""
         return self.num_tokens / self.num_steps if self.num_steps else float("nan")
+
+    @property
+    def accepted_per_step(self) -> float:
+        """Drafts per target call that were accepted, what the end of the output cut off too."""
+        return self.num_passed / self.num_steps if self.num_steps else float("nan")
 
     @property
     def seconds(self) -> float:
@@ -82,8 +84,8 @@ class Metrics:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready: the counts, and what follows from them."""
-        names = (*self.__slots__, "acceptance_rate", "accept_length", "seconds_per_token",
-                 "verify_share")  # fmt: skip
+        names = (*self.__slots__, "acceptance_rate", "accept_length", "accepted_per_step",
+                 "seconds_per_token", "verify_share")  # fmt: skip
         values = {name: getattr(self, name) for name in names}
         return {name: None if value != value else value for name, value in values.items()}
 
@@ -101,9 +103,9 @@ def generate(
     draft: Any,
     prompt: Sequence[int],
     *,
-    tree: Topology | DynamicTree | str = "4x3",
+    tree: Tree | str = "4x3",
     scheme: str | SchemeMaker = "with_replacement",
-    rule: TreeRule | str = "level_sequential",
+    rule: TreeRule | str = "traversal_hull",
     max_new_tokens: int = 64,
     temperature: float = 1.0,
     draft_temperature: float | None = None,
@@ -121,8 +123,8 @@ def generate(
         ``logits(ids, rows)`` or ``tree_logits(ids, continuations)``, see `tree_logits`.
     prompt : sequence of int
         Token ids, at least one.
-    tree : Topology, DynamicTree or str
-        "4x3", "chain5", "sparse", "dynamic24".
+    tree : Topology, PlannedTree, DynamicTree or str
+        "4x3", "chain5", "sparse", "planned16", "dynamic24".
     scheme : str or callable
         How the drafts of a node are drawn: a name, or a function (q, num_drafts) -> scheme.
     rule : TreeRule or str
@@ -160,9 +162,9 @@ def generate_steps(
     draft: Any,
     prompt: Sequence[int],
     *,
-    tree: Topology | DynamicTree | str = "4x3",
+    tree: Tree | str = "4x3",
     scheme: str | SchemeMaker = "with_replacement",
-    rule: TreeRule | str = "level_sequential",
+    rule: TreeRule | str = "traversal_hull",
     max_new_tokens: int = 64,
     temperature: float = 1.0,
     draft_temperature: float | None = None,
@@ -175,7 +177,7 @@ def generate_steps(
         raise InvalidInput("the prompt is empty: give at least one token")
     if max_new_tokens < 0:
         raise InvalidInput(f"max_new_tokens is {max_new_tokens}: give at least 0")
-    topology = parse_topology(tree) if isinstance(tree, str) else tree
+    growth = growth_of(parse_topology(tree) if isinstance(tree, str) else tree)
     verifier = get_rule(rule) if isinstance(rule, str) else rule
     make = scheme_maker(scheme)
     rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
@@ -191,10 +193,7 @@ def generate_steps(
 
     def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
-        if isinstance(topology, DynamicTree):
-            root = grow_by_acceptance(draft_laws, topology, make, rng)
-        else:
-            root = grow(draft_laws, topology, make, rng)
+        root = growth.grow(draft_laws, make, rng)
         drafted = time.perf_counter()
         nodes = root.walk()
         laws = softmax(ask_target(text, [node.tokens for node in nodes]), temperature, **filters)
@@ -202,6 +201,7 @@ def generate_steps(
             node.target = law
         weighed = time.perf_counter()
         outcome = verifier.verify(root, rng)
+        growth.observe(root, outcome.tokens[: outcome.num_accepted])
         decided = time.perf_counter()
 
         tokens = _cut(outcome, max_new_tokens - (len(text) - start), stop_tokens)
@@ -209,6 +209,7 @@ def generate_steps(
             num_steps=1,
             num_tokens=len(tokens),
             num_accepted=min(outcome.num_accepted, len(tokens)),
+            num_passed=outcome.num_accepted,
             num_hits=int(outcome.num_accepted > 0),
             num_drafted=len(nodes) - 1,
             draft_seconds=drafted - began,

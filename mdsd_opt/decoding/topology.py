@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import InvalidInput
 
 #: A node by the ranks of its ancestors and itself among their siblings, in the order of drawing.
 Place = tuple[int, ...]
+
+#: Rates of the places, shape (K + 1, K): [k, j] that place j is passed when k are drawn.
+RateTable = NDArray[np.float64]
+
+#: One table for every node, or a function from its draft law to one.
+Rates = RateTable | Callable[[NDArray[np.float64]], RateTable]
 
 #: Levels of a tree; no model reads its drafts as far ahead.
 MAX_DEPTH = 1000
@@ -24,8 +35,9 @@ _SPARSE: dict[Place, int] = {
 }  # fmt: skip
 
 _FORMS = (
-    "as drafts x depth (4x3), chain5 for one draft at a time, sparse, or dynamic24 for a tree of "
-    "at most 24 drafts grown where acceptance is likeliest"
+    "as drafts x depth (4x3), chain5 for one draft at a time, sparse or sparse16, planned16 for "
+    "the plan that accepts most with 16 drafts, or dynamic24 for a tree of at most 24 drafts grown "
+    "where acceptance is likeliest"
 )
 
 
@@ -79,15 +91,45 @@ class DynamicTree:
     num_drafts : int
         Drafts after each node that gets any.
     max_depth : int
+    rates : ndarray, shape (K + 1, K), or callable, optional
+        Of `place_rates`, or of `confidence_rates`: a table for each draft law; by default
+        `initial_rates`.
     """
 
     num_nodes: int
     num_drafts: int = 4
     max_depth: int = 6
+    rates: Rates | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if min(self.num_nodes, self.num_drafts, self.max_depth) < 1:
             raise InvalidInput(f"{self}: give at least 1 of each")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTree:
+    """The plan that accepts most, see `plan_tree`; made anew as steps tell what is passed.
+
+    Attributes
+    ----------
+    num_nodes : int
+        Drafts of the whole tree, at most.
+    max_depth : int
+    table : ndarray, shape (K + 1, K), optional
+        Of `place_rates`, to begin with; by default `initial_rates`, for up to 8 drafts of a node.
+    """
+
+    num_nodes: int
+    max_depth: int = 6
+    table: RateTable | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if min(self.num_nodes, self.max_depth) < 1:
+            raise InvalidInput(f"{self}: give at least 1 of each")
+
+
+#: What trees can be drawn by.
+Tree = Topology | DynamicTree | PlannedTree
 
 
 def k_ary(num_drafts: int, depth: int) -> Topology:
@@ -107,20 +149,63 @@ def k_ary(num_drafts: int, depth: int) -> Topology:
     return Topology(places, f"{num_drafts}x{depth}")
 
 
-def sparse() -> Topology:
-    """The default tree: four drafts deep along the first draws, fewer beside them."""
-    return Topology(_SPARSE, "sparse")
+def balanced(num_drafts: int, num_nodes: int) -> Topology:
+    """`num_drafts` after every node, level by level, until there are `num_nodes` drafts."""
+    if num_drafts < 1 or num_nodes < 1:
+        raise InvalidInput(f"{num_drafts} drafts, {num_nodes} nodes: give at least 1 of both")
+    places: dict[Place, int] = {}
+    waiting: deque[Place] = deque([()])
+    left = num_nodes
+    while left:
+        place = waiting.popleft()
+        places[place] = min(num_drafts, left)
+        left -= places[place]
+        waiting.extend((*place, rank) for rank in range(places[place]))
+    return Topology(places, f"{num_drafts}-ary{num_nodes}")
 
 
-def parse_topology(text: str) -> Topology | DynamicTree:
-    """A tree by its name: "4x3", "chain5", "sparse" or "dynamic24"."""
+def sparse(num_nodes: int | None = None) -> Topology:
+    """More drafts along the first draws, fewer beside them.
+
+    Parameters
+    ----------
+    num_nodes : int, optional
+        Drafts: those of the lowest sum of ranks, counted from one, on the way from the root. By
+        default the fixed tree of 27 drafts, four at the root.
+    """
+    if num_nodes is None:
+        return Topology(_SPARSE, "sparse")
+    if num_nodes < 1:
+        raise InvalidInput(f"{num_nodes} nodes: give at least 1")
+    places: dict[Place, int] = {}
+    waiting: list[tuple[int, Place]] = [(1, (0,))]
+    for _ in range(num_nodes):
+        total, place = heappop(waiting)
+        places[place[:-1]] = place[-1] + 1
+        heappush(waiting, (total + 1, (*place, 0)))
+        heappush(waiting, (total + 1, (*place[:-1], place[-1] + 1)))
+    return Topology(places, f"sparse{num_nodes}")
+
+
+def chain(depth: int) -> Topology:
+    """One draft after another."""
+    return Topology(k_ary(1, depth).num_drafts, f"chain{depth}")
+
+
+def parse_topology(text: str) -> Tree:
+    """A tree by its name: "4x3", "chain5", "sparse", "sparse16", "planned16" or "dynamic24"."""
     if text == "sparse":
         return sparse()
-    if match := re.fullmatch(r"dynamic(\d{1,4})", text):
-        return DynamicTree(int(match[1]))
-    if match := re.fullmatch(r"chain(\d{1,4})", text):
-        chain = k_ary(1, int(match[1]))
-        return Topology(chain.num_drafts, text)
+    if match := re.fullmatch(r"(chain|sparse|planned|dynamic)(\d{1,4})", text):
+        return _SIZED[match[1]](int(match[2]))
     if match := re.fullmatch(r"(\d{1,4})x(\d{1,4})", text):
         return k_ary(int(match[1]), int(match[2]))
     raise InvalidInput(f"unknown tree {text!r}: give it {_FORMS}")
+
+
+_SIZED: dict[str, Callable[[int], Tree]] = {
+    "chain": chain,
+    "sparse": sparse,
+    "planned": PlannedTree,
+    "dynamic": DynamicTree,
+}

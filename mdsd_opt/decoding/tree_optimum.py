@@ -1,4 +1,4 @@
-r"""The most drafts that any lossless rule can accept from a small tree, as a linear programme.
+r"""The most drafts that any lossless rule can accept from a small tree, between two bounds.
 
 With :math:`m(w)` the probability that the output begins with the accepted drafts w,
 
@@ -8,29 +8,103 @@ With :math:`m(w)` the probability that the output begins with the accepted draft
 for every antichain A of texts; m(()) = 1. The stop node has law :math:`m(w) - \sum_y m(wy)`, and a
 transport of trees to stop nodes inside them exists iff every ancestor-closed set has at least the
 probability of the trees inside it: Hall's condition, whose complements are the antichains.
+
+There are far too many antichains to write down. Prices :math:`\pi \ge 0` on the texts, with
+:math:`\Pi(w)` their sum on the way to w, give an upper bound: the mean of the dearest text
+of a tree, and what the target earns that stops when it likes,
+
+.. math:: \operatorname{E} \max_{w \in T} \Pi(w)
+          + \max_{\text{stopping}} \operatorname{E} \sum_{\text{passed } w} (1 - \pi(w)).
+
+The chance that a tree meets a set is submodular, so the first term is greedy (Edmonds 1970): texts
+in descending order of price, each with the chance to be the first in the tree. The level sets of
+:math:`\Pi` are antichains, rows of a programme from above; those chances are a way to stop, a
+column of a programme from below. Each programme prices the texts for the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import product
-from typing import Any
+import time
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import SchemeMaker, Tokens, scheme_maker
-from mdsd_opt.decoding.topology import Place, Topology
-from mdsd_opt.drafts.counting import COUNTLESS, count_power, readable
-from mdsd_opt.errors import ProblemTooLarge, SolverError
+from mdsd_opt.decoding.draft_tree import SchemeMaker, scheme_maker
+from mdsd_opt.decoding.text_tree import Integers, Laws, RandomTrees, TextTree, Vector
+from mdsd_opt.decoding.topology import Topology
+from mdsd_opt.decoding.tree_programmes import FromAbove, FromBelow
+from mdsd_opt.errors import SolverError
+from mdsd_opt.solution import Status
 
-Laws = Callable[[Tokens], NDArray[np.float64]]
+#: Level sets that one price adds.
+_MOST_SETS = 40
 
-#: Antichains, that is, rows of the programme.
-MAX_ANTICHAINS = 20_000
 
-#: Draft tuples of one node.
-MAX_TUPLES = 20_000
+@dataclass(frozen=True, slots=True)
+class TreeBound:
+    """Accepted drafts of one step, by the best lossless rule.
+
+    Attributes
+    ----------
+    lower, upper : float
+        What a rule reaches, and what none exceeds.
+    status : Status
+        OPTIMAL if they meet up to the tolerance, else LIMIT.
+    stages : tuple of (float, float)
+        Both bounds after every stage.
+    """
+
+    lower: float
+    upper: float
+    status: Status
+    stages: tuple[tuple[float, float], ...]
+
+    @property
+    def gap(self) -> float:
+        return self.upper - self.lower
+
+
+def tree_bound(
+    target: Laws,
+    draft: Laws,
+    topology: Topology,
+    scheme: str | SchemeMaker = "with_replacement",
+    *,
+    tolerance: float = 1e-9,
+    time_limit: float | None = 60.0,
+) -> TreeBound:
+    """Bounds for the mean number of accepted drafts of one step.
+
+    Parameters
+    ----------
+    target, draft : callable
+        Laws of the next token after some tokens, shape (V,): p and q, everywhere.
+    topology : Topology
+        Even or not; coinciding draws are one node, at the place of the first.
+    scheme : str or callable
+    tolerance : float
+        Gap at which it stops.
+    time_limit : float, optional
+        Seconds, after which the bounds so far are returned; None for no limit.
+
+    Raises
+    ------
+    ProblemTooLarge
+        More than 5,000 texts (V = 16, three levels), or too many draft tuples.
+
+    Notes
+    -----
+    Neither bound trusts the solver of the programmes: the upper one is computed from prices, the
+    lower one from a way to stop, both up to rounding of some 1e-12.
+    """
+    deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
+    texts = TextTree(target, topology.depth)
+    search = _Search(texts, RandomTrees(texts, draft, topology, scheme_maker(scheme)))
+    while search.gap > tolerance and time.perf_counter() < deadline:
+        if not search.advance():
+            break
+    status = Status.OPTIMAL if search.gap <= tolerance else Status.LIMIT
+    return TreeBound(min(search.lower, search.upper), search.upper, status, tuple(search.stages))
 
 
 def tree_optimum(
@@ -40,107 +114,94 @@ def tree_optimum(
 
     Parameters
     ----------
-    target, draft : callable
-        Laws of the next token after some tokens, shape (V,): p and q, everywhere.
-    topology : Topology
-    scheme : str or callable
+    target, draft, topology, scheme
+        As for `tree_bound`.
 
     Raises
     ------
     ProblemTooLarge
-        More than 20,000 draft tuples of a node, or more than 20,000 antichains: about V = 3, two
-        levels, or V = 2, three levels.
+        As for `tree_bound`.
+    SolverError
+        The bounds of `tree_bound` did not meet within 1e-9 in a minute: it tells how far they came.
 
     Notes
     -----
     A rule that sees the laws at the nodes of its tree only may fall short of it.
     """
-    from scipy.optimize import linprog
-
-    vocab_size, depth = target(()).size, topology.depth
-    count = _count_antichains(vocab_size, depth)
-    if count > MAX_ANTICHAINS:
-        raise ProblemTooLarge(
-            f"V = {vocab_size} and depth {depth} make {readable(count)} antichains, over the "
-            f"limit of {MAX_ANTICHAINS:,}: take a smaller vocabulary or a shallower tree"
+    found = tree_bound(target, draft, topology, scheme)
+    if found.status is not Status.OPTIMAL:
+        raise SolverError(
+            f"the optimum of the tree lies between {found.lower:.9f} and {found.upper:.9f}, not "
+            "known to 1e-9 after a minute: take these bounds, from tree_bound"
         )
-    tuples = count_power(vocab_size, max(topology.num_drafts.values()))
-    if tuples > MAX_TUPLES:
-        raise ProblemTooLarge(
-            f"V = {vocab_size} and {max(topology.num_drafts.values())} drafts after a node make "
-            f"{readable(tuples)} draft tuples, over the limit of {MAX_TUPLES:,}: take fewer drafts"
-        )
-    texts = [w for n in range(1, depth + 1) for w in product(range(vocab_size), repeat=n)]
-    column = {w: i for i, w in enumerate(texts)}
-    misses = _Misses(draft, topology, scheme_maker(scheme))
-    rows, bounds = [], []
-    for w in texts:
-        row = np.zeros(len(texts))
-        row[column[w]] = 1.0
-        share = float(target(w[:-1])[w[-1]])
-        if len(w) > 1:
-            row[column[w[:-1]]] = -share
-        rows.append(row)
-        bounds.append(share if len(w) == 1 else 0.0)
-    for chain in _antichains((), vocab_size, depth):
-        if chain and chain != ((),):
-            row = np.zeros(len(texts))
-            row[[column[w] for w in chain]] = 1.0
-            rows.append(row)
-            bounds.append(1.0 - misses.probability((), (), frozenset(chain)))
-    found = linprog(
-        -np.ones(len(texts)), A_ub=np.array(rows), b_ub=np.array(bounds), method="highs"
-    )
-    if found.status != 0:
-        raise SolverError(f"the linear programme of the tree was not solved: {found.message}")
-    return float(-found.fun)
+    return found.upper
 
 
-def _count_antichains(vocab_size: int, depth: int) -> int:
-    count = 1
-    for _ in range(depth + 1):
-        count = min(1 + count_power(count, vocab_size), COUNTLESS)
-    return count
+class _Search:
+    """Two programmes that price texts for one another, and the best bounds so far."""
 
+    def __init__(self, texts: TextTree, trees: RandomTrees) -> None:
+        self._texts, self._trees = texts, trees
+        self._above, self._below = FromAbove(texts), FromBelow(texts)
+        self.lower, self.upper = 0.0, float(texts.depth)
+        self.stages: list[tuple[float, float]] = []
+        self._learn(np.ones(texts.size))
 
-def _antichains(node: Tokens, vocab_size: int, depth: int) -> Iterator[tuple[Tokens, ...]]:
-    """Sets of texts from `node` down, none of which begins with another."""
-    yield (node,)
-    if len(node) == depth:
-        yield ()
-        return
-    below = [list(_antichains((*node, y), vocab_size, depth)) for y in range(vocab_size)]
-    for parts in product(*below):
-        yield tuple(w for part in parts for w in part)
+    @property
+    def gap(self) -> float:
+        return self.upper - self.lower
 
+    def advance(self) -> bool:
+        """A stage; False if there is nothing to go on from."""
+        from_below = self._below.solve()
+        from_above = self._above.solve()
+        if from_below is None or from_above is None:
+            return False
+        reach, prices_below = from_below
+        self.lower = max(self.lower, self._reached(reach))
+        for prices in (from_above, prices_below, (from_above + prices_below) / 2):
+            self._learn(prices)
+        self.stages.append((self.lower, self.upper))
+        return True
 
-class _Misses:
-    """Probabilities that a random tree holds no text of a set."""
+    def _learn(self, prices: Vector) -> None:
+        """Evaluate a price: a bound, rows for one programme and a column for the other."""
+        texts = self._texts
+        prices = np.maximum(prices, 0.0)
+        prices[0] = 0.0
+        sums = texts.summed_down(prices)
+        number = np.arange(1, texts.size)
+        order = number[np.lexsort((number, -texts.level_of[1:], -sums[1:]))]
+        chances = self._trees.first_met(order)
+        self.upper = min(self.upper, float(chances @ sums) + self._earned(1.0 - prices))
+        self._below.add(texts.summed_up(chances))
+        self._add_level_sets(sums[order], order, chances)
 
-    def __init__(self, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
-        self._topology = topology
-        self._draft = draft
-        self._make = make
-        self._laws: dict[tuple[Tokens, int], tuple[NDArray[Any], NDArray[np.float64]]] = {}
+    def _add_level_sets(self, falling: Vector, order: Integers, chances: Vector) -> None:
+        ends = np.flatnonzero(np.append(np.diff(falling) < -1e-12, True) & (falling > 1e-12))
+        if ends.size > _MOST_SETS:
+            ends = ends[np.linspace(0, ends.size - 1, _MOST_SETS).astype(np.int64)]
+        met = np.cumsum(chances[order])
+        inside = np.zeros(self._texts.size, np.bool_)
+        start = 0
+        for end in ends.tolist():
+            inside[order[start : end + 1]] = True
+            start = end + 1
+            self._above.add(self._texts.outermost(inside), float(met[end]))
 
-    def probability(self, node: Tokens, place: Place, chain: frozenset[Tokens]) -> float:
-        """That the tree below a drawn node (itself included) meets none of the texts."""
-        if node in chain:
-            return 0.0
-        num_drafts = self._topology.drafts_at(place)
-        wanted = {w for w in chain if w[: len(node)] == node}
-        if num_drafts == 0 or not wanted:
-            return 1.0
-        if (node, num_drafts) not in self._laws:
-            drafts = self._make(self._draft(node), num_drafts)
-            self._laws[node, num_drafts] = drafts.tuple_law()
-        total = 0.0
-        for draws, weight in zip(*self._laws[node, num_drafts], strict=True):
-            if weight > 0.0:
-                missed, seen = float(weight), set()
-                for rank, token in enumerate(draws.tolist()):
-                    if token >= 0 and token not in seen:
-                        seen.add(token)
-                        missed *= self.probability((*node, token), (*place, rank), chain)
-                total += missed
-        return total
+    def _earned(self, rewards: Vector) -> float:
+        """Of texts that follow the target, stopped when it is best."""
+        texts, worth = self._texts, rewards.copy()
+        worth[0] = 0.0
+        for n in range(texts.depth, 0, -1):
+            here = texts.level(n)
+            worth[texts.level(n - 1)] += texts.over_next(texts.p[here] * np.maximum(worth[here], 0))
+        return float(worth[0])
+
+    def _reached(self, reach: Vector) -> float:
+        """What a rule accepts that passes on no more than a way to stop allows."""
+        texts, passed = self._texts, np.ones(self._texts.size)
+        for n in range(1, texts.depth + 1):
+            here = texts.level(n)
+            passed[here] = np.minimum(texts.p[here] * passed[texts.parent[here]], reach[here])
+        return float(passed[1:].sum())

@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import SchemeMaker
 from mdsd_opt.decoding.generation import generate_steps
-from mdsd_opt.decoding.token_plan import MANY_TOKENS
-from mdsd_opt.decoding.topology import DynamicTree, Topology, k_ary, parse_topology
+from mdsd_opt.decoding.growth import first_plan
+from mdsd_opt.decoding.hull_plan import MANY_TOKENS
+from mdsd_opt.decoding.topology import (
+    DynamicTree,
+    PlannedTree,
+    Topology,
+    Tree,
+    k_ary,
+    parse_topology,
+)
 
 #: Few, but enough to accept, to reject and to come by the rarer branches of a rule.
 _STEPS = 8
@@ -23,7 +31,7 @@ _ROWS = 7
 def warm_up(
     rule: str,
     vocab_size: int,
-    tree: Topology | DynamicTree | str = "4x3",
+    tree: Tree | str = "4x3",
     scheme: str | SchemeMaker = "with_replacement",
     **settings: Any,
 ) -> None:
@@ -48,6 +56,8 @@ def warm_up(
         What `generate` would raise: the rule does not take such drafts, or so many tokens.
     """
     topology = parse_topology(tree) if isinstance(tree, str) else tree
+    if isinstance(topology, PlannedTree):
+        topology = first_plan(topology).topology
     for shape in [*(k_ary(count, 1) for count in _counts(topology)), topology]:
         size = vocab_size if shape is not topology else min(vocab_size, MANY_TOKENS)
         target, draft = _noise(size)

@@ -43,6 +43,8 @@ def rule_names() -> tuple[str, ...]:
 def get_rule(name: str) -> TreeRule:
     """A rule by name; the name of a token-level verifier means it, token by token from the root.
 
+    So does ``"module:attribute"``, where a verifier stands.
+
     Raises
     ------
     UnknownName
@@ -51,6 +53,6 @@ def get_rule(name: str) -> TreeRule:
     name = _SHORT.get(name, name)
     if name in _MULTI_STEP:
         return _MULTI_STEP[name]()
-    if name in verifier_names():
+    if ":" in name or name in verifier_names():
         return TopDown(name)
     raise UnknownName.among("rule", name, rule_names())

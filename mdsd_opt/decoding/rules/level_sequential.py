@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
-from mdsd_opt.decoding.token_plan import token_plan
+from mdsd_opt.decoding.token_split import split_with_tries
 
 Law = NDArray[np.float64]
 
@@ -29,9 +29,9 @@ class LevelSequential(TreeRule):
     """Transport a whole level to the next, node after node, each with what the others left.
 
     Lossless for all drafts with a prefix order. With one draft a node it is block verification,
-    with one level the optimal token rule. In uneven trees it may accept less than `Traversal`:
-    drafts with replacement share what goes on evenly, leaves too. Cost: one token rule for every
-    node with drafts. Source: this package.
+    with one level the optimal token rule. Without replacement it may accept less than `Traversal`
+    where only one draft of a node has drafts after it. Cost: one token rule for every node with
+    drafts. Source: this package.
     """
 
     name: ClassVar[str] = "level_sequential"
@@ -74,12 +74,13 @@ def _next_level(
     remains, mean = 1.0, 1.0  # of what may go on: given these draws, and on average
     for node, mass in sorted(masses, key=lambda item: (-item[1], item[0].tokens)):
         demand = min(mass / mean, 1.0) if mean > 0.0 else 0.0
-        plan = token_plan(demand * node.target, node.drafts, node.draws)
-        for token, share in plan.masses.items():
+        target = demand * node.target
+        split = split_with_tries(target, demand, node.drafts, node.draws, node.values)
+        for token, share in split.masses.items():
             if share > 0.0:
                 following.append((node.children[token], remains * share))
-        goes_on = mean * plan.alpha
-        passed.append(_Passed(node, mass, goes_on, mass * node.target - mean * plan.kept))
-        remains *= max(1.0 - sum(plan.masses.values()), 0.0)
-        mean *= 1.0 - plan.alpha
+        goes_on = mean * split.alpha
+        passed.append(_Passed(node, mass, goes_on, mass * node.target - mean * split.kept))
+        remains *= max(1.0 - sum(split.masses.values()), 0.0)
+        mean *= 1.0 - split.alpha
     return passed, mean, following

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.decoding.recursive_rejection import after_refusal, without
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.verifiers.rejection import accepted
 
 
 class Traversal(TreeRule):
     """Traversal verification, recursive rejection at every node; of one path block verification.
 
     Lossless for drafts with and without replacement. Cost: O(V) for each draw. Source: [BV], for
-    trees [Traversal], written from their descriptions.
+    trees [TV], written from their descriptions.
     """
 
     name: ClassVar[str] = "traversal"
@@ -35,7 +35,7 @@ class Traversal(TreeRule):
 
 def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
     """Add the ways to end at or below a node; return the probability that there is none."""
-    p, r = node.target, demand
+    target = demand * node.target
     if node.drafts is not None:
         if not isinstance(node.drafts, (WithReplacement, WithoutReplacement)):
             raise UnsupportedScheme(
@@ -44,23 +44,14 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
             )
         q = node.drafts.q
         for token in node.draws.tolist():
-            if token < 0 or reach <= 0.0:
+            if token < 0 or reach <= 0.0 or demand <= 0.0:
                 break
-            share = min(1.0, r * p[token] / q[token]) if q[token] > 0.0 else 0.0
+            share = float(accepted(target[token], q[token]))
             if share > 0.0:
                 reach = _visit(node.children[token], reach, share, found)
-            rest = np.maximum(r * p - q, 0.0)
-            mass = float(rest.sum())
-            if mass <= 0.0:
-                r = 0.0
-                break
-            p, r = rest / mass, mass / (mass + max(1.0 - r, 0.0))
+            target, demand, _ = after_refusal(target, demand, q)
             if isinstance(node.drafts, WithoutReplacement):
-                q = q.copy()
-                q[token] = 0.0
-                if q.sum() <= 0.0:
-                    break
-                q /= q.sum()
-    if reach > 0.0 and r > 0.0:
-        found.append(stop_at(node, reach * r, p))
-    return reach * (1.0 - r)
+                q = without(q, token)
+    if reach > 0.0 and demand > 0.0:
+        found.append(stop_at(node, reach * demand, target))
+    return reach * (1.0 - demand)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.decoding.first_tries import first_tries
+from mdsd_opt.decoding.recursive_rejection import after_refusal, without
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
-from mdsd_opt.decoding.token_plan import token_plan
+from mdsd_opt.decoding.token_split import token_split
+from mdsd_opt.drafts import WithoutReplacement
+from mdsd_opt.verifiers.rejection import accepted
 
 
 class TraversalHull(TreeRule):
@@ -14,9 +20,9 @@ class TraversalHull(TreeRule):
 
     The drafts are tried in descending order of that mass; draft t is to be passed with
     pi_t / (1 - those tried before). After the last, the node is the end with (r - alpha)/(1 -
-    alpha), the extra token in proportion to r p - I. Lossless for all drafts with a prefix order.
-    In uneven trees it may accept less than `Traversal`: drafts with replacement share what goes on
-    evenly, leaves too. Cost: one token rule for every node with drafts. Source: this package.
+    alpha), the extra token in proportion to r p - I. Drafts that are worth far more than the others
+    by their places are tried before, one by one as `Traversal` does. Lossless for all drafts with a
+    prefix order. Cost: one token rule for every node with drafts. Source: this package.
     """
 
     name: ClassVar[str] = "traversal_hull"
@@ -30,18 +36,33 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
     """Add the ways to end at or below a node; return the probability that there is none."""
     if reach <= 0.0 or demand <= 0.0:
         return reach
-    target = demand * node.target
-    plan = token_plan(target, node.drafts, node.draws)
+    drafts: Any = node.drafts  # with tries, one that has a q
+    target, draws, values = demand * node.target, node.draws, node.values
+    tries = first_tries(target, demand, drafts, values)
+    q = drafts.q if tries else target
+    for k in tries:
+        token = int(draws[k])
+        share = float(accepted(target[token], q[token]))
+        reach = _visit(node.children[token], reach, share, found)
+        target, demand, _ = after_refusal(target, demand, q)
+        if reach <= 0.0 or demand <= 0.0:
+            return reach
+        if isinstance(drafts, WithoutReplacement):
+            q = without(q, token)
+    if tries:
+        draws, values = np.delete(draws, tries), np.delete(values, tries)
+        drafts = type(drafts)(q, draws.size)
+    split = token_split(target, drafts, draws, values)
     tried = 0.0
-    for token, mass in sorted(plan.masses.items(), key=lambda item: (-item[1], item[0])):
+    for token, mass in sorted(split.masses.items(), key=lambda item: (-item[1], item[0])):
         if mass <= 0.0 or tried >= 1.0:
             break
         share = min(mass / (1.0 - tried), 1.0)
         reach = _visit(node.children[token], reach, share, found)
         tried += mass
-    if plan.alpha >= 1.0:
+    if split.alpha >= 1.0:
         return reach
-    ends = min(max((demand - plan.alpha) / (1.0 - plan.alpha), 0.0), 1.0)
+    ends = min(max((demand - split.alpha) / (1.0 - split.alpha), 0.0), 1.0)
     if reach * ends > 0.0:
-        found.append(stop_at(node, reach * ends, target - plan.kept))
+        found.append(stop_at(node, reach * ends, target - split.kept))
     return reach * (1.0 - ends)

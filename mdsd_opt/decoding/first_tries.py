@@ -1,0 +1,90 @@
+"""Which drafts to try one by one before the optimal rule decides among the others.
+
+The optimal token rule passes most to some draft, but its random levels favour the topmost token,
+not the most valuable place. Where one place is worth far more than the others, trying that one
+first, as recursive rejection does, brings more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mdsd_opt.decoding.hull_plan import Law, rank_chances
+from mdsd_opt.decoding.recursive_rejection import after_refusal
+from mdsd_opt.decoding.valued_rules import Values, as_good
+from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
+
+#: Tokens of similar ratio are as one here: with the same leading bits of it, 16 intervals to an
+#: octave from 2**-8 to 2**8.
+_SHIFT = 48
+_LOWEST = (1023 - 8) << 4
+_MOST_GROUPS = 16 << 4
+
+#: Differences of forecasts that rounding makes.
+_NOTHING = 1e-9
+
+
+def first_tries(
+    target: Law, demand: float, drafts: DraftScheme | None, values: Values
+) -> list[int]:
+    r"""Indices of the draws to be tried one by one, in this order; none for other schemes.
+
+    With replacement the most valuable places come first, without replacement those drawn first. As
+    many are tried as make
+
+    .. math:: \sum_{k<j} v_k S_k a_k + S_j \sum_k v_{(k)} c_k
+
+    grow, with S the probability that all tries so far were refused, a the probability that a try
+    passes, v_(k) the k-th largest value of the rest and c_k the chance of its place
+    (`rank_chances`), all with replacement. That is a forecast: any number that does not depend on
+    the draws is lossless.
+
+    Parameters
+    ----------
+    target : ndarray, shape (V,)
+        t, of mass `demand` <= 1.
+    demand : float
+    drafts : DraftScheme or None
+    values : ndarray, shape (K,)
+        Of the places.
+    """
+    if isinstance(drafts, WithReplacement):
+        order = np.argsort(-values, kind="stable")
+    elif not isinstance(drafts, WithoutReplacement):
+        return []
+    elif drafts.drafts_whole_support:  # recursive rejection accepts everything
+        return list(range(drafts.support.size - 1))
+    else:
+        order = np.arange(values.size)
+    number = 0 if as_good(values).all() else _best_number(target, demand, drafts.q, values[order])
+    return order[:number].tolist()
+
+
+def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:
+    target, q = _by_ratio(target, q)
+    most, tried, left = 0.0, 0.0, 1.0
+    for j in range(values.size):
+        rest = np.sort(values[j:])[::-1]
+        expected = tried + left * float(rest @ rank_chances(target, WithReplacement(q, rest.size)))
+        if expected <= most + _NOTHING and j > 0:
+            return j - 1
+        most = expected
+        target, demand, refused = after_refusal(target, demand, q)
+        tried += left * (1.0 - refused) * values[j]
+        left *= refused
+        if demand <= 0.0:
+            return j
+    return values.size - 1  # to try the last one and to decide about it is the same
+
+
+def _by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
+    """Masses of t and q over the drafted tokens, or over groups of them of similar t/q."""
+    drafted = q > 0.0
+    if not drafted.all():
+        target, q = target[drafted], q[drafted]
+    if q.size > _MOST_GROUPS:
+        leading = ((target / q).view(np.int64) >> _SHIFT) - _LOWEST
+        group = leading.clip(0, _MOST_GROUPS - 1)
+        masses = np.array([np.bincount(group, target), np.bincount(group, q)])
+        target, q = masses[:, masses[1] > 0.0]
+    return target, q

@@ -1,0 +1,194 @@
+"""Which trees are drawn step after step: fixed ones, planned ones, and those that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mdsd_opt.decoding.draft_tree import (
+    DraftModel,
+    Law,
+    Node,
+    SchemeMaker,
+    grow,
+    scheme_maker,
+)
+from mdsd_opt.decoding.place_rates import RunningRates
+from mdsd_opt.decoding.place_values import initial_rates, place_values
+from mdsd_opt.decoding.topology import (
+    DynamicTree,
+    Place,
+    PlannedTree,
+    Rates,
+    RateTable,
+    Topology,
+    Tree,
+)
+from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
+from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement
+from mdsd_opt.errors import InvalidInput
+
+#: Drafts of a node in a plan from no table, at most.
+MAX_DRAFTS = 8
+
+#: Steps until the first new plan; each later one comes after twice as many.
+_FIRST_REPLAN = 8
+
+
+class FixedGrowth:
+    """The same topology at every step."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+
+    def grow(self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator) -> Node:
+        """Draw the tree of a step."""
+        return grow(model, self.topology, make, rng)
+
+    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+        """Learn from a step that is over."""
+
+
+class PlannedGrowth(FixedGrowth):
+    """A plan by the rates so far, which value the drafts, too."""
+
+    def __init__(self, tree: PlannedTree) -> None:
+        super().__init__(first_plan(tree).topology)
+        self._tree, self._table = tree, _first_table(tree)
+        self._rates = RunningRates(self._table)
+        self._steps, self._due = 0, _FIRST_REPLAN
+
+    def grow(self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator) -> Node:
+        return grow(model, self.topology, make, rng, self._table)
+
+    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+        self._rates.observe(root, accepted)
+        self._steps += 1
+        if self._steps == self._due:
+            self._due *= 2
+            tree, self._table = self._tree, self._rates.table
+            self.topology = plan_tree(self._table, tree.num_nodes, tree.max_depth).topology
+
+
+class DynamicGrowth:
+    """`grow_by_acceptance`."""
+
+    def __init__(self, tree: DynamicTree) -> None:
+        self._tree = tree
+
+    def grow(self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator) -> Node:
+        """Draw the tree of a step."""
+        return grow_by_acceptance(model, self._tree, make, rng)
+
+    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+        """Nothing is learnt."""
+
+
+def growth_of(tree: Tree) -> FixedGrowth | DynamicGrowth:
+    """How the trees of successive steps are drawn."""
+    if isinstance(tree, PlannedTree):
+        return PlannedGrowth(tree)
+    if isinstance(tree, DynamicTree):
+        return DynamicGrowth(tree)
+    return FixedGrowth(tree)
+
+
+def first_plan(tree: PlannedTree) -> TreePlan:
+    """The plan before anything is observed."""
+    return plan_tree(_first_table(tree), tree.num_nodes, tree.max_depth)
+
+
+def _first_table(tree: PlannedTree) -> RateTable:
+    return initial_rates(MAX_DRAFTS) if tree.table is None else tree.table
+
+
+def grow_by_acceptance(
+    model: DraftModel,
+    tree: DynamicTree,
+    scheme: str | SchemeMaker,
+    rng: np.random.Generator,
+) -> Node:
+    """Grow a tree where acceptance is likeliest, under a budget of drafts.
+
+    Of each level only the likeliest nodes get drafts. The chance of a draft is its parent's times
+    the rate of its place: that a drawn token is passed depends on its place, and hardly on its
+    probability, since likelier tokens are drawn more often. The tokens that are drafted whatever
+    happens have the draft probability for a rate (EAGLE-2 does so). Which nodes get drafts
+    depends on earlier levels only, so that every rule stays lossless. Drafts are worth what their
+    places would be if none coincided: what did grow depends on the tokens.
+
+    Parameters
+    ----------
+    model : callable
+        Draft laws after some continuations, as probabilities [n, V].
+    tree : DynamicTree
+        The budget, and the rates; at least the drafts of the root are drawn.
+    scheme : str or callable
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    InvalidInput
+        The rates are for fewer drafts than the nodes have.
+    """
+    return _grown(model, tree, scheme_maker(scheme), rng, _forecast_values(tree))
+
+
+def _forecast_values(tree: DynamicTree) -> dict[Place, Law]:
+    """By place, from a tree whose drafts are all different, and none of them certain."""
+    size = tree.num_drafts + 1
+    root = _grown(
+        lambda texts: np.full((len(texts), size), 1.0 / size),
+        tree, WithoutReplacement, np.random.default_rng(0), {},
+    )  # fmt: skip
+    inner = {node.place: node.draws.size for node in root.walk() if node.drafts is not None}
+    return place_values(Topology(inner, str(tree)))
+
+
+def _grown(
+    model: DraftModel,
+    tree: DynamicTree,
+    make: SchemeMaker,
+    rng: np.random.Generator,
+    values: Mapping[Place, Law],
+) -> Node:
+    rates = initial_rates(tree.num_drafts) if tree.rates is None else tree.rates
+    root = Node((), ())
+    level = [(1.0, root)]
+    num_drafts = tree.num_drafts
+    left = max(tree.num_nodes, num_drafts)
+    for depth in range(tree.max_depth):
+        widest = max(left // (num_drafts * (tree.max_depth - depth)), 1)
+        level = sorted(level, key=lambda item: (-item[0], item[1].tokens))[:widest]
+        level = level[: left // num_drafts]
+        if not level:
+            break
+        laws = model([node.tokens for _, node in level])
+        following = []
+        for (chance, node), law in zip(level, laws, strict=True):
+            drafts = make(law, num_drafts)
+            left -= num_drafts
+            places = _rates_after(law, rates, num_drafts)
+            fixed = _always_drafted(drafts)
+            for child in node.add_drafts(drafts, drafts.sample(rng), values.get(node.place)):
+                token = child.tokens[-1]
+                rate = law[token] if token in fixed else places[child.place[-1]]
+                following.append((chance * float(rate), child))
+        level = following
+    return root
+
+
+def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
+    """Of each place after a node."""
+    table = rates(law) if callable(rates) else rates
+    if len(table) <= num_drafts:
+        raise InvalidInput(
+            f"the rates are for up to {len(table) - 1} drafts, but a node has {num_drafts}: "
+            f"measure them for {num_drafts}"
+        )
+    return table[num_drafts]
+
+
+def _always_drafted(drafts: DraftScheme) -> set[int]:
+    return set(drafts.always_drafted.tolist()) if isinstance(drafts, PrefixDraftScheme) else set()

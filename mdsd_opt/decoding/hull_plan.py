@@ -1,0 +1,74 @@
+"""The optimal token rule for the random drafts of a node, which are worth what their places are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.valued_rules import Values, valued_rule
+from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
+from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
+from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
+from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
+from mdsd_opt.verifiers.optimal.plan import SortedPlan
+
+Law = NDArray[np.float64]
+
+#: From here on the one-pass form of the rule is used, which costs milliseconds instead of tens.
+MANY_TOKENS = 4096
+
+_NO_TOKENS = np.empty(0, np.int64)
+
+
+def hull_masses(
+    target: Law, drafts: PrefixDraftScheme, draws: NDArray[np.int64], values: Values
+) -> tuple[Law, Law]:
+    """What goes on to the drafts of a target of mass at most one.
+
+    Parameters
+    ----------
+    target : ndarray, shape (V,)
+        t.
+    drafts : PrefixDraftScheme
+        Without always-drafted tokens.
+    draws : ndarray of int64, shape (K,)
+    values : ndarray, shape (K,)
+        Of the places, known before they were drawn.
+
+    Returns
+    -------
+    masses : ndarray, shape (K,)
+        Probability that each draft is passed, given the draws.
+    kept : ndarray, shape (V,)
+        I = min(t, p_I), its mean over the draws, by token.
+    """
+    from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+
+    plan: CollapsedPlan | SortedPlan
+    if target.size >= MANY_TOKENS and applies_to(drafts):
+        plan = CollapsedPlan(target, drafts)
+    else:
+        plan = SortedPlan(target, _NO_TOKENS, drafts)
+    rule = valued_rule(drafts, plan.drawn(draws), values)
+    return acceptance_probabilities(plan, draws, rule), np.minimum(target, plan.selection)
+
+
+def rank_chances(target: Law, drafts: WithReplacement) -> Law:
+    r"""Probability that the best, second best, ... place is passed, shape (K,).
+
+    A block [a, b) is the topmost one with a draft, and the k-th best place is the best in it, with
+    :math:`w(B) A_a^k A_b^{K-1-k}`, k = 0..K-1, A the prefix sums of the weights w.
+    """
+    plan = SortedPlan(target, _NO_TOKENS, drafts)
+    levels = plan.death_levels
+    (starts, stops), lives = spans_of_blocks(levels)
+    single = np.arange(plan.w.size)
+    starts, stops = np.append(starts, single), np.append(stops, single + 1)
+    lives = np.append(lives, np.minimum(levels[:-1], levels[1:]))
+    below = np.minimum(np.append(0.0, np.cumsum(plan.w)), 1.0)
+    share = plan.w * np.minimum(plan.p / np.maximum(plan.x, 1e-300), 1.0)
+    passed = np.append(0.0, np.cumsum(share))
+    masses = lives * (passed[stops] - passed[starts])
+    lower, upper, rank = below[starts], below[stops], np.arange(drafts.num_drafts)[:, np.newaxis]
+    chances: Law = (lower**rank * upper ** rank[::-1]) @ masses
+    return chances

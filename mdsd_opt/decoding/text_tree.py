@@ -1,0 +1,187 @@
+"""All texts up to a length, numbered level by level, and the random trees of drafts among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.draft_tree import SchemeMaker, Tokens
+from mdsd_opt.decoding.topology import Place, Topology
+from mdsd_opt.drafts.counting import count_power, readable
+from mdsd_opt.errors import ProblemTooLarge
+
+Laws = Callable[[Tokens], NDArray[np.float64]]
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Texts: V = 16, three levels.
+MAX_TEXTS = 5_000
+
+#: Draft tuples of one node, and of all nodes.
+MAX_TUPLES = 20_000
+MAX_ALL_TUPLES = 2_000_000
+
+
+class TextTree:
+    """The texts up to a length; the root, 0, is the empty one.
+
+    Parameters
+    ----------
+    target : callable
+        Law of the next token after some tokens.
+    depth : int
+
+    Attributes
+    ----------
+    size : int
+        N, the root included.
+    levels : ndarray of int64, shape (depth + 2,)
+        Where each level begins, and the end.
+    level_of, parent : ndarray of int64, shape (N,)
+    p : ndarray, shape (N,)
+        Probability of the last token after the others, under the target.
+
+    Raises
+    ------
+    ProblemTooLarge
+        More than 5,000 texts.
+    """
+
+    def __init__(self, target: Laws, depth: int) -> None:
+        self.vocab_size = int(target(()).size)
+        count = sum(count_power(self.vocab_size, n) for n in range(min(depth, 64) + 1))
+        if count > MAX_TEXTS or depth > 64:
+            raise ProblemTooLarge(
+                f"V = {self.vocab_size} and depth {depth} make {readable(count)} texts, over the "
+                f"limit of {MAX_TEXTS:,}: take a smaller vocabulary or a shallower tree"
+            )
+        sizes = self.vocab_size ** np.arange(depth + 1)
+        self.depth, self.size = depth, int(count)
+        self.levels: Integers = np.concatenate([[0], np.cumsum(sizes)])
+        self.level_of: Integers = np.repeat(np.arange(depth + 1), sizes)
+        number = np.arange(self.size)
+        inside = number - self.levels[self.level_of]
+        self.parent: Integers = self.levels[self.level_of - 1] + inside // self.vocab_size
+        self.parent[0] = 0
+        inner = [w for n in range(depth) for w in product(range(self.vocab_size), repeat=n)]
+        self.p: Vector = np.concatenate([[1.0], *(target(w) for w in inner)])
+
+    def level(self, n: int) -> slice:
+        """The texts of n tokens."""
+        return slice(int(self.levels[n]), int(self.levels[n + 1]))
+
+    def summed_up(self, values: Vector) -> Vector:
+        """Sum over each text and all that begin with it."""
+        total = values.copy()
+        for n in range(self.depth, 0, -1):
+            total[self.level(n - 1)] += self.over_next(total[self.level(n)])
+        return total
+
+    def summed_down(self, values: Vector) -> Vector:
+        """Sum over each text and all that it begins with."""
+        total = values.copy()
+        for n in range(1, self.depth + 1):
+            here = self.level(n)
+            total[here] += total[self.parent[here]]
+        return total
+
+    def over_next(self, values: Vector) -> Vector:
+        """Sum over the last token, of the values of one level."""
+        sums: Vector = values.reshape(-1, self.vocab_size).sum(axis=1)
+        return sums
+
+    def outermost(self, inside: NDArray[np.bool_]) -> Integers:
+        """Of a set that goes on to the end, the texts that begin with no other one of it."""
+        return np.flatnonzero(inside & ~inside[self.parent])
+
+
+class RandomTrees:
+    """The law of the trees of drafts, coinciding draws included.
+
+    Raises
+    ------
+    ProblemTooLarge
+        More than 20,000 draft tuples of a node, or 2,000,000 of all.
+    """
+
+    def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
+        self._texts = texts
+        widest = max(topology.num_drafts.values())
+        tuples = count_power(texts.vocab_size, widest)
+        pairs = {(len(place), count) for place, count in topology.num_drafts.items()}
+        total = sum(
+            texts.vocab_size**n * count_power(texts.vocab_size, count) for n, count in pairs
+        )
+        if tuples > MAX_TUPLES or total > MAX_ALL_TUPLES:
+            raise ProblemTooLarge(
+                f"V = {texts.vocab_size} and {widest} drafts after a node make {readable(tuples)} "
+                f"draft tuples, {readable(total)} in all, over the limits of {MAX_TUPLES:,} and "
+                f"{MAX_ALL_TUPLES:,}: take fewer drafts"
+            )
+        self._places, rows = _places(topology, texts)
+        self._starts = np.zeros((len(rows), texts.size), np.int64)
+        self._counts = np.zeros((len(rows), texts.size), np.int64)
+        tokens: list[NDArray[np.int32]] = []
+        weights: list[Vector] = []
+        start = 0
+        for level, count in sorted(pairs):
+            below = product(range(texts.vocab_size), repeat=level)
+            for number, text in enumerate(below, start=int(texts.levels[level])):
+                draws, law = _tuples(make(draft(text), count).tuple_law(), widest)
+                self._starts[rows[count], number] = start
+                self._counts[rows[count], number] = law.size
+                start += law.size
+                tokens.append(draws)
+                weights.append(law)
+        self._tokens, self._weights = np.concatenate(tokens), np.concatenate(weights)
+
+    def first_met(self, order: Integers) -> Vector:
+        """Chance that each text is the first of an order that the tree holds; else the root.
+
+        Parameters
+        ----------
+        order : ndarray of int64
+            Texts, without the root.
+        """
+        from mdsd_opt.decoding.first_met_kernels import first_met
+
+        texts = self._texts
+        chances = np.zeros(texts.size)
+        size = int(self._places[-1, 3] + texts.vocab_size ** self._places[-1, 0])
+        chances[0] = first_met(
+            order, texts.vocab_size, texts.levels, texts.level_of, self._places, self._starts,
+            self._counts, self._tokens, self._weights, np.ones(size),
+            np.zeros(texts.size, np.bool_), chances,
+        )  # fmt: skip
+        return chances
+
+
+def _places(topology: Topology, texts: TextTree) -> tuple[Integers, dict[int, int]]:
+    """The table of places that `first_met` takes, and the row of every number of drafts."""
+    rows = {count: n for n, count in enumerate(sorted(set(topology.num_drafts.values())))}
+    found: list[Place] = [()]
+    table = []
+    start = 0
+    for place in found:
+        count = topology.drafts_at(place)
+        table.append([len(place), count, len(found), start, rows.get(count, 0)])
+        start += texts.vocab_size ** len(place)
+        found.extend((*place, rank) for rank in range(count))
+    return np.array(table), rows
+
+
+def _tuples(law: tuple[Any, Vector], width: int) -> tuple[NDArray[np.int32], Vector]:
+    """Possible draws, a repeated one as -1, padded to the width; and their probabilities."""
+    draws, weights = law
+    possible = weights > 0.0
+    draws = np.array(draws[possible], np.int32)
+    for later in range(1, draws.shape[1]):
+        drawn_before = (draws[:, :later] == draws[:, later : later + 1]).any(axis=1)
+        draws[drawn_before, later] = -1
+    padded = np.full((len(draws), width), -1, np.int32)
+    padded[:, : draws.shape[1]] = draws
+    return padded, np.asarray(weights[possible], np.float64)

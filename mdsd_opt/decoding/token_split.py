@@ -1,0 +1,162 @@
+r"""The optimal token rule at a node that is itself passed with some probability only.
+
+With r the probability that the node is to be passed, the target of its drafts is r p:
+sub-normalised, and the rule stays the same. :math:`\alpha(r) = \min_H [1 - Q(H) + r P(H)]` of the
+mass goes on to drafts, and draft t gets :math:`I_t = \min(r p_t, p_I(t))` of it on average over the
+draws.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.first_tries import first_tries
+from mdsd_opt.decoding.hull_plan import hull_masses
+from mdsd_opt.decoding.recursive_rejection import after_refusal, whole_support_masses
+from mdsd_opt.decoding.valued_rules import Values
+from mdsd_opt.drafts import (
+    DraftScheme,
+    FixedPlusDrafts,
+    PrefixDraftScheme,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.verifiers.optimal.plan import split_fixed
+from mdsd_opt.verifiers.rejection import accepted
+
+Law = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenSplit:
+    """What goes on to the drafts of a node.
+
+    Attributes
+    ----------
+    masses : dict of int to float
+        Probability that each drafted token is passed, given the draws; at most 1 in sum.
+    kept : ndarray, shape (V,)
+        I, its mean over the draws.
+    """
+
+    masses: dict[int, float]
+    kept: Law
+
+    @property
+    def alpha(self) -> float:
+        """Mean probability that some draft is passed."""
+        return min(float(self.kept.sum()), 1.0)
+
+
+def token_split(
+    target: Law,
+    drafts: DraftScheme | None,
+    draws: NDArray[np.int64],
+    values: Values,
+) -> TokenSplit:
+    """What goes on to the drafts of a node; the target is of mass at most one.
+
+    Parameters
+    ----------
+    target : ndarray, shape (V,)
+        r p.
+    drafts : DraftScheme or None
+        None at a leaf: nothing goes on.
+    draws : ndarray of int64, shape (K,)
+    values : ndarray, shape (K,)
+        What each place is worth, known before the draws.
+
+    Raises
+    ------
+    UnsupportedScheme
+        The drafts have no prefix order.
+    """
+    if drafts is None or not target.any():
+        return TokenSplit({}, np.zeros_like(target))
+    if not isinstance(drafts, PrefixDraftScheme):
+        raise UnsupportedScheme(
+            f"{drafts!r} has no prefix order, which this rule needs: take the name of a verifier "
+            "that is lossless for such drafts, which goes token by token"
+        )
+    fixed, free = split_fixed(drafts)
+    kept = np.zeros_like(target)
+    kept[fixed] = target[fixed]
+    if isinstance(drafts, WithoutReplacement) and free is None:
+        return TokenSplit(_by_token(draws, whole_support_masses(target, drafts.q, draws)), kept)
+    if free is None:
+        return TokenSplit({int(t): float(target[t]) for t in fixed}, kept)
+    random = draws >= 0
+    if isinstance(drafts, FixedPlusDrafts):  # a random draft may hit a fixed token again
+        random[: fixed.size] = False
+    elif fixed.size:
+        random &= ~np.isin(draws, fixed)
+    rest = target
+    if fixed.size:
+        rest = target.copy()
+        rest[fixed] = 0.0
+    passed, kept_free = hull_masses(rest, free, draws[random], values[random])
+    masses = _by_token(draws[random], passed)
+    kept += kept_free
+    # Fixed tokens are there whatever is drawn: they share what the others leave.
+    left = 1.0 - float(kept_free.sum())
+    if fixed.size and left > 0.0:
+        share = max(1.0 - sum(masses.values()), 0.0) / left
+        for token in fixed.tolist():
+            masses[token] = masses.get(token, 0.0) + share * float(target[token])
+    return TokenSplit(masses, kept)
+
+
+def _by_token(draws: NDArray[np.int64], masses: Law) -> dict[int, float]:
+    """Sums over draws that coincide."""
+    sums: defaultdict[int, float] = defaultdict(float)
+    for token, mass in zip(draws.tolist(), masses.tolist(), strict=True):
+        if token >= 0:
+            sums[token] += mass
+    return dict(sums)
+
+
+def split_with_tries(
+    target: Law,
+    demand: float,
+    drafts: DraftScheme | None,
+    draws: NDArray[np.int64],
+    values: Values,
+) -> TokenSplit:
+    """`token_split` after `first_tries`, as one plan; with replacement only.
+
+    What a try leaves is a problem of the same kind, whatever was drawn. Without replacement it
+    depends on the draw that was refused, and its mean has no closed form: no try is made.
+
+    Parameters
+    ----------
+    target : ndarray, shape (V,)
+        r p, of mass `demand`.
+    demand : float
+    drafts, draws, values
+        As for `token_split`.
+    """
+    tries = []
+    if isinstance(drafts, WithReplacement):
+        tries = first_tries(target, demand, drafts, values)
+    if not tries or not isinstance(drafts, WithReplacement):
+        return token_split(target, drafts, draws, values)
+    masses: defaultdict[int, float] = defaultdict(float)
+    q, rest = drafts.q, target
+    left, left_on_average = 1.0, 1.0
+    for k in tries:
+        token = int(draws[k])
+        chance = accepted(rest[token], q[token])
+        masses[token] += left * chance
+        left *= 1.0 - chance
+        rest, demand, refused = after_refusal(rest, demand, q)
+        left_on_average *= refused
+    draws, values = np.delete(draws, tries), np.delete(values, tries)
+    others = token_split(rest, WithReplacement(drafts.model, draws.size), draws, values)
+    for token, mass in others.masses.items():
+        masses[token] += left * mass
+    return TokenSplit(dict(masses), target - left_on_average * (rest - others.kept))

@@ -1,0 +1,152 @@
+r"""The most that drafts of two values can bring at one node, over all lossless rules.
+
+K independent drafts from q; m1 of them are worth :math:`v_1`, the other m2 are worth
+:math:`v_2 < v_1`. With :math:`d = v_1 - v_2`, :math:`n = \lceil v_1 / d \rceil` and
+:math:`f = v_1 - (n - 1) d`,
+
+.. math:: \mathrm{OPT} = f\, C_n + (d - f)\, C_{n-1}, \qquad
+          C_n = \min_{1 = a_0 \ge a_1 \ge \dots \ge a_n} \sum_{j=1}^n
+                \bigl[ P(a_j) + 1 - a_j^{m_1} a_{j-1}^{m_2} \bigr],
+
+P(a) the target mass of the tokens of lowest p/q with draft mass a: nested prefixes instead of one.
+The proof is in the documentation, "Several steps".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Nested prefixes, at most: they are many where the values are nearly the same.
+MAX_PREFIXES = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueBound:
+    """The optimum, and what proves that nothing brings more.
+
+    Attributes
+    ----------
+    optimum : float
+        Largest mean value of the draft that is passed.
+    prices : ndarray, shape (V,)
+        y >= 0: the optimum is :math:`\\sum_i p_i y_i + E \\max_k (v_k - y_{X_k})_+`, which is an
+        upper bound for any y.
+    """
+
+    optimum: float
+    prices: Vector
+
+
+def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> ValueBound:
+    """Largest mean value of the draft that a lossless rule passes at one node.
+
+    Parameters
+    ----------
+    target : ndarray, shape (V,)
+        p, or r p for a node that is passed with probability r.
+    draft : ndarray, shape (V,)
+        q, from which K drafts are drawn independently.
+    values : sequence of float
+        Of each draft, of one or two different values; see `place_values`.
+
+    Raises
+    ------
+    InvalidInput
+        No values, negative ones, or more than two different ones.
+    ProblemTooLarge
+        Two values so near to one another that it takes more than 10,000 prefixes.
+
+    Notes
+    -----
+    O(V log V), and O(V) for each of 2 v_1 / (v_1 - v_2) prefixes.
+    """
+    worths, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
+    if not 1 <= worths.size <= 2 or not (worths[0] >= 0.0 and worths[-1] < np.inf):
+        raise InvalidInput(
+            f"the drafts have {worths.size} different values, from {worths.min(initial=0)} on: "
+            "give one or two, at least 0"
+        )
+    best, many = float(worths[-1]), int(counts[-1])
+    other, few = (float(worths[0]), int(counts[0])) if worths.size == 2 else (0.0, 0)
+    step = best - other
+    prices = np.zeros_like(target, np.float64)
+    if best == 0.0:
+        return ValueBound(0.0, prices)
+    order, a, masses = _lorenz(target, draft)
+    if best > MAX_PREFIXES * step:
+        raise ProblemTooLarge(
+            f"values {other} and {best} are so near that they take over {MAX_PREFIXES:,} prefixes: "
+            "give the same value to all"
+        )
+    length = int(np.ceil(best / step - 1e-12))
+    first = best - (length - 1) * step
+    total = 0.0
+    for width, count in ((first, length), (step - first, length - 1)):
+        if width > 0.0 and count > 0:
+            value, ends = _shortest_chain(a, masses, many, few, count)
+            total += width * value
+            for end in ends:
+                prices[order[:end]] += width
+    return ValueBound(total, prices)
+
+
+def _lorenz(target: Vector, draft: Vector) -> tuple[Integers, Vector, Vector]:
+    """Tokens that are drafted by p/q, and the masses of their prefixes under q and p."""
+    drawn = np.flatnonzero(draft > 0.0)
+    order = drawn[np.argsort(target[drawn] / draft[drawn], kind="stable")]
+    a = np.concatenate([[0.0], np.cumsum(draft[order])])
+    return order, np.minimum(a, 1.0), np.concatenate([[0.0], np.cumsum(target[order])])
+
+
+def _shortest_chain(
+    a: Vector, masses: Vector, many: int, few: int, count: int
+) -> tuple[float, list[int]]:
+    """The minimum over chains of prefixes, and the lengths of the prefixes.
+
+    That the prefixes are nested need not be asked for: by the rearrangement inequality no order
+    of the same numbers is better.
+    """
+    x, y = a**many, a**few
+    total = masses + 1.0 - x
+    backwards: list[Integers] = []
+    for _ in range(count - 1):
+        before = _lowest(y, total, x)
+        backwards.append(before)
+        total = masses + 1.0 + total[before] - x * y[before]
+    at = int(total.argmin())
+    value, ends = float(total[at]), [at]
+    for before in reversed(backwards):
+        at = int(before[at])
+        ends.append(at)
+    return value, ends
+
+
+def _lowest(y: Vector, f: Vector, slopes: Vector) -> Integers:
+    """Where f - slope y is least, for ascending slopes: a tangent of the lower hull."""
+    hull: list[int] = []
+    for i in range(y.size):
+        if hull and y[i] <= y[hull[-1]]:  # no wider than the one before: the lower one stays
+            if f[i] >= f[hull[-1]]:
+                continue
+            hull.pop()
+        while len(hull) > 1 and _is_above(y, f, hull[-2], hull[-1], i):
+            hull.pop()
+        hull.append(i)
+    corners = np.array(hull)
+    edges = np.diff(f[corners]) / np.diff(y[corners])
+    found: Integers = corners[np.searchsorted(edges, slopes)]
+    return found
+
+
+def _is_above(y: Vector, f: Vector, left: int, middle: int, right: int) -> bool:
+    rise, run = f[middle] - f[left], y[middle] - y[left]
+    return bool(rise * (y[right] - y[middle]) >= (f[right] - f[middle]) * run)

@@ -1,0 +1,124 @@
+r"""Which draft of a block goes on, when drafts are worth different amounts by their places.
+
+Given that the topmost draft lies in block B, let S be the places of the drafts in B.
+
+With replacement, the tokens at S are i.i.d. :math:`q|_B` whatever S is, so the draft may be chosen
+by S in any way: the most valuable place of S is taken.
+
+Without replacement, let x' be the draws x with the tokens of places j and k in S exchanged, and w
+the probability of draws. From the shares s of the scheme's own rule,
+
+.. math:: \delta_k(x) = \min\bigl(s_k(x), \tfrac{w(x')}{w(x)} s_k(x')\bigr)
+
+moves from k to the most valuable place j of S. Since :math:`w(x) \delta_k(x) = w(x') \delta_k(x')`,
+the token at k in x loses what it gains in x', and no law changes.
+
+The values must be known before these drafts are drawn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
+from mdsd_opt.drafts.mixture import SortedMixtureDrafts
+from mdsd_opt.verifiers.optimal.block_rules import BlockRule, Drawn, block_rule, masses_left
+
+Values = NDArray[np.float64]
+
+#: Values are forecasts: from this share of the largest on they count as equal to it.
+_AS_GOOD = 0.9
+
+
+def as_good(values: Values) -> NDArray[np.bool_]:
+    """Which of some places are worth as much as the most valuable one, up to a tenth."""
+    return values >= _AS_GOOD * values.max()
+
+
+def valued_rule(drafts: PrefixDraftScheme, drawn: Drawn, values: Values) -> BlockRule:
+    """A rule within blocks that favours valuable places, with the law of the scheme's own.
+
+    Parameters
+    ----------
+    drafts : PrefixDraftScheme
+    drawn : Drawn
+    values : ndarray, shape (K,)
+        Of the places, positive.
+    """
+    if isinstance(drafts, SortedMixtureDrafts):
+        return _of_mixture(drafts, drawn, values)
+    if isinstance(drafts, WithReplacement):
+        return _best_place(drawn, values)
+    rule = block_rule(drafts, drawn)
+    return rule if as_good(values).all() else _with_swaps(drafts, drawn, values, rule)
+
+
+def _best_place(drawn: Drawn, values: Values) -> BlockRule:
+    one = drawn.q[:1].sum() * 0 + 1  # a float or a Fraction
+    lowest_first = sorted(drawn.places.tolist())
+
+    @cache
+    def evenly(lowest: int) -> NDArray[Any]:
+        """Among the most valuable of the places whose tokens lie at `lowest` or above."""
+        best = as_good(np.where(drawn.places >= lowest, values, 0.0))
+        return best * (one / int(np.count_nonzero(best)))
+
+    def shares(start: int, stop: int) -> NDArray[Any]:
+        return evenly(lowest_first[bisect_left(lowest_first, start)])
+
+    return shares
+
+
+def _with_swaps(
+    drafts: PrefixDraftScheme, drawn: Drawn, values: Values, rule: BlockRule
+) -> BlockRule:
+    left = masses_left(drawn)
+
+    @cache
+    def exchanged(j: int, k: int) -> tuple[Any, BlockRule]:
+        """w(x') / w(x), and the rule for x'."""
+        order = np.arange(drawn.tokens.size)
+        order[[j, k]] = k, j
+        other = replace(drawn, tokens=drawn.tokens[order], places=drawn.places[order])
+        between = slice(min(j, k), max(j, k))
+        ratio = left[0] / left[0]
+        for mine, theirs in zip(left[between], masses_left(other)[between], strict=True):
+            ratio = ratio * mine / theirs
+        return ratio, block_rule(drafts, other)
+
+    def shares(start: int, stop: int) -> NDArray[Any]:
+        result = rule(start, stop)
+        worth = np.where(drawn.places >= start, values, 0.0)
+        best = int(worth.argmax())
+        for k in np.flatnonzero((worth > 0.0) & ~as_good(worth) & (result > 0)).tolist():
+            ratio, other = exchanged(best, k)
+            moved = min(result[k], ratio * other(start, stop)[k])
+            result[k] -= moved
+            result[best] += moved
+        return result
+
+    return shares
+
+
+def _of_mixture(drafts: SortedMixtureDrafts, drawn: Drawn, values: Values) -> BlockRule:
+    """Each component's rule, weighted by how likely the component is given the drafts."""
+    rules: list[tuple[float, Callable[[int, int], NDArray[Any]]]] = []
+    for weight, component in zip(drafts.mixture_weights, drafts.components, strict=True):
+        if component.num_drafts == drawn.tokens.size:
+            odds = float(weight * component.draw_masses(drawn.tokens[np.newaxis]).mass.prod())
+            if odds > 0.0:
+                rules.append((odds, valued_rule(component, drawn, values)))
+    total = sum(odds for odds, _ in rules)
+
+    def shares(start: int, stop: int) -> NDArray[Any]:
+        parts = [odds / total * rule(start, stop) for odds, rule in rules]
+        return np.sum(parts, axis=0)
+
+    return shares

@@ -1,0 +1,69 @@
+"""The optimum of a tiny tree by the whole linear programme: every antichain is a row."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from scipy.optimize import linprog
+
+from mdsd_opt.decoding.draft_tree import scheme_maker
+
+
+def whole_programme(target, draft, topology, scheme="with_replacement"):
+    """Largest mean number of accepted drafts; V = 3 and two levels, or V = 2 and three."""
+    vocab_size, depth = target(()).size, topology.depth
+    texts = [w for n in range(1, depth + 1) for w in product(range(vocab_size), repeat=n)]
+    column = {w: i for i, w in enumerate(texts)}
+    make = scheme_maker(scheme)
+    rows, bounds = [], []
+    for w in texts:
+        share = float(target(w[:-1])[w[-1]])
+        row = np.zeros(len(texts))
+        row[column[w]] = 1.0
+        if len(w) > 1:
+            row[column[w[:-1]]] = -share
+        rows.append(row)
+        bounds.append(share if len(w) == 1 else 0.0)
+    for chain in antichains((), vocab_size, depth):
+        if chain and chain != ((),):
+            row = np.zeros(len(texts))
+            row[[column[w] for w in chain]] = 1.0
+            rows.append(row)
+            bounds.append(1.0 - missed(draft, topology, make, (), (), frozenset(chain)))
+    found = linprog(
+        -np.ones(len(texts)), A_ub=np.array(rows), b_ub=np.array(bounds), method="highs"
+    )
+    assert found.status == 0
+    return float(-found.fun)
+
+
+def antichains(node, vocab_size, depth):
+    """Sets of texts from a text on, none of which begins with another."""
+    yield (node,)
+    if len(node) == depth:
+        yield ()
+        return
+    below = [list(antichains((*node, y), vocab_size, depth)) for y in range(vocab_size)]
+    for parts in product(*below):
+        yield tuple(w for part in parts for w in part)
+
+
+def missed(draft, topology, make, node, place, chain):
+    """Probability that the tree below a drawn node, itself included, holds none of the texts."""
+    if node in chain:
+        return 0.0
+    num_drafts = topology.drafts_at(place)
+    if num_drafts == 0 or not any(w[: len(node)] == node for w in chain):
+        return 1.0
+    total = 0.0
+    for draws, weight in zip(*make(draft(node), num_drafts).tuple_law(), strict=True):
+        if weight > 0.0:
+            chance, seen = float(weight), set()
+            for rank, token in enumerate(draws.tolist()):
+                if token >= 0 and token not in seen:
+                    seen.add(token)
+                    below = (*node, token), (*place, rank)
+                    chance *= missed(draft, topology, make, *below, chain)
+            total += chance
+    return total
