@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from mdsd_opt.cddlib_checks import double_description
-from mdsd_opt.cddlib_checks.draft_laws import document, readable
+from mdsd_opt.cddlib_checks.draft_laws import document, scope_of
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, Inequality, approximate
 from mdsd_opt.cddlib_checks.rows import with_last_token, without_last_token
@@ -66,7 +66,7 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
     failing = [entry for entry in rates if entry[0] < 1]
     if failing:
         found.insert(0, _too_weak(law, containment, min(failing), document(drafts)))
-    scope = f"V = {size}, K = {drafts.num_drafts}, {readable(drafts)}, every target"
+    scope = scope_of(drafts)
     sizes = {"inequalities": len(claimed), "vertices": len(points)}
     if found:
         sizes["vertices_below_one"] = len(failing)

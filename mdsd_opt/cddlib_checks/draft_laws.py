@@ -146,6 +146,11 @@ def readable(drafts: DraftScheme) -> str:
     return ", ".join(f"q{k + 1} = {text}" for k, text in enumerate(texts)) + f" {name}"
 
 
+def scope_of(drafts: DraftScheme, targets: str = "every target") -> str:
+    """For what a claim about given drafts was settled."""
+    return f"V = {drafts.vocab_size}, K = {drafts.num_drafts}, {readable(drafts)}, {targets}"
+
+
 def _over_common_denominator(q: Sequence[Fraction]) -> str:
     scale = 1
     for x in q:

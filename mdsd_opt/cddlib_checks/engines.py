@@ -17,7 +17,7 @@ from mdsd_opt.cddlib_checks.condition import (
     subset_inequalities,
     vertices_of,
 )
-from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable, scope_of
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence
 from mdsd_opt.cddlib_checks.rows import primitive, without_last_token
@@ -83,7 +83,7 @@ def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
     """Facets for given q without replacement against |A| >= K and p >= 0."""
     size = drafts.vocab_size
     table = containment_table(drafts.exact_support_law(), size)
-    scope = f"V = {size}, K = {drafts.num_drafts}, {readable(drafts)}, every target"
+    scope = scope_of(drafts)
     if not is_full_dimensional(table, size):
         return Evidence(None, scope, reason="some tokens have fixed mass: no unique facets")
     every = subset_inequalities(table, size)
@@ -178,7 +178,7 @@ def projection(drafts: DraftScheme) -> Evidence:
     width = 1 + size + len(columns)
     place = {column: 1 + size + index for index, column in enumerate(columns)}
 
-    def plan(i: int, s: tuple[int, ...]) -> list[Fraction]:
+    def moved(i: int, s: tuple[int, ...]) -> list[Fraction]:
         """C(i, S) as an affine row."""
         row = [Fraction(0)] * width
         if i != s[-1]:
@@ -189,13 +189,13 @@ def projection(drafts: DraftScheme) -> Evidence:
             row[place[j, s]] = Fraction(-1)
         return row
 
-    rows = [primitive(plan(i, s)) for s in law for i in s]
+    rows = [primitive(moved(i, s)) for s in law for i in s]
     for i in range(size):
         row = [Fraction(0)] * width
         row[1 + i] = Fraction(1)
         for s in law:
             if i in s:
-                row = [a - b for a, b in zip(row, plan(i, s), strict=True)]
+                row = [a - b for a, b in zip(row, moved(i, s), strict=True)]
         rows.append(primitive(row))
     found = double_description.project_out_last((r for r in rows if any(r[1:])), len(columns))
 
@@ -205,7 +205,7 @@ def projection(drafts: DraftScheme) -> Evidence:
         for mask in range(1, 1 << size)
     }
     expected = double_description.irredundant(claimed)
-    scope = f"V = {size}, K = {drafts.num_drafts}, {readable(drafts)}, every target"
+    scope = scope_of(drafts)
     sizes = {"plan_variables": len(columns), "rows": len(rows), "facets": len(found)}
     if found == expected:
         return Evidence(True, scope, sizes=sizes)

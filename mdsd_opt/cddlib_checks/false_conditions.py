@@ -6,7 +6,8 @@ asks too little), so a counterexample to the rounded claim refutes the claim its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from mdsd_opt.cddlib_checks.condition import claimed_condition, subset_inequalities
@@ -22,11 +23,6 @@ from mdsd_opt.cddlib_checks.subsets import (
 from mdsd_opt.drafts import DraftScheme
 
 Threshold = Callable[[int], Fraction]
-
-
-def false_condition(drafts: DraftScheme, name: str) -> Evidence:
-    """Check the named wrong condition for these drafts."""
-    return claimed_condition(drafts, CONDITIONS[name](drafts))
 
 
 def _with_thresholds(drafts: DraftScheme, threshold: Threshold) -> list[Inequality]:
@@ -55,13 +51,8 @@ def _kept(drafts: DraftScheme, keep: Callable[[int], bool]) -> list[Inequality]:
             if keep(mask)]  # fmt: skip
 
 
-def _mean_power(drafts: DraftScheme) -> list[Inequality]:
-    mass = masses_of_subsets(mean_model(drafts))
-    return _with_thresholds(drafts, lambda mask: mass[mask] ** drafts.num_drafts)
-
-
-def _single_power(drafts: DraftScheme) -> list[Inequality]:
-    mass = masses_of_subsets(exact_models(drafts)[0])
+def _of_one_model(drafts: DraftScheme, model: Sequence[Fraction]) -> list[Inequality]:
+    mass = masses_of_subsets(model)
     return _with_thresholds(drafts, lambda mask: mass[mask] ** drafts.num_drafts)
 
 
@@ -70,15 +61,51 @@ def _dropped_subset(vocab_size: int) -> int:
     return (1 << max(1, vocab_size // 2)) - 1
 
 
-CONDITIONS: dict[str, Callable[[DraftScheme], list[Inequality]]] = {
-    "exponent_minus_tenth": lambda d: _power(d, Fraction(-1, 10)),
-    "exponent_plus_tenth": lambda d: _power(d, Fraction(1, 10)),
-    "exponent_plus_1e_4": lambda d: _power(d, Fraction(1, 10**4)),
-    "thresholds_raised": lambda d: _scaled(d, 1 + Fraction(1, 10**9)),
-    "thresholds_lowered": lambda d: _scaled(d, 1 - Fraction(1, 10**9)),
-    "one_subset_dropped": lambda d: _kept(d, lambda m: m != _dropped_subset(d.vocab_size)),
-    "one_size_dropped": lambda d: _kept(d, lambda m: m.bit_count() != max(1, d.vocab_size // 2)),
-    "prefixes_only": lambda d: _kept(d, lambda m: m & (m + 1) == 0),
-    "mean_draft_power": _mean_power,
-    "with_replacement_formula_without_replacement": _single_power,
-}
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A wrong condition, for the drafts of one scheme."""
+
+    scheme: str
+    statement: str
+    condition: Callable[[DraftScheme], list[Inequality]]
+
+
+_WITH, _WITHOUT = "with_replacement", "without_replacement"
+
+NEAR_MISSES = {
+    "exponent_minus_tenth": NearMiss(
+        _WITH, "acceptance one iff P(S) >= q(S)^(K - 1/10)",
+        lambda d: _power(d, Fraction(-1, 10))),
+    "exponent_plus_tenth": NearMiss(
+        _WITH, "acceptance one iff P(S) >= q(S)^(K + 1/10)",
+        lambda d: _power(d, Fraction(1, 10))),
+    "exponent_plus_1e_4": NearMiss(
+        _WITH, "acceptance one iff P(S) >= q(S)^(K + 1/10000)",
+        lambda d: _power(d, Fraction(1, 10**4))),
+    "thresholds_raised": NearMiss(
+        _WITH, "acceptance one iff P(S) >= (1 + 1e-9) q(S)^K",
+        lambda d: _scaled(d, 1 + Fraction(1, 10**9))),
+    "thresholds_lowered": NearMiss(
+        _WITH, "acceptance one iff P(S) >= (1 - 1e-9) q(S)^K",
+        lambda d: _scaled(d, 1 - Fraction(1, 10**9))),
+    "one_subset_dropped": NearMiss(
+        _WITH, "the set of the first V/2 tokens may be left out of the condition",
+        lambda d: _kept(d, lambda m: m != _dropped_subset(d.vocab_size))),
+    "one_size_dropped": NearMiss(
+        _WITH, "the sets of V/2 tokens may be left out of the condition",
+        lambda d: _kept(d, lambda m: m.bit_count() != max(1, d.vocab_size // 2))),
+    "prefixes_only": NearMiss(
+        _WITH, "acceptance one iff P(S) >= q(S)^K for the prefixes S of one fixed order",
+        lambda d: _kept(d, lambda m: m & (m + 1) == 0)),
+    "mean_draft_power": NearMiss(
+        "independent", "for different drafts, acceptance one iff P(S) >= (mean q)(S)^K",
+        lambda d: _of_one_model(d, mean_model(d))),
+    "with_replacement_formula_without_replacement": NearMiss(
+        _WITHOUT, "without replacement, acceptance one iff P(S) >= q(S)^K",
+        lambda d: _of_one_model(d, exact_models(d)[0])),
+}  # fmt: skip
+
+
+def near_miss(drafts: DraftScheme, name: str) -> Evidence:
+    """Check the named wrong condition for these drafts."""
+    return claimed_condition(drafts, NEAR_MISSES[name].condition(drafts))

@@ -6,14 +6,14 @@ import random
 from fractions import Fraction
 
 from mdsd_opt.cddlib_checks.condition import FLOW
-from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, scope_of
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.problem import TransportProblem
 
 
-def hull_rule(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence:
+def hull_rule_evidence(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence:
     """Enumerate all draft tuples, with the mixing variable integrated over its breakpoints.
 
     For each target, the output law must equal the target and the acceptance rate the maximum flow.
@@ -23,10 +23,7 @@ def hull_rule(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence:
     verifier = verifiers.get("optimal")
     law = drafts.exact_support_law()
     chosen = varied_targets(drafts, targets, random.Random(seed))
-    scope = (
-        f"V = {drafts.vocab_size}, K = {drafts.num_drafts}, {readable(drafts)}, "
-        f"{len(chosen)} targets"
-    )
+    scope = scope_of(drafts, f"{len(chosen)} targets")
     for p in chosen:
         problem = TransportProblem(list(p), drafts)
         output = tuple(verifier.output_law(problem, exact=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -55,15 +55,15 @@ class Search:
         Positive in floating point where the claim seems to fail.
     confirm : callable
         The counterexample in fractions, or None if rounding misled.
-    control, control_statement : str
-        Another search, on a claim known to be false.
+    control, control_statement : Search and str, optional
+        Another search, on a claim known to be false; a control has none itself.
     """
 
     draw: Callable[[np.random.Generator, int, int], Instance]
     gap: Callable[[Instance], float]
     confirm: Callable[[Instance], Counterexample | None]
-    control: str
-    control_statement: str
+    control: Search | None = None
+    control_statement: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SliceResult:
 
 
 def run_slice(
-    name: str,
+    search: Search,
     vocab_size: int,
     num_drafts: int,
     seed: int,
@@ -89,7 +89,6 @@ def run_slice(
 ) -> SliceResult:
     """Trials first .. last - 1; stops at the first counterexample unless all are to be counted."""
     deadline = time.perf_counter() + seconds
-    search = SEARCHES[name] if name in SEARCHES else CONTROLS[name]
     caught = false_alarms = 0
     found, found_at = None, -1
     for trial in range(first, last):
@@ -301,39 +300,39 @@ def _confirm_formula(instance: Instance, keep: Callable[[int], bool]) -> Counter
     )
 
 
+_SMALL_VALUE = Search(_different, _small_subsets_gap, _confirm_small_subsets)
+_SMALL_ONE = Search(_near_boundary, _one_of_small_subsets_gap, _confirm_small_subsets)
+_LONGER = Search(_longer_pair, _containment_gap, _confirm_containment)
+_CONVEXITY_OF_DIFFERENT = Search(_different, _convexity_gap, _confirm_convexity)
+_PREFIX_OF_DIFFERENT = Search(_different, _prefix_gap, _confirm_prefix)
 _DIFFERENT = "the same for different drafts and their mean"
 
-SEARCHES: dict[str, Search] = {
-    "acceptance_one": Search(
-        _near_boundary,
-        _one_gap,
-        _confirm_value,
-        "acceptance_one_of_small_sets",
-        "the condition for sets of one token alone",
-    ),
-    "optimal_value": Search(
-        _different, _value_gap, _confirm_value,
-        "optimal_value_of_small_sets", "the minimum over sets of at most one token"),
-    "q_convexity": Search(
-        _single, _convexity_gap, _confirm_convexity, "q_convexity_non_identical", _DIFFERENT),
-    "prefix_optimality": Search(
-        _single, _prefix_gap, _confirm_prefix, "prefix_optimality_non_identical", _DIFFERENT),
-    "without_replacement_dominates": Search(
-        _pair, _containment_gap, _confirm_containment,
-        "dominates_one_more_draft", "K drafts without replacement against K + 1 with it"),
-    "q_convexity_non_identical": Search(
-        _different, _convexity_gap, _confirm_convexity, "q_convexity_non_identical", "itself"),
-    "prefix_optimality_non_identical": Search(
-        _different, _prefix_gap, _confirm_prefix, "prefix_optimality_non_identical", "itself"),
-}  # fmt: skip
-
-#: Claims that are here only to be caught.
-CONTROLS: dict[str, Search] = {
-    "acceptance_one_of_small_sets": Search(
-        _near_boundary, _one_of_small_subsets_gap, _confirm_small_subsets, "", ""
-    ),
-    "optimal_value_of_small_sets": Search(
-        _different, _small_subsets_gap, _confirm_small_subsets, "", ""),
-    "dominates_one_more_draft": Search(
-        _longer_pair, _containment_gap, _confirm_containment, "", ""),
-}  # fmt: skip
+ACCEPTANCE_ONE = Search(
+    _near_boundary,
+    _one_gap,
+    _confirm_value,
+    _SMALL_ONE,
+    "the condition for sets of one token alone",
+)
+OPTIMAL_VALUE = Search(
+    _different,
+    _value_gap,
+    _confirm_value,
+    _SMALL_VALUE,
+    "the minimum over sets of at most one token",
+)
+CONVEXITY = Search(_single, _convexity_gap, _confirm_convexity, _CONVEXITY_OF_DIFFERENT, _DIFFERENT)
+PREFIX = Search(_single, _prefix_gap, _confirm_prefix, _PREFIX_OF_DIFFERENT, _DIFFERENT)
+DOMINANCE = Search(
+    _pair,
+    _containment_gap,
+    _confirm_containment,
+    _LONGER,
+    "K drafts without replacement against K + 1 with it",
+)
+CONVEXITY_NON_IDENTICAL = replace(
+    _CONVEXITY_OF_DIFFERENT, control=_CONVEXITY_OF_DIFFERENT, control_statement="itself"
+)
+PREFIX_NON_IDENTICAL = replace(
+    _PREFIX_OF_DIFFERENT, control=_PREFIX_OF_DIFFERENT, control_statement="itself"
+)

@@ -15,7 +15,8 @@ from typing import Any
 
 from mdsd_opt.cddlib_checks.checking import checked_size, conjecture_named
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
-from mdsd_opt.cddlib_checks.random_trials import MAX_VOCAB_SIZE, SEARCHES, SliceResult, run_slice
+from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture
+from mdsd_opt.cddlib_checks.random_trials import MAX_VOCAB_SIZE, SliceResult, run_slice
 from mdsd_opt.cddlib_checks.result import CheckResult
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
@@ -61,8 +62,10 @@ def search(
         the search is, `sizes["next_trial"]` where to resume.
     """
     conjecture = conjecture_named(name)
-    if conjecture.name not in SEARCHES:
-        raise UnknownName.among("claim with a random search", conjecture.name, SEARCHES)
+    wanted = conjecture.search
+    if wanted is None:
+        known = [c.name for c in CONJECTURES.values() if c.search is not None]
+        raise UnknownName.among("claim with a random search", conjecture.name, known)
     v, k = checked_size(vocab_size, num_drafts)
     if v > MAX_VOCAB_SIZE:
         raise ProblemTooLarge(
@@ -77,13 +80,12 @@ def search(
     count = max(1, min(workers or os.cpu_count() or 1, -(-trials // 100)))
 
     begun = time.perf_counter()
-    control = SEARCHES[conjecture.name].control
     jobs: list[dict[str, Any]] = []
     for w in range(count):
         first, last = start + trials * w // count, start + trials * (w + 1) // count
-        jobs.append({"name": conjecture.name, "first": first, "last": last})
+        jobs.append({"search": wanted, "first": first, "last": last})
     share = max(100, trials // _CONTROL_SHARE)
-    jobs.append({"name": control, "first": 0, "last": share, "count_all": True})
+    jobs.append({"search": wanted.control, "first": 0, "last": share, "count_all": True})
     common = {"vocab_size": v, "num_drafts": k, "seed": seed}
 
     def run(job: dict[str, Any]) -> SliceResult | None:
@@ -106,12 +108,11 @@ def search(
                 seconds = time.perf_counter() - begun
                 progress(f"search {conjecture.name}: {finished}/{len(jobs)} parts, {seconds:.0f} s")
         slices = [task.result() for task in pending]
-    return _combined(conjecture.name, conjecture.statement, v, k, seed, jobs, slices, begun)
+    return _combined(conjecture, v, k, seed, jobs, slices, begun)
 
 
 def _combined(
-    name: str,
-    statement: str,
+    conjecture: Conjecture,
     vocab_size: int,
     num_drafts: int,
     seed: int,
@@ -136,7 +137,7 @@ def _combined(
         "float_alarms_not_confirmed": sum(x.false_alarms for x in parts if x is not None),
         "next_trial": resume,
     }
-    told = SEARCHES[name].control_statement
+    told = conjecture.search.control_statement if conjecture.search else ""
     if control is None or control.done == 0:
         blindness = "no time was left to measure how blind the search is"
     else:
@@ -148,8 +149,8 @@ def _combined(
     if found:
         sizes["found_at"] = found[0][0]
     return CheckResult(
-        name=name,
-        statement=statement,
+        name=conjecture.name,
+        statement=conjecture.statement,
         vocab_size=vocab_size,
         num_drafts=num_drafts,
         holds=False if found else None,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import prod
 
-from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, scope_of
 from mdsd_opt.cddlib_checks.hull_rule import varied_targets
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence
 from mdsd_opt.cddlib_checks.subsets import (
@@ -30,10 +30,7 @@ def threshold_sets(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence
     tables = [masses_of_subsets(q) for q in models]
     contained = containment_table(drafts.exact_support_law(), drafts.vocab_size)
     chosen = varied_targets(drafts, targets, random.Random(seed))
-    scope = (
-        f"V = {drafts.vocab_size}, K = {drafts.num_drafts}, {readable(drafts)}, "
-        f"{len(chosen)} targets"
-    )
+    scope = scope_of(drafts, f"{len(chosen)} targets")
     optimal = 0
     for p in chosen:
         mass = masses_of_subsets(p)
@@ -45,7 +42,7 @@ def threshold_sets(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence
                 prod((t[mask] for t in tables[:k] + tables[k + 1 :]), start=Fraction(1))
                 for k in range(len(models))
             ]
-            token = _misplaced(p, models, weights, mask)
+            token = misplaced(p, models, weights, mask)
             if token is not None:
                 told = f"token {token} is on the wrong side of the optimal subset {describe(mask)}"
                 found = Counterexample(
@@ -55,12 +52,13 @@ def threshold_sets(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence
     return Evidence(True, scope, sizes={"targets": len(chosen), "optimal_subsets": optimal})
 
 
-def _misplaced(
+def misplaced(
     p: Sequence[Fraction],
     models: Sequence[Sequence[Fraction]],
     weights: Sequence[Fraction],
     mask: int,
 ) -> int | None:
+    """A token on the wrong side of sum_k c_k q_k, for these weights c and this subset."""
     for i, x in enumerate(p):
         threshold = sum((c * q[i] for c, q in zip(weights, models, strict=True)), Fraction(0))
         if (x > threshold) if mask >> i & 1 else (x < threshold):
