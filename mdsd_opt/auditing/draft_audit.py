@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import merged_cells
-from mdsd_opt.auditing.detectability import detectable_bias
 from mdsd_opt.auditing.draft_transform import repeat_probabilities, transform
+from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import deviations, uniformity_checks
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
@@ -81,38 +81,16 @@ def audit_drafts(
     rng = generator_of(rng)
     tuples = drawn_tuples(sample, drafts, rng, num_trials)
     evidence = examine(tuples, drafts, rng)
-    checks = evidence.checks
-    p_value = evidence.p_value(settings)
-    total_variation, interval = statistics.distance(
-        evidence.outcomes, evidence.probabilities, confidence
-    )
-    return AuditReport(
+    return Findings(
         subject="drafts",
-        lossless=p_value >= false_alarm,
-        method="sampling",
-        num_trials=num_trials,
-        p_value=p_value,
-        drafts_follow_law=p_value >= false_alarm,
-        drafts_p_value=p_value,
-        false_alarm=false_alarm,
-        power=power,
-        confidence=confidence,
-        total_variation=total_variation,
-        total_variation_interval=interval,
-        acceptance_rate=None,
-        acceptance_interval=None,
-        optimal_acceptance_rate=None,
-        checks=checks,
+        settings=settings,
+        checks=evidence.checks,
+        distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
+        outcomes=evidence.outcomes.size,
+        cells=evidence.num_cells,
         tokens=_deviating_tokens(drafts, evidence.possible),
-        violations=tuple(evidence.log.listed),
-        num_violations=evidence.log.count,
-        edge_violations=(),
-        num_edge_probes=0,
-        num_cells=evidence.num_cells,
-        detectable_bias=detectable_bias(
-            evidence.outcomes.size, evidence.num_cells, false_alarm / len(checks), power
-        ),
-    )
+        wrong_drafts=evidence.log,
+    ).report()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,10 +117,6 @@ class DraftEvidence:
     outcomes: Tokens
     probabilities: Vector
     num_cells: int
-
-    def p_value(self, settings: Settings) -> float:
-        """Of all checks together."""
-        return 0.0 if self.log.count else settings.combined(self.checks, of_drafts=True)
 
 
 def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> DraftEvidence:

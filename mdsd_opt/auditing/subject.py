@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import index
@@ -24,6 +23,7 @@ from mdsd_opt.drafts import (
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
+from mdsd_opt.verifiers.registry import loaded
 
 #: Outcome of a call that gave no token.
 NO_TOKEN = -1
@@ -225,10 +225,8 @@ def describe(error: BaseException) -> str:
 
 
 def as_verifier(verify: Any) -> Verifier | None:
-    """A verifier of this package, given as itself or by name; None for any other object."""
-    if isinstance(verify, Verifier):
-        return verify
-    return get(verify) if isinstance(verify, str) else None
+    """A verifier, given as itself or by name; None for any other object."""
+    return get(verify) if isinstance(verify, (str, Verifier)) else None
 
 
 def load_verifier(spec: str) -> Any:
@@ -246,13 +244,7 @@ def load_verifier(spec: str) -> Any:
         raise InvalidInput(
             f"no verifier is called {spec!r}. Give module:function, or one of: {known}."
         )
-    module_name, _, attribute = spec.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # importing runs foreign code
-        raise InvalidInput(f"cannot load {spec!r}: {describe(error)}") from error
+    found = loaded(spec)
     if not (callable(found) or isinstance(found, Verifier)):
         raise InvalidInput(f"{spec!r} is a {type(found).__name__}, not a callable")
     return found

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.detectability import detectable_bias
 from mdsd_opt.auditing.draft_audit import position_checks
+from mdsd_opt.auditing.findings import Accepted, Findings
 from mdsd_opt.auditing.output_checks import listed_deviations, num_bins, uniformity_checks
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
@@ -102,46 +102,25 @@ def audit_trace(
     if draft_rows.shape[1]:
         schemes = schemes_of(draft_law, scheme, size, draft_rows.shape[1], vocab_size, of_draft)
     rows = transform_rows(given, schemes, draft_rows, tokens, of_target, rng)
-    checks = tuple(_checks(rows, schemes is not None, rng))
-    p_value = 0.0 if rows.wrong_tokens.count else settings.combined(checks)
-    drafts_p_value = None
-    if schemes is not None:
-        drafts_p_value = settings.combined(checks, of_drafts=True)
-        drafts_p_value = 0.0 if rows.wrong_drafts.count else drafts_p_value
     points = rows.by_rank if schemes is None else rows.by_ratio
     points = points[~np.isnan(points)]
     bins = num_bins(points.size)
     outcomes = np.minimum((points * bins).astype(np.int64), bins - 1)
-    total_variation, interval = statistics.distance(outcomes, np.full(bins, 1 / bins), confidence)
-    accepted = int(rows.accepted.sum())
     known = schemes is not None and not np.isnan(rows.optima).any()
-    return AuditReport(
+    recorded = draft_rows.shape[1] > 0
+    return Findings(
         subject="trace",
-        lossless=p_value >= false_alarm,
-        method="sampling",
-        num_trials=size,
-        p_value=p_value,
-        drafts_follow_law=None if drafts_p_value is None else drafts_p_value >= false_alarm,
-        drafts_p_value=drafts_p_value,
-        false_alarm=false_alarm,
-        power=power,
-        confidence=confidence,
-        total_variation=total_variation,
-        total_variation_interval=interval,
-        acceptance_rate=accepted / size if draft_rows.shape[1] else None,
-        acceptance_interval=(
-            statistics.rate_interval(accepted, size, confidence) if draft_rows.shape[1] else None
-        ),
-        optimal_acceptance_rate=float(rows.optima.mean()) if known else None,
-        checks=checks,
+        settings=settings,
+        checks=_checks(rows, schemes is not None, rng),
+        distance=statistics.distance(outcomes, np.full(bins, 1 / bins), confidence),
+        outcomes=points.size,
+        cells=bins,
         tokens=_deviating_tokens(rows),
-        violations=(*rows.wrong_tokens.listed, *rows.wrong_drafts.listed),
-        num_violations=rows.wrong_tokens.count + rows.wrong_drafts.count,
-        edge_violations=(),
-        num_edge_probes=0,
-        num_cells=bins,
-        detectable_bias=detectable_bias(points.size, bins, false_alarm / len(checks), power),
-    )
+        wrong_tokens=rows.wrong_tokens,
+        wrong_drafts=None if schemes is None else rows.wrong_drafts,
+        accepted=Accepted(int(rows.accepted.sum()), size) if recorded else None,
+        optimum=float(rows.optima.mean()) if known else None,
+    ).report()
 
 
 def _as_they_are(row: Any) -> Any:

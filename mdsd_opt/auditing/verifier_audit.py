@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import by_ratio, merged_cells
-from mdsd_opt.auditing.detectability import detectable_bias
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
 from mdsd_opt.auditing.driven import DrivenLaw
 from mdsd_opt.auditing.edges import edge_violations
@@ -21,6 +21,7 @@ from mdsd_opt.auditing.enumerated import (
     exposed_law,
     fits,
 )
+from mdsd_opt.auditing.findings import Accepted, Findings
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
     deviations,
@@ -30,7 +31,15 @@ from mdsd_opt.auditing.output_checks import (
 )
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
-from mdsd_opt.auditing.subject import NO_TOKEN, Subject, Tokens, ViolationLog, simulated, simulation
+from mdsd_opt.auditing.subject import (
+    NO_TOKEN,
+    Subject,
+    Tokens,
+    ViolationLog,
+    load_verifier,
+    simulated,
+    simulation,
+)
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.problem import TransportProblem
 
@@ -73,10 +82,10 @@ def audit(
         ``(target, draft, drafts, rng) -> token`` with ``target`` the (V,) probabilities, ``draft``
         q (a list of q_k for independent drafts, the scheme itself where there is no single q),
         ``drafts`` (K,) token ids in draw order padded with -1, and ``rng`` a numpy Generator. Or a
-        verifier of this package, or its name. A callable may state its law in an attribute
-        ``conditional_law(target, draft, drafts)`` that returns (V,) probabilities. Where drafts and
-        output come from shared random numbers: an object with a method ``simulate(problem, rng,
-        size)`` that returns tokens of shape (size, K) and (size,).
+        `Verifier`, its name, or ``"module:attribute"``. A callable may state its law in an
+        attribute ``conditional_law(target, draft, drafts)`` that returns (V,) probabilities. Where
+        drafts and output come from shared random numbers: an object with a method
+        ``simulate(problem, rng, size)`` that returns tokens of shape (size, K) and (size,).
     problem : TransportProblem
         Target and drafts.
     rng : numpy.random.Generator or int
@@ -126,6 +135,8 @@ def audit(
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)
     log = ViolationLog()
+    if isinstance(verify, str) and ":" in verify:
+        verify = load_verifier(verify)
     simulate = simulation(verify, problem)
     if simulate is not None:
         if sample is not None or method not in ("auto", "sampling"):
@@ -194,8 +205,8 @@ def _enumerated_report(
     for token in np.flatnonzero((problem.target <= 0) & (law.output > 0)).tolist():
         log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
     # The law is one thing, the sampler that should follow it another.
-    trials = min(settings.num_trials, _SAMPLER_TRIALS)
-    drafts = problem.drafts.sample(rng, trials)
+    settings = replace(settings, num_trials=min(settings.num_trials, _SAMPLER_TRIALS))
+    drafts = problem.drafts.sample(rng, settings.num_trials)
     tokens = subject.outcomes(drafts, rng, log)
     valid = tokens != NO_TOKEN
     points, unexpected = law.transformed(drafts[valid], tokens[valid], rng)
@@ -209,57 +220,47 @@ def _enumerated_report(
     p_value = settings.combined(checks)
     sampler_fails = p_value < settings.false_alarm
     fits_target = total_variation <= tolerance
-    bins = num_bins(points.size)
-    count = int(valid.sum())
-    accepted = _num_accepted(drafts, tokens)
-    _, interval = statistics.distance(
-        tokens[valid],
-        problem.target,
-        settings.confidence,
-        merged_cells(problem.target, by_ratio(problem.target, problem.drafts), trials).of_token,
+    ratio_cells = merged_cells(
+        problem.target, by_ratio(problem.target, problem.drafts), tokens.size
     )
-    edge_log, probes = edge_violations(subject, rng, edge_probes)
-    lossless = fits_target and not (sampler_fails or log.count or edge_log.count)
     worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
-    return AuditReport(
+    calls = Findings(
         subject="verifier",
-        lossless=lossless,
-        method="driven" if driven else "enumeration",
-        num_trials=trials,
-        p_value=p_value if sampler_fails and fits_target else None,
-        drafts_follow_law=None,
-        drafts_p_value=None,
-        false_alarm=settings.false_alarm,
-        power=settings.power,
-        confidence=settings.confidence,
-        total_variation=total_variation,
-        total_variation_interval=interval,
-        acceptance_rate=law.acceptance_rate,
-        acceptance_interval=statistics.rate_interval(accepted, count, settings.confidence),
-        optimal_acceptance_rate=optimum(problem),
+        settings=settings,
         checks=checks,
+        distance=statistics.distance(
+            tokens[valid], problem.target, settings.confidence, ratio_cells.of_token
+        ),
+        outcomes=points.size,
+        cells=num_bins(points.size),
         tokens=tuple(
             TokenDeviation(i, float(problem.target[i]), float(law.output[i]), None)
             for i in worst
             if abs(difference[i]) > tolerance
         ),
-        violations=tuple(log.listed),
-        num_violations=log.count,
-        edge_violations=tuple(edge_log.listed),
-        num_edge_probes=probes,
-        num_cells=bins,
-        detectable_bias=detectable_bias(
-            points.size, bins, settings.false_alarm / len(checks), settings.power
-        ),
+        wrong_tokens=log,
+        accepted=_accepted(drafts, tokens),
+        optimum=optimum(problem),
+        edges=edge_violations(subject, rng, edge_probes),
+    ).report()
+    return replace(
+        calls,
+        lossless=calls.lossless and fits_target,
+        method="driven" if driven else "enumeration",
+        p_value=p_value if sampler_fails and fits_target else None,
+        total_variation=total_variation,
+        acceptance_rate=law.acceptance_rate,
         law_proven_lossless=None if driven else fits_target,
         tolerance=tolerance,
-        sampled_acceptance_rate=accepted / count if count else None,
+        sampled_acceptance_rate=calls.acceptance_rate if valid.any() else None,
         sampler_p_value=p_value,
     )
 
 
-def _num_accepted(drafts: Tokens, tokens: Tokens) -> int:
-    return int((drafts == tokens[:, None])[tokens != NO_TOKEN].any(axis=1).sum())
+def _accepted(drafts: Tokens, tokens: Tokens) -> Accepted:
+    valid = tokens != NO_TOKEN
+    among = (drafts == tokens[:, None])[valid].any(axis=1)
+    return Accepted(int(among.sum()), int(valid.sum()))
 
 
 def _sampled_report(
@@ -275,57 +276,32 @@ def _sampled_report(
     p = problem.target
     valid = tokens[tokens != NO_TOKEN]
     possible = valid[p[valid] > 0]
-    counts = np.bincount(valid, minlength=p.size)
-    accepted = _num_accepted(drafts, tokens)
+    accepted = _accepted(drafts, tokens)
     alpha = optimum(problem)
     checks = (
         *output_checks(problem, possible, rng),
         Check(
             "acceptance",
             "acceptance above the optimum",
-            1.0 if alpha is None else statistics.at_most(accepted, valid.size, alpha + 1e-12),
+            1.0 if alpha is None else statistics.at_most(*accepted, alpha + 1e-12),
         ),
     )
-    drafts_p_value, wrong_drafts = None, ViolationLog()
+    wrong_drafts = None
     if drafts_too:
         evidence = examine(drafts, problem.drafts, rng)
         checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
-        drafts_p_value = (
-            settings.combined(checks, of_drafts=True) if not wrong_drafts.count else 0.0
-        )
-    p_value = 0.0 if log.count else settings.combined(checks)
     ratio_cells = merged_cells(p, by_ratio(p, problem.drafts), tokens.size)
-    cells = ratio_cells.probabilities.size
-    total_variation, interval = statistics.distance(
-        valid, p, settings.confidence, ratio_cells.of_token
-    )
-    edge_log, probes = edges
-    return AuditReport(
+    return Findings(
         subject="verifier",
-        lossless=p_value >= settings.false_alarm and not (log.count or edge_log.count),
-        method="sampling",
-        num_trials=tokens.size,
-        p_value=p_value,
-        drafts_follow_law=None
-        if drafts_p_value is None
-        else drafts_p_value >= settings.false_alarm,
-        drafts_p_value=drafts_p_value,
-        false_alarm=settings.false_alarm,
-        power=settings.power,
-        confidence=settings.confidence,
-        total_variation=total_variation,
-        total_variation_interval=interval,
-        acceptance_rate=accepted / valid.size if valid.size else 0.0,
-        acceptance_interval=statistics.rate_interval(accepted, valid.size, settings.confidence),
-        optimal_acceptance_rate=alpha,
+        settings=settings,
         checks=checks,
-        tokens=deviations(counts, p),
-        violations=(*log.listed, *wrong_drafts.listed),
-        num_violations=log.count + wrong_drafts.count,
-        edge_violations=tuple(edge_log.listed),
-        num_edge_probes=probes,
-        num_cells=cells,
-        detectable_bias=detectable_bias(
-            possible.size, cells, settings.false_alarm / len(checks), settings.power
-        ),
-    )
+        distance=statistics.distance(valid, p, settings.confidence, ratio_cells.of_token),
+        outcomes=possible.size,
+        cells=ratio_cells.probabilities.size,
+        tokens=deviations(np.bincount(valid, minlength=p.size), p),
+        wrong_tokens=log,
+        wrong_drafts=wrong_drafts,
+        accepted=accepted,
+        optimum=alpha,
+        edges=edges,
+    ).report()

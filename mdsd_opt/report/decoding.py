@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 
 
 def compared_document(
-    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool
+    rows: Sequence[ComparedRule],
+    num_prompts: int,
+    interrupted: bool,
+    forecast: float | None = None,
 ) -> dict[str, Any]:
-    """JSON-ready; a rule that is refused has its reason, and what it did before."""
+    """JSON-ready; a rule that is refused has its reason, and what it did before.
+
+    `forecast` is of the drafts that a step accepts.
+    """
     return {
         "num_prompts": num_prompts,
         "interrupted": interrupted,
+        "forecast_accepted": forecast,
         "rows": [_entry(row) for row in rows],
     }
 
@@ -34,12 +41,18 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
         entry |= {
             "accept_length": _over_prompts(row, "accept_length").to_dict(),
             "acceptance_rate": _over_prompts(row, "acceptance_rate").to_dict(),
+            "observed_accepted": _over_prompts(row, "accepted_per_step").to_dict(),
             "total": row.total.to_dict(),
         }
     return entry
 
 
-def compared_table(rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool) -> Table:
+def compared_table(
+    rows: Sequence[ComparedRule],
+    num_prompts: int,
+    interrupted: bool,
+    forecast: float | None = None,
+) -> Table:
     """One line for each rule; why it was refused where it was."""
     from rich.table import Table
 
@@ -47,9 +60,16 @@ def compared_table(rows: Sequence[ComparedRule], num_prompts: int, interrupted: 
     title = f"{_count(num_prompts)}; {interval_note(done, 'prompts')}"
     if interrupted:
         title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
+    if forecast is not None:
+        title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
     table = Table(title=title, title_justify="left")
     table.add_column("rule")
-    for heading in ("accept length", "acceptance rate", "ms a token", "verifier's share"):
+    for heading in (
+        "accept length",
+        "acceptance rate",
+        "ms a token",
+        "verifier's share",
+    ):
         table.add_column(heading, justify="right")
     refused = any(row.refusal for row in rows)
     if refused:

@@ -72,11 +72,12 @@ def method_rows(
     except MdsdError:  # so do the methods that it has tried, in rows of their own
         chosen = ""
     rows = []
-    for name in names or methods():
-        takes_time = name not in ("subset_selection", "truncated_lp")
+    known = methods()
+    for name in names or known:
         warm_up(problem, name)
         try:
-            solution = solve(problem, method=name, **(limits if takes_time else {}))
+            taken = {limit: limits[limit] for limit in limits if limit in known[name].options}
+            solution = solve(problem, method=name, **taken)
             certificate = certify(problem, solution, exact=exact)
         except MdsdError as error:
             rows.append(MethodRow(name, name == chosen, None, None, str(error)))

@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers, is_estimated, is_supported
+from mdsd_opt.batch.row_functions import (
+    batch_verifiers,
+    entry,
+    is_bound,
+    is_estimated,
+    is_supported,
+)
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.files.logits import LogitsSample
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
+from mdsd_opt.verifiers import get
 
 #: A gap between rrs and the optimum below this is within the error of batched rates.
 _LEAST_GAP = 1e-6
@@ -115,7 +122,7 @@ def rate_rows(
                 k,
                 verifier,
                 mean_interval(column, groups, confidence),
-                bound=verifier in BOUNDS,
+                bound=is_bound(verifier),
             )
             for k, column in zip(counts, by_position.T, strict=True)
         ]
@@ -139,10 +146,12 @@ def combinations(
             if counts:
                 found.append((scheme, verifier, counts))
     if not found:
-        known = "; ".join(f"{name}: {', '.join(batch_verifiers(name))}" for name in schemes)
+        known = "; ".join(
+            f"{scheme}: {', '.join(x + _condition(x) for x in batch_verifiers(scheme))}"
+            for scheme in schemes
+        )
         raise UnsupportedScheme(
-            f"no rates for {', '.join(verifiers)} with these drafts and K. There are: {known} "
-            "(spechub at K = 2)."
+            f"no rates for {', '.join(verifiers)} with these drafts and K. There are: {known}."
         )
     return found
 
@@ -155,10 +164,15 @@ def refusals(
     reasons = {}
     for name in verifiers:
         if name not in rated:
-            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if is_supported(x, name, 2))
-            only = " at K = 2" if name == "spechub" else ""
+            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if entry(x, name))
+            only = _condition(name)
             reasons[name] = f"no rates with these drafts and K; there are for {known} drafts{only}"
     return reasons
+
+
+def _condition(verifier: str) -> str:
+    only = get(verifier).only_num_drafts
+    return "" if only is None else f" at K = {only}"
 
 
 def with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
