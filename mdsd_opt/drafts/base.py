@@ -189,6 +189,9 @@ class DraftScheme(ABC):
     def count_supports(self) -> tuple[int, int]:
         """Upper bounds on the number of draft sets and of their elements, without listing them."""
 
+    def require_listable(self) -> None:  # noqa: B027  # most laws are as short as their counts
+        """Raise `ProblemTooLarge` if `support_law` would take too long to compute."""
+
     @abstractmethod
     def support_law(self) -> SupportLaw:
         """Law of the draft set, every mass computed without cancellation."""

@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
+Law = NDArray[np.float64]
 
 
 @kernel(reassociate=True)
-def drafted_masses(p: Vector, q: Vector, num_drafts: int, t: Vector, w: Vector) -> Vector:
-    """The integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K."""
-    num_nodes = t.size
-    rang = np.zeros((num_drafts, num_nodes))  # Pr(exactly n of the tokens so far rang by t)
-    rang[0, :] = 1.0
-    hits = np.zeros((num_drafts, num_nodes))  # sum over i so far, exactly n of the others rang
+def drafted_masses(p: Vector, q: Vector, t: Vector, w: Vector, rang: Law, hits: Law) -> Vector:
+    """The integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K.
+
+    In place, shape (K, nodes), before and after the tokens of p and q are added: `rang` is the
+    probability that exactly n of all tokens rang by t, `hits` the sum over i in which exactly n of
+    the others rang.
+    """
+    num_drafts, num_nodes = rang.shape
     rings = np.empty(num_nodes)
     gain = np.empty(num_nodes)
     for j in range(q.size):

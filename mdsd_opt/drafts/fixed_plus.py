@@ -124,6 +124,9 @@ class FixedPlusDrafts(DraftScheme):
         supports, arcs = self.drafts.count_supports()
         return supports, arcs + supports * self._fixed.size
 
+    def require_listable(self) -> None:
+        self.drafts.require_listable()
+
     def support_law(self) -> SupportLaw:
         law = self.drafts.support_law()
         merged: dict[tuple[int, ...], float] = {}

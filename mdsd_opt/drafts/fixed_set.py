@@ -27,7 +27,10 @@ class _FixedSetDrafts(OneDraft):
     def _likeliest(self, count: int) -> NDArray[np.int64]:
         """The `count` likeliest tokens of positive probability, ties towards the lowest id."""
         positive = int((self.q > 0).sum())
-        return np.argsort(-self.q, kind="stable")[: min(count, positive)]
+        count = min(count, positive)
+        least = np.partition(self.q, -count)[-count]
+        candidates = np.flatnonzero(self.q >= least)
+        return candidates[np.argsort(-self.q[candidates], kind="stable")[:count]]
 
     @cached_property
     def last_draw(self) -> NDArray[np.float64]:

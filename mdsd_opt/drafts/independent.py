@@ -120,14 +120,17 @@ class IndependentDrafts(DraftScheme):
             self.support.size, range(1, min(self.num_drafts, self.support.size) + 1)
         )
 
-    def support_law(self) -> SupportLaw:
-        sizes = range(1, min(self.num_drafts, self.support.size) + 1)
+    def require_listable(self) -> None:
+        most = min(self.num_drafts, self.support.size)
         what = f"listing the draft sets of {self!r}"
         require_listable(what, count_power(self.support.size, self.num_drafts), MAX_TERMS)
-        passes = sum(count_power(size, self.num_drafts) for size in sizes)
+        passes = sum(count_power(size, self.num_drafts) for size in range(1, most + 1))
         require_listable(what, passes, MAX_PASSES)
+
+    def support_law(self) -> SupportLaw:
+        self.require_listable()
         groups = []
-        for size in sizes:
+        for size in range(1, min(self.num_drafts, self.support.size) + 1):
             sets = self.support[subsets_of_size(self.support.size, size)]
             mass = np.zeros(len(sets))
             for columns in _surjections(self.num_drafts, size):

@@ -155,6 +155,10 @@ class MixtureDrafts(DraftScheme):
         counts = [component.count_supports() for component in self.components]
         return sum(n for n, _ in counts), sum(arcs for _, arcs in counts)
 
+    def require_listable(self) -> None:
+        for component in self.components:
+            component.require_listable()
+
     def support_law(self) -> SupportLaw:
         merged: dict[tuple[int, ...], float] = {}
         for m, component in zip(self.mixture_weights.tolist(), self.components, strict=True):

@@ -88,7 +88,7 @@ class WithReplacement(OneDraft):
 
     def drafted_mass(self, p: NDArray[np.float64]) -> float:
         missed = np.log1p(-np.minimum(self.q, 1 - 1e-16))
-        return float(-(p @ np.expm1(self.num_drafts * missed)))
+        return -float((p * np.expm1(self.num_drafts * missed)).sum())
 
     def independent_draws(self, exact: bool) -> list[IndependentDraws]:
         return [(1, [(self.model, self.num_drafts)])]
@@ -120,9 +120,12 @@ class WithReplacement(OneDraft):
         positive = int((self.q > 0).sum())
         return count_subsets(positive, range(1, min(self.num_drafts, positive) + 1))
 
+    def require_listable(self) -> None:
+        self._require_listable(int((self.q > 0).sum()), 1, MAX_TERMS)
+
     def support_law(self) -> SupportLaw:
+        self.require_listable()
         tokens = np.flatnonzero(self.q > 0)
-        self._require_listable(tokens.size, 1, MAX_TERMS)
         groups = []
         for size in range(1, min(self.num_drafts, tokens.size) + 1):
             sets = tokens[subsets_of_size(tokens.size, size)]

@@ -212,11 +212,21 @@ class WithoutReplacement(OneDraft):
     def count_supports(self) -> tuple[int, int]:
         return count_subsets(self.support.size, [min(self.num_drafts, self.support.size)])
 
+    def require_listable(self) -> None:
+        """By the recursion of every draft set over its own subsets."""
+        if self.drafts_whole_support:
+            return
+        passes = self.num_drafts * count_power(2, self.num_drafts)
+        terms = passes * count_choices(self.support.size, self.num_drafts)
+        what = f"listing the draft sets of {self!r}"
+        require_listable(what, terms, MAX_TERMS)
+        require_listable(what, passes, MAX_PASSES)
+
     def support_law(self) -> SupportLaw:
+        self.require_listable()
         size = min(self.num_drafts, self.support.size)
         if self.drafts_whole_support:
             return SupportLaw.from_groups(self.vocab_size, [(self.support[None, :], np.ones(1))])
-        self._require_listable(self.support.size, MAX_TERMS)
         ranks = subsets_of_size(self.support.size, size)
         remaining = _RemainingMass(self.q[self.support], size)
         mass = np.empty(len(ranks))
@@ -233,14 +243,6 @@ class WithoutReplacement(OneDraft):
         require_listable(f"the exact draft law of {self!r}", sets, _MAX_LISTED)
         law = _ExactSetLaw(self.exact_q)
         return {s: law.mass(frozenset(s)) for s in combinations(tokens, self.num_drafts)}
-
-    def _require_listable(self, num_tokens: int, limit: int) -> None:
-        """By the recursion of every draft set over its own subsets."""
-        passes = self.num_drafts * count_power(2, self.num_drafts)
-        terms = passes * count_choices(num_tokens, self.num_drafts)
-        what = f"listing the draft sets of {self!r}"
-        require_listable(what, terms, limit)
-        require_listable(what, passes, MAX_PASSES)
 
     def count_tuples(self) -> int:
         return count_power(self.vocab_size, self.num_drafts)

@@ -3,77 +3,30 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
-from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution
+from mdsd_opt.solvers.method import Method
 
 __all__ = ["Method", "exact_optimum", "methods", "solve"]
 
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """What a method is for, what it costs, and what it needs."""
-
-    purpose: str
-    cost: str
-    needs: str
-    exact: bool
-
-    def __str__(self) -> str:
-        return f"{self.purpose}. Cost: {self.cost}. Needs: {self.needs}."
-
-
-_METHODS = {
-    "subset_selection": Method(
-        purpose="exact optimum and subset at any vocabulary size",
-        cost="O(V log V), times about 30 K without replacement",
-        needs="a scheme with a prefix order: with or without replacement, greedy, top-K",
-        exact=True,
-    ),
-    "full_lp": Method(
-        purpose="the full K-draft transport LP; returns plan and subset",
-        cost="about K V^K / K! variables",
-        needs="any scheme; backend 'highs' or 'cvxpy'",
-        exact=True,
-    ),
-    "dual_lp": Method(
-        purpose="the dual of the transport LP; returns the subset",
-        cost="about K V^K / K! rows",
-        needs="any scheme; backend 'highs' or 'cvxpy'",
-        exact=True,
-    ),
-    "max_flow": Method(
-        purpose="the same network as an integer maximum flow; returns plan and subset",
-        cost="about K V^K / K! arcs, larger V than the LPs",
-        needs="any scheme",
-        exact=True,
-    ),
-    "submodular": Method(
-        purpose="exact optimum without a prefix order, with a proof of the lower bound",
-        cost="some ten passes over V for different models; else ten to twenty times V evaluations",
-        needs="any scheme; only its containment probabilities are used",
-        exact=True,
-    ),
-    "truncated_lp": Method(
-        purpose="the truncated LP of Khisti et al., a lower bound with a bound on its loss",
-        cost="O(V log V) and an LP in s^2/2 variables",
-        needs="two drafts, from one or two draft models",
-        exact=False,
-    ),
-}
+#: Each is the name of its file.
+_NAMES = ("subset_selection", "full_lp", "dual_lp", "max_flow", "submodular", "truncated_lp")
 
 
 def methods() -> dict[str, Method]:
     """Every method by name, with what it is for, costs and needs (`str` gives a sentence)."""
-    return dict(_METHODS)
+    return {name: _method(name) for name in _NAMES}
+
+
+def _method(name: str) -> Method:
+    method: Method = importlib.import_module(f"mdsd_opt.solvers.{name}").METHOD
+    return method
 
 
 def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> Solution:
@@ -101,60 +54,38 @@ def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> So
     """
     if method == "auto":
         return _solve_automatically(problem, options)
-    if method not in _METHODS:
-        raise UnknownName.among("method", method, ["auto", *_METHODS])
+    if method not in _NAMES:
+        raise UnknownName.among("method", method, ["auto", *_NAMES])
     return _run(problem, method, options)
 
 
-def _run(problem: TransportProblem, method: str, options: dict[str, Any]) -> Solution:
-    known = _options_of(method)
-    for name in options:
-        if name not in known:
-            listed = ", ".join(known) or "none"
-            raise InvalidInput(f"method {method!r} has no option {name!r}. Its options: {listed}.")
+def _run(problem: TransportProblem, name: str, options: dict[str, Any]) -> Solution:
+    method = _method(name)
+    _require_known(name, options, method.options)
     start = time.perf_counter()
-    found = _function(method)(problem, **options)
-    return Solution.of(found, method, time.perf_counter() - start)
-
-
-def _function(method: str) -> Any:
-    return importlib.import_module(f"mdsd_opt.solvers.{method}").solve
-
-
-def _options_of(method: str) -> list[str]:
-    parameters = inspect.signature(_function(method)).parameters
-    return [name for name in parameters if name != "problem"]
+    found = method.solve(problem, **options)
+    return Solution.of(found, name, time.perf_counter() - start)
 
 
 def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:
-    """Options are limits that a prefix order has no use for, and that the other methods share."""
-    scheme = problem.drafts.scheme
-    shared = [name for name in _options_of("full_lp") if name in _options_of("max_flow")]
+    from mdsd_opt.solvers.choice import LIMITS, choose
+
+    _require_known("auto", options, LIMITS, "; name a method to give it others")
+    choice = choose(problem, options)
+    solution = _run(problem, choice.method, dict(choice.limits))
+    message = f"auto took {choice.method}: {choice.reason}. {solution.message}"
+    return replace(solution, message=message)
+
+
+def _require_known(
+    method: str, options: dict[str, Any], known: Sequence[str], advice: str = ""
+) -> None:
     for name in options:
-        if name not in shared:
+        if name not in known:
+            listed = ", ".join(known) or "none"
             raise InvalidInput(
-                f"method 'auto' has no option {name!r}. Its options: {', '.join(shared)}; name a "
-                "method to give it others."
+                f"method {method!r} has no option {name!r}. Its options: {listed}{advice}."
             )
-    if isinstance(problem.drafts, PrefixDraftScheme):
-        reason = f"{scheme} drafts have a prefix order, so sorting is exact at any size"
-        return _told(_run(problem, "subset_selection", {}), reason)
-    if product_form(peeled(problem.drafts)[1]) is not None:
-        limits = {name: options[name] for name in options if name == "time_limit"}
-        reason = f"{scheme} drafts have no prefix order; for independent draws any size is fine"
-        return _told(_run(problem, "submodular", limits), reason)
-    refused = "the transport LP fits the budget"
-    for method in ("full_lp", "max_flow", "submodular"):
-        try:
-            reason = f"{scheme} drafts have no prefix order, and {refused}"
-            return _told(_run(problem, method, options), reason)
-        except ProblemTooLarge as error:
-            refused, last = f"{method} is over the budget", error
-    raise last
-
-
-def _told(solution: Solution, reason: str) -> Solution:
-    return replace(solution, message=f"auto took {solution.method}: {reason}. {solution.message}")
 
 
 def exact_optimum(problem: TransportProblem) -> Any:

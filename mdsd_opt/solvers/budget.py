@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.fixed_plus import peeled
@@ -13,43 +15,57 @@ from mdsd_opt.problem import TransportProblem
 DEFAULT_MAX_BYTES = 8 * 1024**3
 
 
-def require(
-    method: str,
-    problem: TransportProblem,
-    *,
-    variables: int,
-    max_variables: int,
-    num_bytes: int,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    alternative: str | None = None,
-) -> None:
-    """Raise `ProblemTooLarge` if the estimated size is over the budget.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a method would take on a problem, known before anything is built, and what it may take.
 
-    Parameters
+    Attributes
     ----------
     method : str
-        The method that was asked for.
+    problem : TransportProblem
     variables, num_bytes : int
         Estimated size.
     max_variables, max_bytes : int
         The budget.
-    alternative : str, optional
-        The method to advise; by default the polynomial one the scheme allows.
+    lists_draft_sets : bool
+        Whether the method works on the law of the draft sets.
     """
-    if variables <= max_variables and num_bytes <= max_bytes:
-        return
-    if alternative is None and isinstance(problem.drafts, PrefixDraftScheme):
-        alternative = "subset_selection"
-    if alternative is None and product_form(peeled(problem.drafts)[1]) is not None:
-        alternative = "submodular"
-    advice = (
-        f"method={alternative!r} solves this size"
-        if alternative
-        else "restrict the vocabulary (top_k, top_p) or draft fewer tokens"
-    )
-    raise ProblemTooLarge(
-        f"{method} at V={problem.vocab_size}, K={problem.num_drafts} needs about "
-        f"{readable(variables)} variables and {readable(num_bytes // 10**9)} GB; the budget is "
-        f"{max_variables:,} variables and {max_bytes / 1e9:.3g} GB (max_variables, max_bytes). "
-        f"{advice}."
-    )
+
+    method: str
+    problem: TransportProblem
+    variables: int
+    num_bytes: int
+    max_variables: int
+    max_bytes: int
+    lists_draft_sets: bool = True
+
+    @property
+    def fit(self) -> bool:
+        """Whether `require` passes."""
+        try:
+            self.require()
+        except ProblemTooLarge:
+            return False
+        return True
+
+    def require(self) -> None:
+        """Raise `ProblemTooLarge` if the size is over the budget or the draft sets are too many."""
+        if self.variables > self.max_variables or self.num_bytes > self.max_bytes:
+            problem = self.problem
+            raise ProblemTooLarge(
+                f"{self.method} at V={problem.vocab_size}, K={problem.num_drafts} needs about "
+                f"{readable(self.variables)} variables and {readable(self.num_bytes // 10**9)} GB; "
+                f"the budget is {self.max_variables:,} variables and {self.max_bytes / 1e9:.3g} GB "
+                f"(max_variables, max_bytes). {_advice(problem)}."
+            )
+        if self.lists_draft_sets:
+            self.problem.drafts.require_listable()
+
+
+def _advice(problem: TransportProblem) -> str:
+    """The polynomial method that the scheme allows, if there is one."""
+    if isinstance(problem.drafts, PrefixDraftScheme):
+        return "method='subset_selection' solves this size"
+    if product_form(peeled(problem.drafts)[1]) is not None:
+        return "method='submodular' solves this size"
+    return "restrict the vocabulary (top_k, top_p) or draft fewer tokens"

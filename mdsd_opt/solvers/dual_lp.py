@@ -10,9 +10,11 @@ from mdsd_opt.plans.feasibility import clip_to_marginals
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
+from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.formulations import TransportNetwork, rounded_subset, support_network
 from mdsd_opt.solvers.full_lp import BACKENDS, cover
 from mdsd_opt.solvers.highs_backend import LpResult
+from mdsd_opt.solvers.method import Method
 
 #: Arcs that still solve in about a minute on one core.
 _MAX_VARIABLES = 1_000_000
@@ -61,14 +63,14 @@ def solve(
     if backend not in BACKENDS:
         raise UnknownName.among("backend", backend, BACKENDS)
     _, arcs = problem.drafts.count_supports()
-    budget.require(
-        "dual_lp",
-        problem,
+    Needs(
+        method="dual_lp",
+        problem=problem,
         variables=arcs,
-        max_variables=max_variables,
         num_bytes=arcs * _BYTES[backend],
+        max_variables=max_variables,
         max_bytes=max_bytes,
-    )
+    ).require()
     law = problem.drafts.support_law()
     network = support_network(problem, law)
     if backend == "highs":
@@ -100,6 +102,15 @@ def solve(
             "backend_version": version,
         },
     )
+
+
+METHOD = Method(
+    purpose="the dual of the transport LP; returns the subset",
+    cost="about K V^K / K! rows",
+    needs="any scheme; backend 'highs' or 'cvxpy'",
+    exact=True,
+    solve=solve,
+)
 
 
 def _cover_by_cvxpy(network: TransportNetwork, solver: str, time_limit: float | None) -> LpResult:

@@ -14,6 +14,7 @@ from mdsd_opt.plans.feasibility import clip_to_marginals
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Found, PlanBasis, Status, TransportPlan, weighted_count
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend, packing_lp
+from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.formulations import (
     TransportNetwork,
     on_supports,
@@ -22,7 +23,8 @@ from mdsd_opt.solvers.formulations import (
     tuple_network,
 )
 from mdsd_opt.solvers.highs_backend import LpResult
-from mdsd_opt.solvers.pair_lp import maximise as maximise_pairs
+from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.packing_lp import PackingLp
 from mdsd_opt.solvers.pair_lp import pair_lp
 
 Vector = NDArray[np.float64]
@@ -35,6 +37,28 @@ BACKENDS = ("highs", "cvxpy")
 _MAX_VARIABLES = {"supports": 1_000_000, "pair": 2_500_000, "tuples": 300_000}
 #: Memory for each variable, in bytes: measured peaks, rounded up.
 _BYTES = {"highs": 1000, "cvxpy": 3000}
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What solves the LP: options of `solve`."""
+
+    backend: str = "highs"
+    algorithm: str = "auto"
+    solver: str = "HIGHS"
+    time_limit: float | None = None
+
+    def maximise(self, lp: PackingLp) -> LpResult:
+        """Solve a packing LP; the simplex goes without presolve, which here only costs time."""
+        if self.backend == "cvxpy":
+            return cvxpy_backend.maximise(*lp, self.solver, self.time_limit)
+        inner = self.algorithm == "ipm"
+        algorithm = "ipm" if inner else "simplex"
+        return packing_lp.maximise(*lp, algorithm, presolve=inner, time_limit=self.time_limit)
+
+    @property
+    def version(self) -> str:
+        return highs_backend.version() if self.backend == "highs" else cvxpy_backend.version()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,24 +123,12 @@ def solve(
         The backend refused or failed.
     """
     _check_choices(backend, formulation, algorithm)
-    if formulation == "auto":
-        independent = isinstance(problem.drafts, (WithReplacement, IndependentDrafts))
-        formulation = "pair" if independent and problem.num_drafts == 2 else "supports"
-    if formulation == "pair" and problem.num_drafts != 2:
-        raise InvalidInput(f"formulation 'pair' needs K = 2, not {problem.num_drafts}")
-    variables = count_variables(problem, formulation)
-    limit = _MAX_VARIABLES[formulation] if max_variables is None else max_variables
-    budget.require(
-        "full_lp",
-        problem,
-        variables=variables,
-        max_variables=limit,
-        num_bytes=variables * _BYTES[backend],
-        max_bytes=max_bytes,
-    )
+    formulation = _formulation(problem, formulation)
+    needs(problem, formulation, backend, max_variables, max_bytes).require()
     law = problem.drafts.support_law()
     run = {"supports": _on_sets, "pair": _on_pairs, "tuples": _on_tuples}[formulation]
-    found = run(problem, law, backend, algorithm, solver, time_limit)
+    engine = Engine(backend, algorithm, solver, time_limit)
+    found = run(problem, law, engine)
     plan = TransportPlan(law.tokens, law.offsets, found.mass, basis=found.basis)
     mass = clip_to_marginals(plan, problem.target, law.mass)
     plan = TransportPlan(law.tokens, law.offsets, frozen(mass), basis=found.basis)
@@ -134,21 +146,53 @@ def solve(
             "num_constraints": found.num_constraints,
             "iterations": found.lp.iterations,
             "backend": backend,
-            "backend_version": _version(backend),
+            "backend_version": engine.version,
             "formulation": formulation,
             "algorithm": algorithm,
         },
     )
 
 
-def count_variables(problem: TransportProblem, formulation: str) -> int:
-    """Number of variables, from counts alone."""
-    supports, arcs = problem.drafts.count_supports()
+METHOD = Method(
+    purpose="the full K-draft transport LP; returns plan and subset",
+    cost="about K V^K / K! variables",
+    needs="any scheme; backend 'highs' or 'cvxpy'",
+    exact=True,
+    solve=solve,
+)
+
+
+def needs(
+    problem: TransportProblem,
+    formulation: str = "auto",
+    backend: str = "highs",
+    max_variables: int | None = None,
+    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+) -> Needs:
+    """Size of the LP, from counts alone, and its budget."""
+    formulation = _formulation(problem, formulation)
+    supports, variables = problem.drafts.count_supports()
     if formulation == "pair":
-        return problem.vocab_size + supports
+        variables = problem.vocab_size + supports
     if formulation == "tuples":
-        return problem.drafts.count_tuples() * problem.num_drafts
-    return arcs
+        variables = problem.drafts.count_tuples() * problem.num_drafts
+    return Needs(
+        method="full_lp",
+        problem=problem,
+        variables=variables,
+        num_bytes=variables * _BYTES[backend],
+        max_variables=_MAX_VARIABLES[formulation] if max_variables is None else max_variables,
+        max_bytes=max_bytes,
+    )
+
+
+def _formulation(problem: TransportProblem, given: str) -> str:
+    if given == "auto":
+        independent = isinstance(problem.drafts, (WithReplacement, IndependentDrafts))
+        return "pair" if independent and problem.num_drafts == 2 else "supports"
+    if given == "pair" and problem.num_drafts != 2:
+        raise InvalidInput(f"formulation 'pair' needs K = 2, not {problem.num_drafts}")
+    return given
 
 
 def _check_choices(backend: str, formulation: str, algorithm: str) -> None:
@@ -161,64 +205,36 @@ def _check_choices(backend: str, formulation: str, algorithm: str) -> None:
             raise UnknownName.among(kind, given, known)
 
 
-def _on_sets(
-    problem: TransportProblem,
-    law: SupportLaw,
-    backend: str,
-    algorithm: str,
-    solver: str,
-    time_limit: float | None,
-) -> PrimalDual:
-    network = support_network(problem, law)
-    return solve_network(network, backend, algorithm, solver, time_limit)
+def _on_sets(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
+    return _solve_network(support_network(problem, law), engine)
 
 
-def _on_tuples(
-    problem: TransportProblem,
-    law: SupportLaw,
-    backend: str,
-    algorithm: str,
-    solver: str,
-    time_limit: float | None,
-) -> PrimalDual:
+def _on_tuples(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
     network, tuples = tuple_network(problem)
-    found = solve_network(network, backend, algorithm, solver, time_limit)
-    mass = on_supports(network, tuples, found.mass, law)
-    return PrimalDual(mass, found.price, None, found.lp, found.num_variables, found.num_constraints)
+    found = _solve_network(network, engine)
+    return replace(found, mass=on_supports(network, tuples, found.mass, law), basis=None)
 
 
-def solve_network(
-    network: TransportNetwork,
-    backend: str,
-    algorithm: str,
-    solver: str,
-    time_limit: float | None,
-) -> PrimalDual:
-    """Solve the packing LP of a network, or its dual form, for masses and prices."""
+def _solve_network(network: TransportNetwork, engine: Engine) -> PrimalDual:
+    """The packing LP of a network, or its dual form, for masses and prices."""
     num_tokens = network.target.size
     bounds = np.concatenate([network.target, network.mass])
     basis = None
-    if backend == "highs" and algorithm != "ipm":
-        lp = cover(network, time_limit)
+    if engine.backend == "highs" and engine.algorithm != "ipm":
+        lp = cover(network, engine.time_limit)
         mass, price = np.maximum(lp.row_duals, 0.0), lp.point[:num_tokens]
         if lp.basic_rows is not None and lp.basic_columns is not None:
             # A tight row of the dual form is a basic arc, a price at zero a basic slack.
             slack = ~lp.basic_columns
             basis = PlanBasis(~lp.basic_rows, slack[:num_tokens], slack[num_tokens:])
     else:
-        objective = np.ones(network.num_arcs)
         free = np.full(network.num_arcs, np.inf)
-        matrix = network.packing_matrix()
-        if backend == "cvxpy":
-            lp = cvxpy_backend.maximise(objective, matrix, bounds, free, solver, time_limit)
-        else:
-            lp = packing_lp.maximise(
-                objective, matrix, bounds, free, algorithm, presolve=True, time_limit=time_limit
-            )
-            if lp.basic_columns is not None and lp.basic_rows is not None:
-                rows = lp.basic_rows
-                basis = PlanBasis(lp.basic_columns, rows[:num_tokens], rows[num_tokens:])
+        ones = np.ones(network.num_arcs)
+        lp = engine.maximise(PackingLp(ones, network.packing_matrix(), bounds, free))
         mass, price = lp.point, lp.row_duals[:num_tokens]
+        if lp.basic_columns is not None and lp.basic_rows is not None:
+            slack = lp.basic_rows
+            basis = PlanBasis(lp.basic_columns, slack[:num_tokens], slack[num_tokens:])
     return PrimalDual(mass, np.clip(price, 0.0, 1.0), basis, lp, network.num_arcs, bounds.size)
 
 
@@ -242,42 +258,14 @@ def cover(network: TransportNetwork, time_limit: float | None) -> LpResult:
     return replace(result, row_duals=result.row_duals / scale)
 
 
-def _on_pairs(
-    problem: TransportProblem,
-    law: SupportLaw,
-    backend: str,
-    algorithm: str,
-    solver: str,
-    time_limit: float | None,
-) -> PrimalDual:
+def _on_pairs(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
     p = problem.target
     sizes = np.diff(law.offsets)
     single = law.offsets[:-1][sizes == 1]
     pair = law.offsets[:-1][sizes == 2]
     fixed = weighted_count(law.tokens[single], law.mass[sizes == 1], p.size)
     first, second, pair_mass = law.tokens[pair], law.tokens[pair + 1], law.mass[sizes == 2]
-    arrays = pair_lp(p, fixed, first, second, pair_mass)
-    if backend == "cvxpy":
-        lp = cvxpy_backend.maximise(
-            arrays.objective,
-            arrays.matrix,
-            arrays.row_upper,
-            arrays.column_upper,
-            solver,
-            time_limit,
-        )
-    elif algorithm == "ipm":
-        lp = packing_lp.maximise(
-            arrays.objective,
-            arrays.matrix,
-            arrays.row_upper,
-            arrays.column_upper,
-            "ipm",
-            presolve=True,
-            time_limit=time_limit,
-        )
-    else:
-        lp = maximise_pairs(arrays, time_limit)
+    lp = engine.maximise(pair_lp(p, fixed, first, second, pair_mass))
     # What each set hands to its tokens, then what of it is accepted.
     handed = np.zeros(law.num_arcs)
     handed[single] = law.mass[sizes == 1]
@@ -288,7 +276,3 @@ def _on_pairs(
     # The price of the target's mass is what the price of selected mass leaves of one.
     price = np.clip(1.0 - lp.row_duals, 0.0, 1.0)
     return PrimalDual(handed * share[law.tokens], price, None, lp, p.size + first.size, p.size)
-
-
-def _version(backend: str) -> str:
-    return highs_backend.version() if backend == "highs" else cvxpy_backend.version()

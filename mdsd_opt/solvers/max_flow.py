@@ -14,7 +14,9 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget
+from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.integer_masses import IntegerMasses, integer_masses
+from mdsd_opt.solvers.method import Method
 
 #: Arcs up to which the method runs unless told otherwise.
 DEFAULT_MAX_VARIABLES = 2**26
@@ -63,20 +65,38 @@ def solve(
     start = time.perf_counter()
     if time_limit is not None and not time_limit >= 0:
         raise InvalidInput(f"time_limit is {time_limit}: give seconds, 0 or more, or None")
-    num_supports, num_arcs = problem.drafts.count_supports()
-    budget.require(
-        "max_flow",
-        problem,
-        variables=num_arcs,
-        max_variables=max_variables,
-        num_bytes=_BYTES_PER_ARC * num_arcs + _BYTES_PER_SUPPORT * num_supports,
-        max_bytes=max_bytes,
-    )
+    needs(problem, max_variables, max_bytes).require()
     law = problem.drafts.support_law()
     masses = integer_masses(problem, law)
     build_seconds = time.perf_counter() - start
     result = _maximum_flow(law, masses, None if time_limit is None else start + time_limit)
     return _found(law, masses, result, build_seconds)
+
+
+METHOD = Method(
+    purpose="the same network as an integer maximum flow; returns plan and subset",
+    cost="about K V^K / K! arcs, larger V than the LPs",
+    needs="any scheme",
+    exact=True,
+    solve=solve,
+)
+
+
+def needs(
+    problem: TransportProblem,
+    max_variables: int = DEFAULT_MAX_VARIABLES,
+    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+) -> Needs:
+    """Size of the network, from counts alone, and its budget."""
+    num_supports, num_arcs = problem.drafts.count_supports()
+    return Needs(
+        method="max_flow",
+        problem=problem,
+        variables=num_arcs,
+        num_bytes=_BYTES_PER_ARC * num_arcs + _BYTES_PER_SUPPORT * num_supports,
+        max_variables=max_variables,
+        max_bytes=max_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,7 @@ x = 0 is feasible, so there is always an answer, if only a bad one when time run
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,15 @@ Vector = NDArray[np.float64]
 
 #: Size that the largest bound is scaled to.
 _LARGEST_BOUND = 1e6
+
+
+class PackingLp(NamedTuple):
+    """The arrays of one LP, as `maximise` takes them."""
+
+    objective: Vector
+    matrix: SparseMatrix
+    row_upper: Vector
+    column_upper: Vector
 
 
 def maximise(

@@ -10,26 +10,14 @@ it is accepted:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.solution import weighted_count
-from mdsd_opt.solvers import packing_lp
-from mdsd_opt.solvers.highs_backend import LpResult, SparseMatrix
+from mdsd_opt.solvers.highs_backend import SparseMatrix
+from mdsd_opt.solvers.packing_lp import PackingLp
 
 Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PairLp:
-    """The arrays of the LP: columns t_1..t_V, then x of every pair."""
-
-    matrix: SparseMatrix
-    objective: Vector
-    row_upper: Vector
-    column_upper: Vector
 
 
 def pair_lp(
@@ -38,8 +26,8 @@ def pair_lp(
     first: NDArray[np.integer],
     second: NDArray[np.integer],
     pair_mass: Vector,
-) -> PairLp:
-    """Build the LP.
+) -> PackingLp:
+    """Build the LP: columns t_1..t_V, then x of every pair.
 
     Parameters
     ----------
@@ -53,7 +41,7 @@ def pair_lp(
     size, num_pairs = p.size, first.size
     t = np.arange(size)
     x = size + np.arange(num_pairs)
-    return PairLp(
+    return PackingLp(
         matrix=SparseMatrix(
             shape=(size, size + num_pairs),
             rows=np.concatenate([t, first, second]),
@@ -63,11 +51,4 @@ def pair_lp(
         objective=np.concatenate([np.ones(size), np.zeros(num_pairs)]),
         row_upper=fixed + weighted_count(second, pair_mass, size),
         column_upper=np.concatenate([p, pair_mass]),
-    )
-
-
-def maximise(lp: PairLp, time_limit: float | None = None) -> LpResult:
-    """Solve by the dual simplex without presolve, which here only costs time."""
-    return packing_lp.maximise(
-        lp.objective, lp.matrix, lp.row_upper, lp.column_upper, time_limit=time_limit
     )

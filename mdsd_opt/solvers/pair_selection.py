@@ -8,6 +8,7 @@ wins.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ Vector = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TruncatedPairs:
     """A transport problem with two drafts, in which few pairs are left to decide.
 
@@ -26,15 +27,22 @@ class TruncatedPairs:
     p, q1, q2 : ndarray, shape (V,)
     free : ndarray of int64, shape (s,)
         Tokens between which the LP decides.
-    priority : ndarray of int64, shape (V,)
-        Place of every token in the fixed rule; the higher one wins a pair.
+    order : ndarray of int64, shape (V,)
+        All tokens; in a pair that is not free the later one wins.
     """
 
     p: Vector
     q1: Vector
     q2: Vector
     free: Ids
-    priority: Ids
+    order: Ids
+
+    @functools.cached_property
+    def priority(self) -> Ids:
+        """Place of every token in the order, shape (V,)."""
+        places = np.empty_like(self.order)
+        places[self.order] = np.arange(self.order.size)
+        return places
 
     @property
     def free_pair_mass(self) -> NDArray[np.float64]:
@@ -50,17 +58,12 @@ class TruncatedPairs:
 
     def fixed_wins(self, weights: Vector) -> Vector:
         """Mass of the fixed pairs {i, j} that select i, each times the weight of j, shape (V,)."""
-        order = np.argsort(self.priority)
-        q1, q2 = self.q1[order], self.q2[order]
-        is_free = np.zeros(order.size, dtype=np.bool_)
+        q1, q2, weights = self.q1[self.order], self.q2[self.order], weights[self.order]
+        is_free = np.zeros(weights.size, dtype=np.bool_)
         is_free[self.free] = True
-        is_free = is_free[order]
-        # A free token wins against the bound tokens before it, a bound one against all.
-        lost1, lost2 = q1 * weights[order], q2 * weights[order]
-        lost1 = np.where(is_free, _sum_before(np.where(is_free, 0.0, lost1)), _sum_before(lost1))
-        lost2 = np.where(is_free, _sum_before(np.where(is_free, 0.0, lost2)), _sum_before(lost2))
-        won = np.empty(order.size)
-        won[order] = q1 * lost2 + q2 * lost1
+        free = np.flatnonzero(is_free[self.order])
+        won = np.empty(weights.size)
+        won[self.order] = q1 * _lost(q2 * weights, free) + q2 * _lost(q1 * weights, free)
         return won
 
     def loss_bounds(self) -> tuple[float, float]:
@@ -80,16 +83,15 @@ class TruncatedPairs:
         return float(surplus.sum()), float(np.minimum(surplus, in_pairs).sum())
 
 
-def _sum_before(masses: Vector) -> Vector:
-    """Sum of the entries before each one, shape (n,)."""
-    return np.concatenate([[0.0], np.cumsum(masses[:-1])])
-
-
-def places(order: Ids) -> Ids:
-    """Place of every token in an order of all tokens."""
-    result = np.empty_like(order)
-    result[order] = np.arange(order.size)
-    return result
+def _lost(masses: Vector, free: Ids) -> Vector:
+    """Sum before each place; before a free one, of which the places are given, of bound ones."""
+    before = np.concatenate([[0.0], np.cumsum(masses[:-1])])
+    start, total = 0, 0.0
+    for place in free.tolist():
+        total += float(masses[start:place].sum())
+        before[place] = total
+        start = place + 1
+    return before
 
 
 def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
@@ -97,4 +99,15 @@ def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
     drafted = q1 + q2
     ratio = np.full(p.size, np.inf)
     np.divide(p, drafted, out=ratio, where=drafted > 0)
-    return np.argsort(ratio, kind="stable")
+    return stable_order(ratio)
+
+
+def stable_order(values: Vector) -> Ids:
+    """What a stable argsort gives; NumPy's own takes several times as long."""
+    order = np.argsort(values)
+    ascending = values[order]
+    is_new = ascending[1:] != ascending[:-1]
+    if is_new.all():
+        return order
+    start = np.concatenate([[0], np.cumsum(is_new)]) * values.size
+    return np.sort(start + order) - start  # in each run of equal values by place

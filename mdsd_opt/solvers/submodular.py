@@ -16,6 +16,8 @@ from mdsd_opt.lower_bounds.orders import OrderMixture
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Found, Status
 from mdsd_opt.solvers import budget
+from mdsd_opt.solvers.budget import Needs
+from mdsd_opt.solvers.method import Method
 
 Vector = NDArray[np.float64]
 
@@ -100,6 +102,15 @@ def solve(
     )
 
 
+METHOD = Method(
+    purpose="exact optimum without a prefix order, with a proof of the lower bound",
+    cost="some ten passes over V for different models; else ten to twenty times V evaluations",
+    needs="any scheme; only its containment probabilities are used",
+    exact=True,
+    solve=solve,
+)
+
+
 def _by_boxes(
     p: Vector, form: ProductForm, tolerance: float, max_tiles: int, time_limit: float | None
 ) -> Outcome:
@@ -121,14 +132,15 @@ def _by_orders(
 ) -> Outcome:
     from mdsd_opt.solvers.min_norm_point import min_norm_point
 
-    budget.require(
-        "submodular (minimum-norm point)",
-        problem,
+    Needs(
+        method="submodular (minimum-norm point)",
+        problem=problem,
         variables=_ORDERS * p.size,
-        max_variables=max_variables,
         num_bytes=24 * _ORDERS * p.size,
+        max_variables=max_variables,
         max_bytes=max_bytes,
-    )
+        lists_draft_sets=False,
+    ).require()
     empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
 
     def along(order: NDArray[np.int64]) -> Vector:

@@ -15,8 +15,10 @@ from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget, packing_lp
-from mdsd_opt.solvers.highs_backend import SparseMatrix
-from mdsd_opt.solvers.pair_selection import TruncatedPairs, ascending_ratio, places
+from mdsd_opt.solvers.budget import Needs
+from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.pair_lp import pair_lp
+from mdsd_opt.solvers.pair_selection import TruncatedPairs, ascending_ratio, stable_order
 
 #: Variables up to which the LP runs unless told otherwise: about size 1,000.
 DEFAULT_MAX_VARIABLES = 600_000
@@ -86,14 +88,15 @@ def solve(
     size = _checked_size(size, problem.vocab_size)
     check_names(rule, order)
     variables = size + size * (size - 1) // 2
-    budget.require(
-        "truncated_lp",
-        problem,
+    Needs(
+        method="truncated_lp",
+        problem=problem,
         variables=variables,
-        max_variables=max_variables,
         num_bytes=_BYTES_PER_VARIABLE * variables,
+        max_variables=max_variables,
         max_bytes=max_bytes,
-    )
+        lists_draft_sets=False,
+    ).require()
 
     pairs = _truncated(problem.target, q1, q2, size, rule, order)
     fixed = pairs.fixed_selection()
@@ -137,6 +140,15 @@ def solve(
         message=f"{choice.message}; pairs outside the {size} free tokens follow the {rule} rule",
         stats=stats,
     )
+
+
+METHOD = Method(
+    purpose="the truncated LP of Khisti et al., a lower bound with a bound on its loss",
+    cost="O(V log V) and an LP in s^2/2 variables",
+    needs="two drafts, from one or two draft models",
+    exact=False,
+    solve=solve,
+)
 
 
 def check_names(rule: str, order: str) -> None:
@@ -229,9 +241,9 @@ def _truncated(
     order: str,
 ) -> TruncatedPairs:
     score = p - q1 * q2 if order == "surplus" else np.maximum(p, (q1 + q2) / 2)
-    descending = np.argsort(-score, kind="stable")
+    descending = stable_order(-score)
     winner_last = descending[::-1] if rule == "published" else ascending_ratio(p, q1, q2)
-    return TruncatedPairs(p, q1, q2, descending[:size], places(winner_last))
+    return TruncatedPairs(p, q1, q2, descending[:size], winner_last)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,23 +272,8 @@ def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float
     size = p.size
     first, second = np.triu_indices(size, 1)
     pair_mass = mass[first, second]
-    room = fixed + np.bincount(second, weights=pair_mass, minlength=size)
-
-    t = np.arange(size)
-    x = size + np.arange(first.size)
-    matrix = SparseMatrix(
-        shape=(size, size + first.size),
-        rows=np.concatenate([t, first, second]),
-        columns=np.concatenate([t, x, x]),
-        values=np.concatenate([np.ones(size), -np.ones(first.size), np.ones(first.size)]),
-    )
-    result = packing_lp.maximise(
-        objective=np.concatenate([np.ones(size), np.zeros(first.size)]),
-        matrix=matrix,
-        row_upper=room,
-        column_upper=np.concatenate([p, pair_mass]),
-        time_limit=time_limit,
-    )
+    lp = pair_lp(p, fixed, first, second, pair_mass)
+    result = packing_lp.maximise(*lp, time_limit=time_limit)
     share = np.zeros((size, size))
     share[first, second] = result.point[size:]
     share[second, first] = pair_mass - share[first, second]
