@@ -7,6 +7,7 @@ the memory can be shared.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,60 @@ def library_of(array: object) -> str:
     return "numpy"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """An array of any library, whose library is looked up once.
+
+    Attributes
+    ----------
+    name : str
+        The argument it came from, for messages.
+    array : object
+        As it was given; a NumPy array if it came from no other library.
+    library : str
+        As `library_of` calls it.
+    """
+
+    name: str
+    array: Any
+    library: str
+
+    @classmethod
+    def of(cls, array: Any, name: str = "array") -> Opened:
+        """Look at an array.
+
+        Raises
+        ------
+        InvalidInput
+            It is no array of numbers.
+        """
+        library = library_of(array)
+        return cls(name, _checked(array, name) if library == "numpy" else array, library)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def numpy(self) -> NDArray[Any]:
+        """On the host, without a change of dtype."""
+        if self.library == "torch":
+            return _from_torch(self.array)
+        if self.library == "cupy":
+            return np.asarray(self.array.get())
+        return _checked(self.array.compute() if self.library == "dask" else self.array, self.name)
+
+    def like(self, result: NDArray[Any]) -> Any:
+        """A result in the library of this array, and on its device."""
+        if self.library == "torch":
+            tensor = sys.modules["torch"].from_numpy(np.asarray(result, order="C"))
+            return tensor.to(self.array.device)
+        if self.library == "jax":
+            return sys.modules["jax"].numpy.asarray(result)
+        if self.library == "cupy":
+            return sys.modules["cupy"].asarray(result)
+        return result
+
+
 def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
     """Bring any array-like to NumPy, on the host, without a change of dtype.
 
@@ -39,13 +94,15 @@ def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
     InvalidInput
         If the object is not a rectangular array of numbers (ragged lists, strings, objects).
     """
-    library = library_of(array)
-    if library == "torch":
-        return _from_torch(array)
-    if library == "cupy":
-        return np.asarray(array.get())
-    if library == "dask":
-        array = array.compute()
+    return Opened.of(array, name).numpy()
+
+
+def like(reference: object, result: NDArray[Any]) -> Any:
+    """Hand `result` back in the library (and on the device) that `reference` came from."""
+    return Opened("reference", reference, library_of(reference)).like(result)
+
+
+def _checked(array: Any, name: str) -> NDArray[Any]:
     try:
         result = np.asarray(array)
     except (TypeError, ValueError) as error:
@@ -67,19 +124,6 @@ def _from_torch(tensor: Any) -> NDArray[Any]:
         bits: NDArray[Any] = tensor.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
     result: NDArray[Any] = tensor.numpy()
-    return result
-
-
-def like(reference: object, result: NDArray[Any]) -> Any:
-    """Hand `result` back in the library (and on the device) that `reference` came from."""
-    library = library_of(reference)
-    if library == "torch":
-        torch = sys.modules["torch"]
-        return torch.from_numpy(np.asarray(result, order="C")).to(getattr(reference, "device"))  # noqa: B009
-    if library == "jax":
-        return sys.modules["jax"].numpy.asarray(result)
-    if library == "cupy":
-        return sys.modules["cupy"].asarray(result)
     return result
 
 

@@ -11,7 +11,8 @@ has no such order, a `proof` bounds P(H) - Q(H) for every H at once: tiles that 
 
 In floating point, where Q is a quadrature (draws without replacement), it is evaluated a second
 time from nodes of the certificate's own, and the bounds are widened by what the two differ by: an
-error that solver and certificate have in common would otherwise look like a proof.
+error that solver and certificate have in common would otherwise look like a proof. For drafts with
+and without replacement nothing is sorted: the prefixes of x/w are searched (`prefix_search`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mdsd_opt.lower_bounds.boxes import BoxCover, cover_bound
 from mdsd_opt.lower_bounds.orders import OrderMixture, mixture_shortfall
 from mdsd_opt.plans.exact import feasible_value
 from mdsd_opt.plans.feasibility import feasible_mass, plan_violations
+from mdsd_opt.prefix_search.searched import saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solution import Solution, Status
 from mdsd_opt.water_filling import exact_water_fill, water_fill
@@ -148,6 +150,10 @@ def _shape_violations(problem: TransportProblem, solution: Solution) -> list[str
 def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
     """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
     drafts = problem.drafts
+    if saves_sorting(drafts):
+        from mdsd_opt.prefix_search.bounds import upper_bound
+
+        return upper_bound(problem.target, drafts, subset)
     contained = drafts.containment(subset)
     again = drafts.rechecked()
     doubt = 0.0 if again is drafts else abs(contained - again.containment(subset))
@@ -242,6 +248,13 @@ def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
     assert isinstance(drafts, PrefixDraftScheme)
     p = problem.target
     x = solution.selection
+    if saves_sorting(drafts):
+        from mdsd_opt.prefix_search.bounds import lower_bound, water_filled
+
+        if x is None:
+            assert solution.subset is not None
+            x = water_filled(p, drafts, solution.subset)
+        return min(max(lower_bound(p, drafts, x), 0.0), 1.0)
     if x is None:
         assert solution.subset is not None
         x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values

@@ -19,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
 
-Vector = NDArray[np.float64]
+Vector = NDArray[Any]  #: float64, or Fractions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +45,96 @@ class SelectionMarginal:
     cap_level: float
 
 
+def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[int, Any]:
+    """How many places come to stand on one water level, so that all hold `mass`, and the level.
+
+    Parameters
+    ----------
+    sums : ndarray, shape (2, n + 1)
+        Of p and of w over the first 0..n places.
+    ratios : ndarray, shape (n,)
+        p/w of each place, ascending for a level that rises, descending for one that falls.
+    mass : float or Fraction
+    rising : bool
+        Whether the places hold too little, and are raised; else they hold too much, and are capped.
+
+    Returns
+    -------
+    count : int
+        0 if the places hold the mass as they are.
+    level : float or Fraction
+        0, or infinity for one that falls, if no place stands on it.
+    """
+    p_sums, w_sums = sums
+    change = mass - p_sums[-1]
+    if ratios.size == 0 or (change <= 0 if rising else change >= 0):
+        return 0, change * 0 if rising else np.inf
+    low, high = 1, ratios.size
+    while low < high:  # the first m stand on it: right as soon as it is not beyond the next ratio
+        m = (low + high) // 2
+        held, next_ratio = p_sums[m] + change, ratios[m] * w_sums[m]
+        if held <= next_ratio if rising else held >= next_ratio:
+            high = m
+        else:
+            low = m + 1
+    if w_sums[low] <= 0:  # too little to show in the sums
+        return low, change * 0
+    return low, max((p_sums[low] + change) / w_sums[low], change * 0)
+
+
+def water_levels(
+    low_sums: Vector, top_sums: Vector, ratios: Vector, split: int, inside: Any, outside: Any
+) -> tuple[int, Any, int, Any]:
+    """Both levels, for places in order of p/w of which the first `split` are H.
+
+    Parameters
+    ----------
+    low_sums, top_sums : ndarray, shape (2, split + 1 or more) and (2, n - split + 1 or more)
+        Of p and of w over the first 0, 1.. places, and over the last 0, 1..
+    ratios : ndarray, shape (n,)
+        p/w, ascending in H and off H.
+    split : int
+    inside, outside : float or Fraction
+        The masses p_I is to have on H and off H.
+
+    Returns
+    -------
+    raised : int
+        How many places are raised to c w, the first.
+    c : float or Fraction
+    capped : int
+        Where the places begin that are capped to c' w, the last.
+    cap : float or Fraction
+        c'.
+    """
+    others = ratios.size - split
+    raised, c = water_level(low_sums[:, : split + 1], ratios[:split], inside, rising=True)
+    count, cap = water_level(
+        top_sums[:, : others + 1], ratios[::-1][:others], outside, rising=False
+    )
+    return raised, c, ratios.size - count, cap
+
+
+def fill(
+    p: Vector, w: Vector, split: int, inside: Any, outside: Any
+) -> tuple[Vector, int, Any, int, Any]:
+    """p_I of tokens in such an order, shape (n,), and what `water_levels` returns."""
+    both = np.stack([p, w])
+    low_sums, top_sums = _sums(both[:, :split]), _sums(both[:, : split - p.size - 1 : -1])
+    raised, c, capped, cap = water_levels(low_sums, top_sums, p / w, split, inside, outside)
+    x = p.copy()
+    x[:raised] = c * w[:raised]
+    x[capped:] = cap * w[capped:]
+    return x, raised, c, capped, cap
+
+
+def _sums(values: Vector) -> Vector:
+    """Sums over the first 0..n columns."""
+    return np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1)
+
+
 def water_fill(
-    p: Vector,
-    drafts: PrefixDraftScheme,
-    subset: NDArray[np.bool_],
-    inside: float,
+    p: Vector, drafts: PrefixDraftScheme, subset: NDArray[np.bool_], inside: float
 ) -> SelectionMarginal:
     """The marginal for a subset H with ``inside`` = Q(H); p may be sub-normalised.
 
@@ -62,116 +148,31 @@ def water_fill(
     inside : float
         The mass p_I is to have on H; the rest of one lies off H.
     """
-    values = p.copy()
-    w = drafts.weights
-    values[_never_drafted(drafts)] = 0.0
-    raise_level = raise_to_mass(values, w, np.flatnonzero(subset), inside, drafts.always_drafted)
-    cap_level = cap_to_mass(values, w, np.flatnonzero(~subset), 1.0 - inside)
-    return SelectionMarginal(values, raise_level, cap_level)
-
-
-def _never_drafted(drafts: PrefixDraftScheme) -> NDArray[np.bool_]:
-    never = drafts.weights <= 0
-    never[drafts.always_drafted] = False
-    return never
-
-
-def raise_to_mass(
-    values: Vector,
-    w: Vector,
-    members: NDArray[np.int64],
-    mass: float,
-    always: NDArray[np.int64],
-) -> float:
-    """Raise values[members] to at least c w, so that they sum to `mass`; return c."""
-    deficit = mass - values[members].sum()
-    if deficit <= 0:
-        return 0.0
-    if always.size:  # any split among them is as good
-        values[always] += deficit / always.size
-        return 0.0
-    free = members[w[members] > 0]
-    if free.size == 0:  # rounding only: a set without weight contains no draft tuple
-        return 0.0
-    with np.errstate(over="ignore"):
-        ratio = values[free] / w[free]
-    order = np.argsort(ratio, kind="stable")
-    free, ratio = free[order], ratio[order]
-    # Level if exactly the m+1 lowest ratios are raised; the true one is the first below the next.
-    levels = (deficit + np.cumsum(values[free])) / np.cumsum(w[free])
-    raised = int(np.argmax(np.append(levels[:-1] <= ratio[1:], True)))
-    level = float(levels[raised])
-    values[free[: raised + 1]] = level * w[free[: raised + 1]]
-    return level
-
-
-def cap_to_mass(values: Vector, w: Vector, members: NDArray[np.int64], mass: float) -> float:
-    """Cap values[members] to at most c' w, so that they sum to `mass`; return c'."""
-    free = members[w[members] > 0]
-    excess = values[members].sum() - mass
-    if free.size == 0 or excess <= 0:
-        return np.inf
-    with np.errstate(over="ignore"):
-        ratio = values[free] / w[free]
-    order = np.argsort(-ratio, kind="stable")
-    free, ratio = free[order], ratio[order]
-    levels = (np.cumsum(values[free]) - excess) / np.cumsum(w[free])
-    capped = int(np.argmax(np.append(levels[:-1] >= ratio[1:], True)))
-    level = max(float(levels[capped]), 0.0)
-    values[free[: capped + 1]] = level * w[free[: capped + 1]]
-    return level
+    return _water_fill(p, drafts.weights, drafts.always_drafted, subset, inside)
 
 
 def exact_water_fill(
-    p: Sequence[Fraction],
-    drafts: PrefixDraftScheme,
-    subset: NDArray[np.bool_],
-    inside: Fraction,
+    p: Sequence[Fraction], drafts: PrefixDraftScheme, subset: NDArray[np.bool_], inside: Fraction
 ) -> list[Fraction]:
     """`water_fill` in exact arithmetic; returns p_I."""
-    w = drafts.exact_weights
-    never = _never_drafted(drafts).tolist()
-    values = [Fraction(0) if out else x for x, out in zip(p, never, strict=True)]
-    members = np.flatnonzero(subset).tolist()
-    others = np.flatnonzero(~subset).tolist()
-
-    deficit = inside - sum((values[i] for i in members), Fraction(0))
-    if deficit > 0:
-        always = drafts.always_drafted.tolist()
-        if always:
-            for i in always:
-                values[i] += deficit / len(always)
-        else:
-            free = sorted((i for i in members if w[i] > 0), key=lambda i: values[i] / w[i])
-            level, raised = _exact_level(values, w, free, deficit, rising=True)
-            for i in free[:raised]:
-                values[i] = level * w[i]
-
-    free = sorted((i for i in others if w[i] > 0), key=lambda i: values[i] / w[i], reverse=True)
-    excess = sum((values[i] for i in others), Fraction(0)) - (1 - inside)
-    if free and excess > 0:
-        level, capped = _exact_level(values, w, free, -excess, rising=False)
-        for i in free[:capped]:
-            values[i] = level * w[i]
-    return values
+    target, w = np.array(p, dtype=object), np.array(drafts.exact_weights, dtype=object)
+    return _water_fill(target, w, drafts.always_drafted, subset, inside).values.tolist()
 
 
-def _exact_level(
-    values: Sequence[Fraction],
-    w: Sequence[Fraction],
-    free: Sequence[int],
-    change: Fraction,
-    rising: bool,
-) -> tuple[Fraction, int]:
-    """Common level of the first tokens of `free`, and how many of them lie on it."""
-    mass, weight = change, Fraction(0)
-    level = Fraction(0)
-    for count, i in enumerate(free, start=1):
-        mass += values[i]
-        weight += w[i]
-        level = mass / weight
-        if count < len(free):
-            ratio = values[free[count]] / w[free[count]]
-            if (level <= ratio) if rising else (level >= ratio):
-                return level, count
-    return level, len(free)
+def _water_fill(
+    p: Vector, w: Vector, always: NDArray[np.int64], subset: NDArray[np.bool_], inside: Any
+) -> SelectionMarginal:
+    free = (w > 0).astype(np.bool_)
+    values = np.where(free, p, p * 0)
+    values[always] = p[always]
+    low, high = np.flatnonzero(subset & free), np.flatnonzero(~subset & free)
+    if always.size:  # they alone are raised: any split among them is as good
+        deficit = inside - values[subset].sum()
+        values[always] += max(deficit, deficit * 0) / always.size
+        low = low[:0]
+    order = np.concatenate(
+        [side[np.argsort(p[side] / w[side], kind="stable")] for side in (low, high)]
+    )
+    outside = 1 - inside - values[~(subset | free)].sum()
+    values[order], _, c, _, cap = fill(values[order], w[order], low.size, inside, outside)
+    return SelectionMarginal(values, c, cap)

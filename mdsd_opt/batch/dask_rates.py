@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.arrays import Opened
 from mdsd_opt.batch.job import Job
 from mdsd_opt.errors import InvalidInput
 
@@ -33,7 +34,8 @@ def dask_rates(job: Job, target_logits: Any, draft_logits: Any, keep_axis: bool)
         p: NDArray[Any], q: NDArray[Any], block_info: dict[Any, Any] | None = None
     ) -> NDArray[np.float64]:
         location = block_info[0]["array-location"] if block_info else []
-        rates = job.rates(p, q, tuple(start for start, _ in location[:-1]))
+        sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
+        rates = job.rates(*job.rows(*sides, tuple(start for start, _ in location[:-1])))
         return rates if keep_axis else rates[..., 0]
 
     chunks = target.chunks[:-1] + (((len(job.num_drafts),),) if keep_axis else ())

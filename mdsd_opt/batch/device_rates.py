@@ -9,27 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt import verifiers
+from mdsd_opt.arrays import Opened
 from mdsd_opt.batch.dispatch import on_device
+from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.row_functions import entry
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.gpu import interop, rates, streaming
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
 from mdsd_opt.gpu.rates import FilterSettings, Pair, RowRates
-
-RatesFunction = Callable[[Engine, Pair, Sequence[int]], RowRates]
-
-_FUNCTIONS: dict[tuple[str, str], RatesFunction] = {
-    ("with_replacement", "optimal"): rates.with_replacement,
-    ("with_replacement", "kseq"): rates.kseq,
-    ("with_replacement", "rrs"): rates.rrs,
-    ("without_replacement", "optimal"): rates.without_replacement,
-    ("greedy", "optimal"): rates.greedy,
-    ("greedy", "greedy"): rates.greedy,
-    ("greedy", "spechub"): rates.greedy,
-    ("top_k", "optimal"): rates.top_k,
-    ("top_k", "greedy"): rates.top_k,
-    ("top_k", "naive_target"): rates.top_k,
-}
+from mdsd_opt.verifiers import BatchRates, Verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +28,8 @@ class Request:
 
     Attributes
     ----------
-    drafts, verifier : str
+    scheme : str
+    verifier : str or Verifier
     num_drafts : tuple of int
     target_scale, draft_scale : float
         log2(e) divided by the temperature.
@@ -46,17 +37,34 @@ class Request:
         Which tokens are left out, if any.
     """
 
-    drafts: str
-    verifier: str
+    scheme: str
+    verifier: str | Verifier
     num_drafts: tuple[int, ...]
     target_scale: float
     draft_scale: float
     filters: FilterSettings | None = None
 
+    @classmethod
+    def of(cls, job: Job) -> Request:
+        """What a job asks for."""
+        target, draft = job.target_sampling, job.draft_sampling
+        filters = filter_settings(target, draft)
+        return cls(job.scheme, job.verifier, job.num_drafts, target.scale, draft.scale, filters)
+
+    @property
+    def declared(self) -> BatchRates:
+        """What the verifier declares for these drafts."""
+        return entry(self.scheme, self.verifier) or BatchRates()
+
+    @property
+    def names(self) -> str:
+        """Verifier and drafts, for messages."""
+        return f"verifier {verifiers.get(self.verifier).name!r} with drafts {self.scheme!r}"
+
     def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
         """Why the kernels cannot do it, for logits of these shapes; "" if they can."""
-        if (self.drafts, self.verifier) not in _FUNCTIONS:
-            return f"there is no kernel of verifier {self.verifier!r} with drafts {self.drafts!r}"
+        if not self.declared.device:
+            return f"there is no kernel of {self.names}"
         if not all(1e-6 < scale < 1e6 for scale in (self.target_scale, self.draft_scale)):
             return "the temperature is too large or too small for single precision"
         if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):
@@ -70,10 +78,10 @@ class Request:
         if target[-1] > rates.MAX_VOCAB_SIZE:
             return f"a vocabulary of {target[-1]} is larger than {rates.MAX_VOCAB_SIZE}"
         most = rates.MAX_DRAFTS
-        if self.drafts in ("greedy", "top_k"):
+        if self.scheme in ("greedy", "top_k"):
             most = rates.most_fixed_drafts(target[-1], threads_per_row)
-        elif self.drafts == "without_replacement":
-            most = rates.most_race_drafts(target[-1], threads_per_row)
+        elif self.scheme == "without_replacement":
+            most = rates.MAX_RACE_DRAFTS
         if max(self.num_drafts) > most:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""
@@ -86,7 +94,7 @@ class Request:
     def compute(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> RowRates:
         """Launch the kernels; several times where there are many numbers of drafts."""
         pair = self.pair(engine, target, draft)
-        function = _FUNCTIONS[self.drafts, self.verifier]
+        function: Callable[..., RowRates] = getattr(rates, self.declared.device)
         step = rates.MAX_COUNTS
         parts = [
             function(engine, pair, self.num_drafts[i : i + step])
@@ -107,9 +115,7 @@ def filter_settings(target: Sampling, draft: Sampling) -> FilterSettings | None:
     )
 
 
-def device_rates(
-    target_logits: Any, draft_logits: Any, request: Request, device: str | None
-) -> Any | None:
+def device_rates(target: Opened, draft: Opened, request: Request, device: str | None) -> Any | None:
     """Rates of shape (..., len(num_drafts)), or None where the CPU should compute them.
 
     Parameters
@@ -128,13 +134,13 @@ def device_rates(
         A row is none.
     """
 
-    def in_place(engine: Engine, stream: int, reference: Any) -> Any:
-        return _rates_in_place(engine, target_logits, draft_logits, request, stream, reference)
+    def in_place(engine: Engine, stream: int, reference: Opened) -> Any:
+        return _rates_in_place(engine, target, draft, request, stream, reference)
 
-    def in_chunks(engine: Engine, target: NDArray[Any], draft: NDArray[Any]) -> Any:
-        return rates_in_chunks(engine, target, draft, request)
+    def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> Any:
+        return rates_in_chunks(engine, p, q, request)
 
-    return on_device(target_logits, draft_logits, device, in_place, in_chunks)
+    return on_device(target, draft, device, in_place, in_chunks)
 
 
 NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
@@ -142,16 +148,14 @@ NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
 
 def _rates_in_place(
     engine: Engine,
-    target_logits: Any,
-    draft_logits: Any,
+    target_logits: Opened,
+    draft_logits: Opened,
     request: Request,
     stream: int,
-    reference: Any,
+    reference: Opened,
 ) -> Any:
     """Rates, handed back in the library of `reference`, or what is in the way."""
-    obstacle = request.obstacle(
-        engine.threads_per_row, np.shape(target_logits), np.shape(draft_logits)
-    )
+    obstacle = request.obstacle(engine.threads_per_row, target_logits.shape, draft_logits.shape)
     if obstacle:
         return obstacle
     target = interop.opened(engine, target_logits, stream, reference)
@@ -194,5 +198,7 @@ def rates_in_chunks(
         collect,
         chunk_bytes,
     )
-    interop.check_rows(is_bad, shape, target, draft)
+    interop.check_rows(
+        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
+    )
     return found.reshape(*shape, len(request.num_drafts))[()]

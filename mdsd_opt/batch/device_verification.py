@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
+from mdsd_opt.arrays import Opened
 from mdsd_opt.batch.device_rates import NOT_READ, Request
 from mdsd_opt.batch.dispatch import on_device
 from mdsd_opt.gpu import interop, streaming
@@ -35,12 +36,11 @@ class VerificationRequest:
     randomness: Randomness
     with_rates: bool
 
-    def obstacle(self, engine: Engine, target: Any, draft: Any) -> str:
-        """Why the kernel cannot do it, for these logits; "" if it can."""
-        rule = self.rule
-        if (rule.drafts, rule.verifier) != ("with_replacement", "optimal"):
-            return f"no kernel decides by verifier {rule.verifier!r} with drafts {rule.drafts!r}"
-        return rule.obstacle(engine.threads_per_row, np.shape(target), np.shape(draft))
+    def obstacle(self, engine: Engine, target: Sequence[int], draft: Sequence[int]) -> str:
+        """Why the kernel cannot do it, for logits of these shapes; "" if it can."""
+        if not self.rule.declared.decides_on_device:
+            return f"no kernel decides by {self.rule.names}"
+        return self.rule.obstacle(engine.threads_per_row, target, draft)
 
     def compute(
         self,
@@ -59,9 +59,9 @@ class VerificationRequest:
 
 
 def verify_on_device(
-    target_logits: Any,
-    draft_logits: Any,
-    drafts: Any,
+    target: Opened,
+    draft: Opened,
+    drafts: Opened,
     uniforms: NDArray[np.float64] | None,
     request: VerificationRequest,
     device: str | None,
@@ -83,16 +83,13 @@ def verify_on_device(
         A row is none.
     """
 
-    def in_place(engine: Engine, stream: int, reference: Any) -> BatchVerdict | str:
-        return _in_place(
-            engine, target_logits, draft_logits, drafts, uniforms, request, stream, reference
-        )
+    def in_place(engine: Engine, stream: int, reference: Opened) -> BatchVerdict | str:
+        return _in_place(engine, target, draft, drafts, uniforms, request, stream, reference)
 
-    def in_chunks(engine: Engine, target: NDArray[Any], draft: NDArray[Any]) -> BatchVerdict | str:
-        ids = to_numpy(drafts, "drafts")
-        return verify_in_chunks(engine, target, draft, ids, uniforms, request)
+    def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> BatchVerdict | str:
+        return verify_in_chunks(engine, p, q, drafts.numpy(), uniforms, request)
 
-    return on_device(target_logits, draft_logits, device, in_place, in_chunks)
+    return on_device(target, draft, device, in_place, in_chunks)
 
 
 def verify_in_chunks(
@@ -108,7 +105,7 @@ def verify_in_chunks(
 
     The same as in one piece, to the bit: random numbers go by the row's number in the whole batch.
     """
-    obstacle = request.obstacle(engine, target, draft)
+    obstacle = request.obstacle(engine, target.shape, draft.shape)
     if obstacle:
         return obstacle
     if not (interop.is_readable(target) and interop.is_readable(draft)):
@@ -132,25 +129,27 @@ def verify_in_chunks(
             gaps[part] = engine.download(result.gaps)
 
     streaming.in_chunks(engine.lane, target, draft, compute, collect, chunk_bytes, beside)
-    interop.check_rows(is_bad, shape, target, draft)
+    interop.check_rows(
+        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
+    )
     columns = [tokens, first_places(rows, tokens), *((rates, gaps) if request.with_rates else ())]
     return BatchVerdict(*(column.reshape(shape)[()] for column in columns))
 
 
 def _in_place(
     engine: Engine,
-    target_logits: Any,
-    draft_logits: Any,
-    drafts: Any,
+    target_logits: Opened,
+    draft_logits: Opened,
+    drafts: Opened,
     uniforms: NDArray[np.float64] | None,
     request: VerificationRequest,
     stream: int,
-    reference: Any,
+    reference: Opened,
 ) -> BatchVerdict | str:
     """Decisions for logits of which at least one side is on the device, handed back there."""
     import cupy
 
-    obstacle = request.obstacle(engine, target_logits, draft_logits)
+    obstacle = request.obstacle(engine, target_logits.shape, draft_logits.shape)
     if obstacle:
         return obstacle
     target = interop.opened(engine, target_logits, stream, reference)
@@ -158,9 +157,9 @@ def _in_place(
     if target is None or draft is None:
         return NOT_READ
     if interop.is_on_device(drafts):
-        ids = cupy.from_dlpack(drafts).astype(np.int64)
+        ids = cupy.from_dlpack(drafts.array).astype(np.int64)
     else:
-        ids = cupy.asarray(to_numpy(drafts, "drafts").astype(np.int64))
+        ids = cupy.asarray(drafts.numpy().astype(np.int64))
     ids = cupy.ascontiguousarray(ids.reshape(-1, ids.shape[-1]))
     draws = None if uniforms is None else engine.upload(uniforms)
     result = request.compute(engine, target, draft, ids, draws)

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
+from mdsd_opt.arrays import Opened
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop
 from mdsd_opt.gpu.availability import is_available, require_device
@@ -15,10 +15,10 @@ from mdsd_opt.gpu.engine import Engine
 
 
 def on_device(
-    target_logits: Any,
-    draft_logits: Any,
+    target: Opened,
+    draft: Opened,
     device: str | None,
-    in_place: Callable[[Engine, int, Any], Any],
+    in_place: Callable[[Engine, int, Opened], Any],
     in_chunks: Callable[[Engine, NDArray[Any], NDArray[Any]], Any],
 ) -> Any | None:
     """What is found on the device, or None where the CPU should work on the batch.
@@ -41,7 +41,7 @@ def on_device(
     UnsupportedScheme
         The kernels do not do it, and a device was asked for.
     """
-    held = [x for x in (target_logits, draft_logits) if interop.is_on_device(x)]
+    held = [side for side in (target, draft) if interop.is_on_device(side)]
     if device == "gpu":
         require_device()
     elif not held or not is_available():
@@ -53,8 +53,7 @@ def on_device(
             found = in_place(engine_of_device(interop.current_device()), stream, held[0])
     else:
         engine = engine_of_device(interop.current_device())
-        sides = to_numpy(target_logits, "target_logits"), to_numpy(draft_logits, "draft_logits")
-        found = in_chunks(engine, *sides)
+        found = in_chunks(engine, target.numpy(), draft.numpy())
     if not isinstance(found, str):
         return found
     if device == "gpu":

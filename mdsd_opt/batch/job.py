@@ -16,9 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.row_functions import RowFunction
+from mdsd_opt.arrays import Opened
+from mdsd_opt.batch.row_functions import RowFunction, row_function
 from mdsd_opt.batch.rows import LogitRows, Sampling, common_dtype, paired_rows
+from mdsd_opt.errors import InvalidDistribution, MdsdError
 from mdsd_opt.progress import progress_bar
+from mdsd_opt.threads import available_threads
+from mdsd_opt.verifiers import Verifier
 
 #: Tokens a thread takes at once: some milliseconds of work, little enough to be shared evenly.
 _TOKENS_PER_TASK = 1 << 20
@@ -31,27 +35,50 @@ _TOKENS_PER_THREAD = 1 << 16
 class Job:
     """What to compute of every row; all but the rows themselves."""
 
-    row_function: RowFunction
+    scheme: str
+    verifier: str | Verifier
     num_drafts: tuple[int, ...]
     target_sampling: Sampling
     draft_sampling: Sampling
-    num_threads: int
-    progress: bool
-    pad: bool
+    num_threads: int | None = None
+    progress: bool = False
+    pad: bool = False
+    seed: int = 0
 
-    def rates(
-        self, target_logits: Any, draft_logits: Any, origin: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+    @property
+    def threads(self) -> int:
+        """As many as asked for, or as there are processors for this process."""
+        return available_threads() if self.num_threads is None else self.num_threads
+
+    def row_function(self) -> RowFunction:
+        """What computes the rates; the errors of `row_functions.row_function` come from here."""
+        return row_function(self.scheme, self.verifier, self.num_drafts, self.seed)
+
+    def rows(
+        self, target: Opened, draft: Opened, origin: tuple[int, ...] | None = None
+    ) -> tuple[LogitRows, LogitRows]:
+        """Both sides as rows."""
+        samplings = self.target_sampling, self.draft_sampling
+        return paired_rows(target, draft, *samplings, self.pad, origin)
+
+    def rates(self, target: LogitRows, draft: LogitRows) -> NDArray[np.float64]:
         """Rates of all rows, shape (..., len(num_drafts))."""
-        target, draft = paired_rows(
-            target_logits, draft_logits, self.target_sampling, self.draft_sampling, self.pad, origin
-        )
+        function = self.row_function()
         rates = np.empty((math.prod(target.index_shape), len(self.num_drafts)))
-        tasks = self._tasks(rates.shape[0], max(target.vocab_size, draft.vocab_size))
+        one_by_one = getattr(function, "is_slow", False)
+        size = 1 if one_by_one else self._rows_at_once(len(rates), target, draft)
+        tasks = [range(i, min(i + size, len(rates))) for i in range(0, len(rates), size)]
         dtype = common_dtype(target, draft)
 
         def run(rows: range) -> int:
-            self._run(target, draft, dtype, rows, rates)
+            try:
+                self._run(function, target, draft, dtype, rows, rates)
+            except InvalidDistribution:
+                raise
+            except MdsdError as error:
+                if not one_by_one:
+                    raise
+                raise type(error)(f"row {target.name_of(rows.start)}: {error}") from error
             return len(rows)
 
         with progress_bar("acceptance rates", rates.shape[0], self.progress) as advance:
@@ -59,17 +86,18 @@ class Job:
                 advance(done)
         return rates.reshape(*target.index_shape, len(self.num_drafts))
 
-    def _tasks(self, num_rows: int, vocab_size: int) -> list[range]:
+    def _rows_at_once(self, num_rows: int, target: LogitRows, draft: LogitRows) -> int:
+        vocab_size = max(target.vocab_size, draft.vocab_size)
         size = max(1, _TOKENS_PER_TASK // vocab_size)
-        if self.num_threads > 1:
-            evenly = math.ceil(num_rows / (4 * self.num_threads))
+        if self.threads > 1:
+            evenly = math.ceil(num_rows / (4 * self.threads))
             at_least = max(1, _TOKENS_PER_THREAD // vocab_size)
             size = max(min(size, evenly), at_least)
-        return [range(i, min(i + size, num_rows)) for i in range(0, num_rows, size)]
+        return size
 
     def _completed(self, run: Callable[[range], int], tasks: list[range]) -> Iterator[int]:
         """Run all tasks, in order where an error is concerned: the first bad row is reported."""
-        workers = min(self.num_threads, len(tasks))
+        workers = min(self.threads, len(tasks))
         if workers <= 1:
             yield from map(run, tasks)
             return
@@ -82,6 +110,7 @@ class Job:
 
     def _run(
         self,
+        function: RowFunction,
         target: LogitRows,
         draft: LogitRows,
         dtype: np.dtype[Any],
@@ -90,7 +119,7 @@ class Job:
     ) -> None:
         vocab_size = max(target.vocab_size, draft.vocab_size)
         totals = np.empty((len(rows), 2))
-        self.row_function(
+        function(
             target.read(rows.start, rows.stop, dtype, vocab_size),
             draft.read(rows.start, rows.stop, dtype, vocab_size),
             self.target_sampling.scale,

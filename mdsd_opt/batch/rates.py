@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from mdsd_opt.arrays import library_of, like
+from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.job import Job
-from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.threads import available_threads
+from mdsd_opt.verifiers import Verifier
 
 
 def acceptance_rates(
@@ -21,7 +19,7 @@ def acceptance_rates(
     draft_logits: Any,
     num_drafts: int | Sequence[int] = 3,
     drafts: str = "with_replacement",
-    verifier: str = "optimal",
+    verifier: str | Verifier = "optimal",
     temperature: float = 1.0,
     draft_temperature: float | None = None,
     top_k: int | None = None,
@@ -54,11 +52,11 @@ def acceptance_rates(
         How the drafts come from q: K independent draws; K draws without replacement; the K - 1
         likeliest tokens and one draw from the rest; the K likeliest tokens. Ties go to the lowest
         token id.
-    verifier : str
-        Which verification algorithm: "optimal"; "naive_target" for all drafts; "rrs" with and
-        without replacement; with replacement also "kseq", "single_draft", and the lower bounds of
-        "importance_sampling" [Khisti25] and "gumbel" [GLS]; "greedy" for "greedy" and "top_k"
-        drafts, "spechub" for "greedy" drafts at K = 2.
+    verifier : str or Verifier
+        Which verification algorithm: a name of `mdsd_opt.verifiers.names`, ``"module:attribute"``,
+        or a verifier. Of "importance_sampling" [Khisti25] and "gumbel" [GLS] the rates are lower
+        bounds. A verifier of your own that declares no `batch_rates` for these drafts is asked for
+        its rate position by position.
     temperature, draft_temperature : float
         Of the target, and of the draft if it differs. 0 leaves the likeliest token alone.
     top_k, top_p, min_p : optional
@@ -103,55 +101,27 @@ def acceptance_rates(
     ProblemTooLarge
         So many drafts without replacement that a row would take more than about ten seconds.
     """
-    if device not in (None, "cpu", "gpu"):
-        raise InvalidInput(f'device is {device!r}: give None, "cpu" or "gpu"')
-    target_sampling = Sampling(temperature, top_k, top_p, min_p)
-    draft_sampling = target_sampling
-    if draft_temperature is not None:
-        draft_sampling = replace(target_sampling, temperature=draft_temperature)
+    check_device(device)
     counts = _counts(num_drafts)
     job = Job(
-        row_function(drafts, verifier, counts, _integer(seed, "seed", 0)),
+        drafts,
+        verifier,
         counts,
-        target_sampling,
-        draft_sampling,
-        available_threads() if num_threads is None else _integer(num_threads, "num_threads"),
+        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p),
+        None if num_threads is None else _integer(num_threads, "num_threads"),
         progress,
         pad,
+        _integer(seed, "seed", 0),
     )
-    keep_axis = isinstance(num_drafts, Iterable)
-    libraries = {library_of(target_logits), library_of(draft_logits)}
-    if "dask" in libraries:
-        if device == "gpu":
-            raise InvalidInput(
-                'device="gpu" takes no Dask arrays: call acceptance_rates on their blocks'
-            )
-        from mdsd_opt.batch.dask_rates import dask_rates
-
-        if num_threads is None:  # Dask runs the blocks in parallel already
-            job = replace(job, num_threads=1)
-        return dask_rates(job, target_logits, draft_logits, keep_axis)
-    if device == "gpu" or (device is None and libraries != {"numpy"}):
-        rates = _on_device(job, target_logits, draft_logits, drafts, verifier, device)
-        if rates is not None:
-            return rates if keep_axis else rates[..., 0]
-    rates = job.rates(target_logits, draft_logits)
-    if not keep_axis:
-        rates = rates[..., 0]
-    reference = draft_logits if library_of(target_logits) == "numpy" else target_logits
-    return rates[()] if library_of(reference) == "numpy" else like(reference, rates)
+    job.row_function()  # an error of names comes before one of arrays
+    batch = Batch.open(target_logits, draft_logits, job, device)
+    return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
 
 
-def _on_device(
-    job: Job, target_logits: Any, draft_logits: Any, drafts: str, verifier: str, device: str | None
-) -> Any | None:
-    """Rates from the kernels, or None if the CPU has to compute them."""
-    from mdsd_opt.batch.device_rates import Request, device_rates, filter_settings
-
-    target, draft = job.target_sampling, job.draft_sampling
-    filters = filter_settings(target, draft)
-    request = Request(drafts, verifier, job.num_drafts, target.scale, draft.scale, filters)
-    return device_rates(target_logits, draft_logits, request, device)
+def check_device(device: str | None) -> None:
+    """Raise unless it is a place to compute."""
+    if device not in (None, "cpu", "gpu"):
+        raise InvalidInput(f'device is {device!r}: give None, "cpu" or "gpu"')
 
 
 def _counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:

@@ -1,7 +1,11 @@
-"""What computes the rates of which draft scheme and verifier."""
+"""The table of what computes the rates of which draft scheme and verifier.
+
+It is made of what the verifiers declare in `batch_rates`.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnknownName, UnsupportedScheme
+from mdsd_opt.verifiers import BatchRates, Verifier
 
 #: Computes the rates of rows of logits, without the GIL: called as
 #: ``function(target, draft, target_scale, draft_scale, num_drafts, rates, totals)``.
@@ -33,55 +39,51 @@ RowFunction = Callable[
     None,
 ]
 
-# (drafts, verifier): function in optimal_rows. It imports numba, so it is imported when asked for.
-_OPTIMAL = {
-    ("with_replacement", "optimal"): "with_replacement_rates",
-    ("without_replacement", "optimal"): "without_replacement_rates",
-    ("greedy", "optimal"): "greedy_rates",
-    ("greedy", "greedy"): "greedy_rates",  # they are optimal
-    ("greedy", "spechub"): "greedy_rates",
-    ("top_k", "optimal"): "top_k_rates",
-    ("top_k", "greedy"): "top_k_rates",
-    ("top_k", "naive_target"): "top_k_rates",
-}
 
-# (drafts, verifier): function in verifier_rows.
-_FORMULAS = {
-    ("with_replacement", "rrs"): "rrs_with_replacement",
-    ("with_replacement", "kseq"): "kseq",
-    ("with_replacement", "single_draft"): "single_draft",
-    ("with_replacement", "naive_target"): "naive_target_with_replacement",
-    ("with_replacement", "importance_sampling"): "importance_sampling",
-    ("with_replacement", "gumbel"): "gumbel",
-    ("without_replacement", "rrs"): "rrs_without_replacement",
-    ("without_replacement", "naive_target"): "naive_target_without_replacement",
-    ("greedy", "naive_target"): "naive_target_greedy",
-}
+def entry(scheme: str, verifier: str | Verifier) -> BatchRates | None:
+    """What computes the rates; None if there is nothing for such drafts.
 
-#: Verifiers whose rates in batches are lower bounds.
-BOUNDS = frozenset({"importance_sampling", "gumbel"})
+    A verifier that is lossless for them and declares nothing is asked position by position.
+    """
+    rule = verifiers.get(verifier)
+    declared = rule.batch_rates.get(scheme)
+    if declared is not None or not rule.rates_any_batch:
+        return declared
+    if not issubclass(SINGLE_MODEL_SCHEMES[scheme], rule.schemes):
+        return None
+    from mdsd_opt.batch.verifier_rows import position_by_position
 
-_PAIRS = (*_OPTIMAL, *_FORMULAS)
+    return BatchRates(position_by_position(rule, scheme))
 
 
-def batch_verifiers(drafts: str | None = None) -> list[str]:
-    """Verifiers that have batched rates, for these drafts or for any."""
-    found = {name for scheme, name in _PAIRS if drafts in (None, scheme)}
-    return [name for name in verifiers.names() if name in found]
+def batch_verifiers(scheme: str | None = None) -> list[str]:
+    """Verifiers that have batched rates, for these drafts or for any scheme."""
+    schemes = SINGLE_MODEL_SCHEMES if scheme is None else (scheme,)
+    return [name for name in verifiers.names() if any(entry(x, name) for x in schemes)]
 
 
-def is_supported(drafts: str, verifier: str, num_drafts: int) -> bool:
+def is_supported(scheme: str, verifier: str | Verifier, num_drafts: int) -> bool:
     """Whether there are batched rates of this verifier, for these drafts and this K."""
-    return (drafts, verifier) in _PAIRS and (verifier != "spechub" or num_drafts == 2)
+    takes = verifiers.get(verifier).only_num_drafts in (None, num_drafts)
+    return takes and entry(scheme, verifier) is not None
 
 
-def is_estimated(drafts: str, verifier: str, num_drafts: int) -> bool:
+def is_bound(verifier: str | Verifier) -> bool:
+    """Whether the batched rates are lower bounds."""
+    return any(rates.is_bound for rates in verifiers.get(verifier).batch_rates.values())
+
+
+def is_estimated(scheme: str, verifier: str | Verifier, num_drafts: int) -> bool:
     """Whether the batched rates may come from a simulation of each row."""
-    return (drafts, verifier) == ("without_replacement", "rrs") and num_drafts >= 3
+    rates = entry(scheme, verifier)
+    first = None if rates is None else rates.estimated_from
+    return first is not None and num_drafts >= first
 
 
-def row_function(drafts: str, verifier: str, num_drafts: Sequence[int], seed: int) -> RowFunction:
-    """Look up what computes the rates of a draft scheme and a verifier.
+def row_function(
+    scheme: str, verifier: str | Verifier, num_drafts: Sequence[int], seed: int
+) -> RowFunction:
+    """Look up what computes the rates of a draft scheme and a verifier on the CPU.
 
     Raises
     ------
@@ -90,28 +92,29 @@ def row_function(drafts: str, verifier: str, num_drafts: Sequence[int], seed: in
     UnsupportedScheme
         Both exist, but not together, or not for these numbers of drafts.
     """
-    schemes = sorted({scheme for scheme, _ in _PAIRS})
-    if drafts not in schemes:
-        raise UnknownName.among("draft scheme", drafts, schemes)
-    if verifier not in verifiers.names():
-        raise UnknownName.among("verifier", verifier, batch_verifiers())
-    if (drafts, verifier) not in _PAIRS:
+    if scheme not in list(SINGLE_MODEL_SCHEMES):  # it may be anything
+        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    try:
+        rule = verifiers.get(verifier)
+    except UnknownName:
+        raise UnknownName.among("verifier", verifier, batch_verifiers()) from None
+    rates = entry(scheme, rule)
+    if rates is None:
         raise UnsupportedScheme(
-            f"there are no batched rates of verifier {verifier!r} with drafts {drafts!r}. "
-            f"Verifiers for these drafts: {', '.join(batch_verifiers(drafts))}."
+            f"there are no batched rates of verifier {rule.name!r} with drafts {scheme!r}. "
+            f"Verifiers for these drafts: {', '.join(batch_verifiers(scheme))}."
         )
     for k in num_drafts:
-        if not is_supported(drafts, verifier, k):
-            raise UnsupportedScheme(
-                f"verifier {verifier!r} is for {drafts} drafts with K = 2, not K = {k}: verifier "
-                "'greedy' takes any K"
-            )
-    if (drafts, verifier) in _FORMULAS:
+        rule.check_num_drafts(k)
+    if rates.formula is not None:
         from mdsd_opt.batch import verifier_rows
 
-        formula = getattr(verifier_rows, _FORMULAS[drafts, verifier])
-        return verifier_rows.FormulaRows(formula, seed)
-    from mdsd_opt.batch import optimal_rows
+        return verifier_rows.FormulaRows(rates.formula, seed, scheme not in rule.batch_rates)
+    return functools.partial(_by_kernel, rates.kernel)
 
-    found: RowFunction = getattr(optimal_rows, _OPTIMAL[drafts, verifier])
-    return found
+
+def _by_kernel(name: str, *arguments: Any) -> None:
+    """A function of `prefix_search.rates`; numba comes with it, which a device does without."""
+    from mdsd_opt.prefix_search import rates
+
+    getattr(rates, name)(*arguments)

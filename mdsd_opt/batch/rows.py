@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen, to_numpy
+from mdsd_opt.arrays import Opened, frozen
 from mdsd_opt.distributions import bad_row_error, check_sampling_parameters, softmax
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
@@ -30,6 +30,21 @@ class Sampling:
 
     def __post_init__(self) -> None:
         check_sampling_parameters(self.temperature, self.top_k, self.top_p, self.min_p)
+
+    @classmethod
+    def of_both(
+        cls,
+        temperature: float,
+        draft_temperature: float | None,
+        top_k: int | None,
+        top_p: float | None,
+        min_p: float | None,
+    ) -> tuple[Sampling, Sampling]:
+        """Of the target, and of the draft, whose temperature is the target's unless given."""
+        target = cls(temperature, top_k, top_p, min_p)
+        if draft_temperature is None:
+            return target, target
+        return target, replace(target, temperature=draft_temperature)
 
     @property
     def masks_tokens(self) -> bool:
@@ -126,8 +141,8 @@ class LogitRows:
 
 
 def paired_rows(
-    target_logits: Any,
-    draft_logits: Any,
+    target_logits: Opened,
+    draft_logits: Opened,
     target_sampling: Sampling,
     draft_sampling: Sampling,
     pad: bool,
@@ -141,8 +156,7 @@ def paired_rows(
         Not numbers, no vocabulary, shapes that do not fit, or vocabularies of different size
         without `pad`.
     """
-    target = _with_vocabulary(target_logits, "target_logits")
-    draft = _with_vocabulary(draft_logits, "draft_logits")
+    target, draft = _with_vocabulary(target_logits), _with_vocabulary(draft_logits)
     if target.shape[-1] != draft.shape[-1] and not pad:
         raise InvalidInput(
             f"target_logits has {target.shape[-1]} tokens and draft_logits has {draft.shape[-1]}. "
@@ -151,14 +165,14 @@ def paired_rows(
         )
     index_shape = batch_shape(target.shape, draft.shape)
     sides = []
-    for name, values, sampling in (
-        ("target_logits", target, target_sampling),
-        ("draft_logits", draft, draft_sampling),
+    for given, values, sampling in (
+        (target_logits, target, target_sampling),
+        (draft_logits, draft, draft_sampling),
     ):
         shape = (*(index_shape or (1,)), values.shape[-1])
         wide = np.broadcast_to(values, shape) if values.shape != shape else values
         start = origin or (0,) * len(index_shape)
-        sides.append(LogitRows(name, wide, sampling, index_shape, start))
+        sides.append(LogitRows(given.name, wide, sampling, index_shape, start))
     return sides[0], sides[1]
 
 
@@ -179,10 +193,12 @@ def batch_shape(target: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
         ) from None
 
 
-def _with_vocabulary(logits: Any, name: str) -> NDArray[Any]:
-    values = to_numpy(logits, name)
+def _with_vocabulary(logits: Opened) -> NDArray[Any]:
+    values = logits.numpy()
     if values.ndim == 0 or values.shape[-1] == 0:
-        raise InvalidInput(f"{name} has shape {values.shape}: the last axis must hold the tokens")
+        raise InvalidInput(
+            f"{logits.name} has shape {values.shape}: the last axis must hold the tokens"
+        )
     return values
 
 

@@ -1,4 +1,4 @@
-"""Rates of the published verifiers, row by row: softmax, then the formula of each verifier.
+"""Rates of verifiers row by row: softmax, then the formula of the verifier.
 
 NumPy releases the GIL for all that takes time here, so rows run in parallel as those of compiled
 kernels do.
@@ -7,8 +7,6 @@ kernels do.
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,23 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.distributions import SMALLEST_PROBABILITY
-from mdsd_opt.drafts import TopKDrafts, WithReplacement
-from mdsd_opt.drafts.drafted_masses import drafted_masses
-from mdsd_opt.verifiers.gumbel import gumbel_bounds
-from mdsd_opt.verifiers.importance_sampling import selection_bounds
-from mdsd_opt.verifiers.kseq import kseq_rates
-from mdsd_opt.verifiers.rrs_rates import independent_rates, without_replacement_rates
-from mdsd_opt.verifiers.single_draft import single_draft_rate
-
-Vector = NDArray[np.float64]
-Counts = list[int]
-
-#: Sequences of rejections in an estimate; visits up to which a row is computed exactly instead.
-_SAMPLES = 256
-_MAX_VISITS = 50_000
-
-#: (p, q, every K, seed) -> rates of one row.
-RowFormula = Callable[[Vector, Vector, Counts, int], Sequence[float]]
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.errors import InvalidInput, MdsdError
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers import Verifier
+from mdsd_opt.verifiers.batch_rates import RowFormula, Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +27,7 @@ class FormulaRows:
 
     formula: RowFormula
     seed: int
+    is_slow: bool = False  # a position takes so long that it is a task of its own
 
     def __call__(
         self,
@@ -75,66 +62,30 @@ def _probabilities(stored: NDArray[Any], scale: float) -> tuple[Vector, float]:
     return weights, total
 
 
-def rrs_with_replacement(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
-    """Recursive rejection sampling, drafts with replacement."""
-    rates = independent_rates(p, [q] * max(counts))
-    return [rates[k - 1] for k in counts]
+def position_by_position(rule: Verifier, scheme: str) -> RowFormula:
+    """The formula of a verifier that declares none: its own rate, one problem after another."""
+    make = SINGLE_MODEL_SCHEMES[scheme]
 
+    def rates(p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
+        found = []
+        for k in counts:
+            problem = TransportProblem(p, make(q, k))
+            rule.check(problem)
+            try:
+                rate = float(rule.acceptance_rate(problem))
+            except MdsdError:
+                raise
+            except Exception as error:  # the verifier is not ours: anything may come
+                raise InvalidInput(
+                    f"verifier {rule.name!r} cannot tell its acceptance rate at K = {k}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            if not 0.0 <= rate <= 1.0 + 1e-9:
+                raise InvalidInput(
+                    f"verifier {rule.name!r} gives the acceptance rate {rate!r} at K = {k}: it "
+                    "must be a number from 0 to 1"
+                )
+            found.append(rate)
+        return found
 
-def rrs_without_replacement(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
-    """Recursive rejection sampling, drafts without replacement; K >= 3 is an estimate.
-
-    The random numbers depend on the seed and on the row itself: rows are independent, and none
-    depends on its place in the batch.
-    """
-    seeds = [seed, zlib.crc32(p.tobytes()), zlib.crc32(q.tobytes())]
-    return without_replacement_rates(p, q, counts, _SAMPLES, seeds, _MAX_VISITS)[0]
-
-
-def kseq(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
-    """K-SEQ."""
-    return kseq_rates(p, q, counts)
-
-
-def single_draft(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
-    """Speculative sampling of the first draft, with the residual's hits."""
-    return [single_draft_rate(p, q, k) for k in counts]
-
-
-def importance_sampling(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
-    """Lower bound of importance-weighted sampling."""
-    bounds = selection_bounds(p, q, max(counts))
-    return [bounds[k - 1] for k in counts]
-
-
-def gumbel(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
-    """Lower bound of Gumbel list sampling."""
-    return gumbel_bounds(p, q, counts)
-
-
-def naive_target_with_replacement(
-    p: Vector, q: Vector, counts: Counts, seed: int
-) -> Sequence[float]:
-    """Target mass of K independent drafts."""
-    return [WithReplacement(q, k).drafted_mass(p) for k in counts]
-
-
-def naive_target_without_replacement(
-    p: Vector, q: Vector, counts: Counts, seed: int
-) -> Sequence[float]:
-    """Target mass of K successive drafts."""
-    return drafted_masses(q, p, counts)
-
-
-def naive_target_greedy(p: Vector, q: Vector, counts: Counts, seed: int) -> Sequence[float]:
-    """Target mass of the K - 1 likeliest tokens and one of the rest."""
-    likeliest = TopKDrafts(q, max(counts)).always_drafted
-    rates = []
-    for k in counts:
-        fixed = likeliest[: k - 1]
-        rest = q.copy()
-        rest[fixed] = 0.0
-        total = rest.sum()
-        drawn = float(p @ rest) / total if total > 0 else 0.0
-        rates.append(float(p[fixed].sum()) + drawn)
     return rates

@@ -17,7 +17,8 @@ import numpy as np
 import mdsd_opt as mo
 from mdsd_opt.bench.record import Record
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal import sort_free_step
+from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
+from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
 
 if TYPE_CHECKING:
     from mdsd_opt.bench.suite import Settings
@@ -122,7 +123,7 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
     p, q, k = problem.target, drafts.q, problem.num_drafts
     collapsed = _collapsed()
     routes: dict[str, Callable[[], Any]] = {
-        "optimal": lambda: sort_free_step.decide(p, drafts, tokens, uniforms),
+        "optimal": lambda: output_token(GroupedPlan(p, drafts), tokens, uniforms),
         _AGAINST: lambda: _argsort_route(p, q, k),
         "packed sort route": lambda: _packed_sort_route(p, q, k),
         "optimal, collapsed": lambda: collapsed._verify(problem, tokens, uniforms),

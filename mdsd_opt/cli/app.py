@@ -12,6 +12,7 @@ from mdsd_opt.cli.bench import bench
 from mdsd_opt.cli.capture import capture
 from mdsd_opt.cli.check import check
 from mdsd_opt.cli.decode import decode
+from mdsd_opt.cli.plan import plan
 from mdsd_opt.cli.rates import rates
 from mdsd_opt.cli.reproduce import reproduce
 from mdsd_opt.cli.solve import solve
@@ -50,4 +51,5 @@ app.command(short_help="Prove or refute a claim of the theory at one size.")(che
 app.command(short_help="Measure speed beside the alternatives, in one run.")(bench)
 app.command(short_help="Store the logits of a pair of models on prompts.")(capture)
 app.command(short_help="Continue prompts with several drafts at each step.")(decode)
+app.command(short_help="The draft tree that accepts most within its size.")(plan)
 app.command(short_help="A paper's experiment on your logits.")(reproduce)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +22,8 @@ def audit(
     verifier: Annotated[
         str | None,
         typer.Option(
-            help="A verifier of the package, or module:function with (target, draft, drafts, rng) "
-            "-> token.",
+            help="A verifier of the package, module:attribute that is one, or module:function with "
+            "(target, draft, drafts, rng) -> token.",
             show_default=False,
         ),
     ] = None,
@@ -105,9 +104,9 @@ def _audit_verifier(
 ) -> AuditReport:
     from mdsd_opt.auditing import audit as run
     from mdsd_opt.auditing import load_verifier
+    from mdsd_opt.cli.output import look_here_for_modules
 
-    if str(Path.cwd()) not in sys.path:  # module:function is looked for where the user stands
-        sys.path.insert(0, str(Path.cwd()))
+    look_here_for_modules()
     found = load_verifier(name)
     return run(found, problem, seed, trials, method=method, false_alarm=false_alarm)
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ def show_table(*tables: Table) -> None:
         console = Console(width=max(120, widths[-1]), highlight=False, emoji=False)
     fitting = (table for table, width in zip(tables, widths, strict=True) if width <= console.width)
     console.print(next(fitting, tables[-1]))
+
+
+def look_here_for_modules() -> None:
+    """Let ``module:attribute`` name a file in the folder where the user stands."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def remark(text: Any) -> None:

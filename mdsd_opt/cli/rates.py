@@ -40,7 +40,11 @@ def rates(
         ),
     ] = False,
     verifiers: Annotated[
-        str, typer.Option(help="Verification algorithms, separated by commas, or 'all'.")
+        str,
+        typer.Option(
+            help="Verification algorithms, separated by commas: names, or module:attribute for "
+            "one of your own; or 'all'."
+        ),
     ] = "optimal,rrs,kseq",
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
@@ -64,7 +68,7 @@ def rates(
     threads: options.Threads = None,
     progress: options.Progress = None,
     seed: Annotated[
-        int, typer.Option(help="Of rrs without replacement, which is estimated at K >= 3.")
+        int, typer.Option(help="Of rates that are estimated, as rrs without replacement.")
     ] = 0,
     engine: options.Engine = None,
     workers: options.Workers = None,
@@ -82,8 +86,7 @@ def rates(
 ) -> None:
     """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.
 
-    Where there is no verifier for a scheme or K, the cell stays empty. For importance_sampling and
-    gumbel the rate is a lower bound.
+    Where there is no verifier for a scheme or K, the cell stays empty. Lower bounds are marked.
     """
     if as_json and as_csv:
         raise InvalidInput("--json and --csv both given: choose one")
@@ -183,15 +186,21 @@ def _schemes(text: str) -> list[str]:
 
 def _verifiers(text: str) -> list[str]:
     from mdsd_opt.batch.row_functions import batch_verifiers
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.verifiers import get
 
     known = batch_verifiers()
     if text == "all":
         return known
-    names = list(dict.fromkeys(name.strip().replace("-", "_") for name in text.split(",")))
+    given = [name.strip() for name in text.split(",")]
+    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    look_here_for_modules()
     for name in names:
-        if name not in known:
+        if ":" in name:
+            get(name)
+        elif name not in known:
             raise UnknownName.among("verifier", name, ["all", *known])
-    return names
+    return list(dict.fromkeys(names))
 
 
 def parse_counts(text: str) -> list[int]:

@@ -17,8 +17,7 @@ def solve(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this one: subset_selection, full_lp, dual_lp, max_flow, submodular or "
-            "truncated_lp; may be repeated.",
+            help="Only this one, by its name in the table of all; may be repeated.",
             show_default=False,
         ),
     ] = None,

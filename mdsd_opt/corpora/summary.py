@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from mdsd_opt.batch.row_functions import BOUNDS
+from mdsd_opt.batch.row_functions import is_bound
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import open_corpus
 from mdsd_opt.corpora.engines import RANK_TIMEOUT, Placement, Task, engine
@@ -211,7 +211,7 @@ def _summed_up(
             column.num_drafts,
             column.verifier,
             interval,
-            bound=column.verifier in BOUNDS,
+            bound=is_bound(column.verifier),
             quantiles=dict(zip(_LEVELS, levels.tolist(), strict=True)),
         )
         for column, interval, levels in zip(config.columns, intervals, quantiles, strict=True)

@@ -54,38 +54,6 @@ def bucket_keys(log_ratios: Any, grid: Any, keys: Keys) -> None:
 
 
 @kernel(inner=True)
-def kink(
-    lowest: float, highest: float, p_inside: float, q_inside: float, ratio_error: float
-) -> tuple[float, float]:
-    """Where the two end tangents of a group meet: (p, q) gained since the group's start.
-
-    A group holds masses p_inside and q_inside at ratios in [lowest, highest], known up to a factor
-    1 + ratio_error. Tokens in order of their ratio draw a convex curve of p against q, which is
-    nowhere below the two tangents.
-    """
-    lowest *= 1.0 - ratio_error
-    highest *= 1.0 + ratio_error
-    q_kink = q_inside
-    if highest < np.inf:
-        q_kink = (highest * q_inside - p_inside) / (highest - lowest)
-        q_kink = min(max(q_kink, 0.0), q_inside)
-    return lowest * q_kink, q_kink
-
-
-@kernel(inner=True)
-def power(base: float, exponent: int) -> float:
-    """min(base, 1) ** exponent: Q of a prefix with q(H) = base, for draws with replacement."""
-    base = min(base, 1.0)
-    result = 1.0
-    while exponent > 0:
-        if exponent & 1:
-            result *= base
-        base *= base
-        exponent >>= 1
-    return result
-
-
-@kernel(inner=True)
 def tokens_in(keys: Keys, is_open: NDArray[np.bool_], tokens: NDArray[np.int32]) -> int:
     """Write the ids of all tokens in open buckets to `tokens`, of size V + 1; return how many."""
     count = 0

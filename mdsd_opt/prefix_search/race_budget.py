@@ -17,15 +17,19 @@ def require_race(tokens: int, num_drafts: int, slowest: float) -> None:
     slowest : float
         1 minus the K - 1 largest q.
     """
-    from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK, race_work
+    from mdsd_opt.prefix_search.race_kernels import race_terms
+    from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK
 
-    work = race_work(tokens, num_drafts, slowest)
+    def work_of(most: int) -> float:
+        return float(tokens) * most * race_terms(slowest, most, False)[3]
+
+    work = work_of(num_drafts)
     if work <= MAX_RACE_WORK:
         return
     fits, fails = 2, num_drafts
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        if race_work(tokens, middle, slowest) <= MAX_RACE_WORK:
+        if work_of(middle) <= MAX_RACE_WORK:
             fits = middle
         else:
             fails = middle

@@ -10,7 +10,6 @@ from mdsd_opt.prefix_search.race_kernels import (
     add_light_tokens,
     add_token,
     light_once_gain,
-    once_gain,
 )
 
 Vector = NDArray[np.float64]
@@ -88,8 +87,6 @@ def add_group(
             add_light_tokens(rang, num_drafts, moments, light_rate, race)
     i = first_heavy
     while i >= 0:
-        once += once_gain(heavy[i], others)
-        if num_drafts > 2:
-            add_token(rang, num_drafts, heavy[i], race)
+        once = add_token(rang, once, num_drafts, heavy[i], others, race)
         i = next_heavy[i]
     return once

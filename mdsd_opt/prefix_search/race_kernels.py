@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 
 from mdsd_opt.numba_cache import kernel
 from mdsd_opt.prefix_search.exp2_kernels import LOWEST_EXPONENT, scaled_exp2
-from mdsd_opt.prefix_search.race_quadrature_kernels import FROM_SQUARE, fill_nodes, race_grid
+from mdsd_opt.prefix_search.race_quadrature_kernels import (
+    FROM_SQUARE,
+    checking_grid,
+    fill_nodes,
+    race_grid,
+)
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -87,14 +92,35 @@ def num_nodes(slowest: float, num_drafts: int) -> int:
     return race_grid(slowest, num_drafts, FROM_SQUARE)[1] if num_drafts > 2 else 0
 
 
+@kernel
+def race_terms(slowest: float, num_drafts: int, checks: bool) -> tuple[float, float, float, int]:
+    """Rate up to which tokens are light, step, first x and number of the nodes.
+
+    With `checks` those of another, finer race: what both say of Q differs by about the error of the
+    coarser of them.
+    """
+    light_rate = slowest / lightness(num_drafts)
+    if checks:
+        step, first, size = checking_grid(slowest, num_drafts, FROM_SQUARE)
+        light_rate *= 0.25
+    else:
+        first = FROM_SQUARE
+        step, size = race_grid(slowest, num_drafts, first)
+    return light_rate, step, first, size if num_drafts > 2 else 0
+
+
 @kernel(inner=True)
 def fill_race(race: Matrix, slowest: float, num_drafts: int) -> None:
     """Write the table of a race, of shape (RACE_ROWS + K, num_nodes)."""
-    if race.shape[1] == 0:
-        return
+    light_rate, step, first, _ = race_terms(slowest, num_drafts, False)
+    fill_terms(race, light_rate, step, first)
+
+
+@kernel(inner=True)
+def fill_terms(race: Matrix, light_rate: float, step: float, first: float) -> None:
+    """Write the table of a race with given terms."""
     times = race[_TIMES]
-    fill_nodes(times, race[_WEIGHTS], race_grid(slowest, num_drafts, FROM_SQUARE)[0], FROM_SQUARE)
-    light_rate = slowest / lightness(num_drafts)
+    fill_nodes(times, race[_WEIGHTS], step, first)
     for j in range(times.size):
         power = 1.0
         for r in range(MOMENTS):
@@ -122,14 +148,18 @@ def _silence(rate: float, race: Matrix, row: int) -> None:
 
 
 @kernel(inner=True)
-def once_gain(q: float, others: float) -> float:
-    """q / (1 - q), with 1 - q as the sum of the others where it would cancel."""
-    return q / (others if q > 0.5 else 1.0 - q)
+def add_token(
+    rang: Matrix, once: float, num_drafts: int, q: float, others: float, race: Matrix
+) -> float:
+    """Add one token to the prefix; return the new `once`."""
+    if num_drafts > 2:
+        _ring(rang, num_drafts, q, race)
+    return once + q / (others if q > 0.5 else 1.0 - q)  # 1 - q where it does not cancel
 
 
 @kernel(contract=True, inner=True)
-def add_token(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
-    """Add one token to the prefix; `once` is left to `once_gain`."""
+def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
+    """The law of N_t with one more token."""
     nodes = race.shape[1]
     _silence(q, race, _SILENT)
     for n in range(num_drafts - 1, 0, -1):
@@ -231,5 +261,6 @@ def escape(
         if num_drafts[i] == n + 1:
             total = reached + _integral(race) if n > 1 else reached
             while i < count and num_drafts[i] == n + 1:
-                probabilities[i] = total * outside
+                # Where q spans more than the numbers do, the sum may be anything.
+                probabilities[i] = min(total * outside, 1.0)
                 i += 1

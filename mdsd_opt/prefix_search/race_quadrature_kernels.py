@@ -37,7 +37,7 @@ def race_grid(slowest: float, num_drafts: int, first: float) -> tuple[float, int
     return step, _size(step, first, (k + 8.0 * np.sqrt(k) + 22.0) / slowest)
 
 
-@kernel
+@kernel(inner=True)
 def race_work(tokens: int, num_drafts: int, slowest: float) -> float:
     """Tokens x drafts x nodes, of as many tokens added one at a time; 0 where forms are closed."""
     if num_drafts <= 2:
@@ -54,11 +54,18 @@ def race_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vector, V
 
 @kernel
 def checking_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vector, Vector]:
-    """About twice as many nodes, by numbers of their own and for longer: to check the others."""
+    """Times and weights of `checking_grid`, increasing."""
+    step, first, size = checking_grid(slowest, num_drafts, first)
+    return _nodes(step, first, size)
+
+
+@kernel(inner=True)
+def checking_grid(slowest: float, num_drafts: int, first: float) -> tuple[float, float, int]:
+    """Step, first x and number of nodes to check others: twice as many, numbers of their own."""
     k = float(num_drafts)
     first -= 0.29
     step = 0.31 / np.sqrt(k + 4.0)
-    return _nodes(step, first, _size(step, first, (3.0 * k + 40.0) / slowest))
+    return step, first, _size(step, first, (3.0 * k + 40.0) / slowest)
 
 
 @kernel(inner=True)

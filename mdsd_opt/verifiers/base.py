@@ -8,7 +8,7 @@ acceptance rate and a random verdict all follow from it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple
@@ -28,6 +28,7 @@ from mdsd_opt.errors import (
 )
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.threads import available_threads, map_rows
+from mdsd_opt.verifiers.batch_rates import BatchRates
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
@@ -149,13 +150,24 @@ class Verifier(ABC):
     name : str
     schemes : tuple of type
         Draft schemes for which the output follows the target exactly.
+    only_num_drafts : int or None
+        The only number of drafts that it takes; None for any.
     rational : bool
         Whether the rule is rational in p and q, so that ``exact=True`` works in Fractions.
+    rates_any_batch : bool
+        Whether batches for which there are no `batch_rates` are rated position by position.
     """
 
     name: ClassVar[str]
     schemes: ClassVar[tuple[type[DraftScheme], ...]]
+    only_num_drafts: ClassVar[int | None] = None
     rational: ClassVar[bool] = True
+    rates_any_batch: ClassVar[bool] = True
+
+    @property
+    def batch_rates(self) -> Mapping[str, BatchRates]:
+        """What computes its rates in batches, by draft scheme; others go position by position."""
+        return {}
 
     def configured(self, **options: Any) -> Verifier:
         """The algorithm with other options than its usual ones."""
@@ -163,10 +175,20 @@ class Verifier(ABC):
 
     def supports(self, drafts: DraftScheme) -> bool:
         """Whether this algorithm is lossless for the scheme."""
-        return isinstance(drafts, self.schemes)
+        takes = self.only_num_drafts in (None, drafts.num_drafts)
+        return isinstance(drafts, self.schemes) and takes
+
+    def check_num_drafts(self, num_drafts: int) -> None:
+        """Raise `UnsupportedScheme` unless the algorithm takes so many drafts."""
+        if self.only_num_drafts not in (None, num_drafts):
+            raise UnsupportedScheme(
+                f"verifier {self.name!r} is for K = {self.only_num_drafts}, not K = {num_drafts}"
+            )
 
     def check(self, problem: TransportProblem) -> None:
         """Raise `UnsupportedScheme` unless the algorithm is lossless for the problem's drafts."""
+        if isinstance(problem.drafts, self.schemes):
+            self.check_num_drafts(problem.drafts.num_drafts)
         if not self.supports(problem.drafts):
             valid = ", ".join(kind.scheme for kind in self.schemes)
             raise UnsupportedScheme(

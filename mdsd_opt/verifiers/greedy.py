@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, GreedyDrafts, TopKDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier, target_of
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
 
 Vector = NDArray[np.float64]
@@ -26,6 +27,13 @@ class Greedy(Verifier):
 
     name: ClassVar[str] = "greedy"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (GreedyDrafts, TopKDrafts)
+
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return {  # those of the optimum, which it reaches
+            "greedy": BatchRates(kernel="greedy_rates", device="greedy"),
+            "top_k": BatchRates(kernel="top_k_rates", device="top_k"),
+        }
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False

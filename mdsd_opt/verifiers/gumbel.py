@@ -13,6 +13,7 @@ from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier, positive_part, target_of
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.estimate import Estimate
 from mdsd_opt.verifiers.gumbel_law import acceptance, joint_masses
 from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
@@ -49,6 +50,11 @@ class GumbelList(Verifier):
 
     name: ClassVar[str] = "gumbel"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement,)
+
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        bounds = BatchRates(lambda p, q, counts, seed: gumbel_bounds(p, q, counts), is_bound=True)
+        return {"with_replacement": bounds}
 
     def simulate(
         self, problem: TransportProblem, rng: np.random.Generator, size: int
@@ -133,7 +139,8 @@ def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float
     q_below = np.concatenate([[0.0], np.cumsum(q)])
     j = np.flatnonzero((p > 0) & (q > 0))
     # p_i/p_j is the larger of the two where p_i/q_i >= p_j/q_j
-    place = np.searchsorted(ratio, ratio[j], side="left")
+    is_first = np.append(True, ratio[1:] != ratio[:-1])
+    place = np.maximum.accumulate(np.where(is_first, np.arange(ratio.size), 0))[j]
     sums = p_above[place] / p[j] + q_below[place] / q[j]
     return [min(float(np.sum(k / (sums + (k - 1) / p[j]))), 1.0) for k in num_drafts]
 

@@ -15,6 +15,7 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
 from mdsd_opt.verifiers.base import Decision, Verifier
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.residual_hits import with_residual_hits
 
@@ -70,6 +71,14 @@ class ImportanceSampling(Verifier):
             raise InvalidInput(f"size is {size!r}: give an integer of at least 1")
         self._options = (int(size), rule, order)
         self._known: WeakKeyDictionary[TransportProblem, _Tournament] = WeakKeyDictionary()
+
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return {"with_replacement": BatchRates(self._batch_bounds, is_bound=True)}
+
+    def _batch_bounds(self, p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
+        bounds = selection_bounds(p, q, max(counts), *self._options)
+        return [bounds[k - 1] for k in counts]
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False

@@ -13,6 +13,7 @@ from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.ratio_sums import RatioSums
 from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
 
@@ -32,6 +33,11 @@ class KSeq(Verifier):
 
     name: ClassVar[str] = "kseq"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement,)
+
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        rates = BatchRates(lambda p, q, counts, seed: kseq_rates(p, q, counts), device="kseq")
+        return {"with_replacement": rates}
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False

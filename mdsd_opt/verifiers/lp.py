@@ -49,6 +49,7 @@ class LinearProgramme(Verifier):
 
     name: ClassVar[str] = "lp"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (DraftScheme,)
+    rates_any_batch: ClassVar[bool] = False  # an LP a position, for the rate of `optimal`
 
     def __init__(self, solution: Solution | None = None, method: str = "full_lp") -> None:
         if solution is not None and solution.plan is None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts import DraftScheme, TopKDrafts
+from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier, target_of
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.rejection import nothing_accepted
+
+Vector = NDArray[np.float64]
 
 
 class NaiveTarget(Verifier):
@@ -25,6 +30,17 @@ class NaiveTarget(Verifier):
     name: ClassVar[str] = "naive_target"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (DraftScheme,)
 
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return {
+            "with_replacement": BatchRates(_mass_with_replacement),
+            "without_replacement": BatchRates(
+                lambda p, q, counts, seed: drafted_masses(q, p, counts)
+            ),
+            "greedy": BatchRates(_mass_greedy),
+            "top_k": BatchRates(kernel="top_k_rates", device="top_k"),  # that of the optimum
+        }
+
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
@@ -33,6 +49,26 @@ class NaiveTarget(Verifier):
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         return min(problem.drafts.drafted_mass(problem.target), 1.0)
+
+
+def _mass_with_replacement(p: Vector, q: Vector, counts: list[int], seed: int) -> Sequence[float]:
+    """Target mass of K independent drafts."""
+    missed = np.log1p(-np.minimum(q, 1 - 1e-16))
+    return [-float((p * np.expm1(k * missed)).sum()) for k in counts]
+
+
+def _mass_greedy(p: Vector, q: Vector, counts: list[int], seed: int) -> Sequence[float]:
+    """Target mass of the K - 1 likeliest tokens and one of the rest."""
+    likeliest = TopKDrafts(q, max(counts)).always_drafted
+    rates = []
+    for k in counts:
+        fixed = likeliest[: k - 1]
+        rest = q.copy()
+        rest[fixed] = 0.0
+        total = rest.sum()
+        drawn = float((p * rest).sum()) / total if total > 0 else 0.0
+        rates.append(float(p[fixed].sum()) + drawn)
+    return rates
 
 
 VERIFIER = NaiveTarget()

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier
-from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
+from mdsd_opt.verifiers.optimal.block_rules import even_rule
+from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels, spans_of_blocks
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 from mdsd_opt.verifiers.residual_hits import with_residual_hits
-from mdsd_opt.water_filling import cap_to_mass, raise_to_mass
+from mdsd_opt.water_filling import fill
 
 Vector = NDArray[np.float64]
 
@@ -57,10 +58,8 @@ class RatioHull(Verifier):
     ) -> Decision:
         hull = self._hull(problem)
         positions = hull.position[drafts]
-        accept = np.zeros(drafts.size)
-        for length, start, _ in blocks_around(int(positions.max()), hull.levels):
-            inside = positions >= start
-            accept[inside] += length / np.count_nonzero(inside)
+        in_block = even_rule(positions)
+        accept = mean_over_levels(in_block, int(positions.max()), hull.levels)
         for k, token in enumerate(drafts.tolist()):
             accept[k] *= accepted(problem.target[token], hull.selection[token])
         return Decision(accept, hull.residual)
@@ -89,25 +88,25 @@ def _hull_of(p: Vector, drafts: IndependentDrafts) -> _Hull:
 
     w = drafts.q.sum(axis=0)
     drafted = drafts.support
-    with np.errstate(over="ignore"):
-        ratio = p[drafted] / w[drafted]
-    order = drafted[np.argsort(ratio, kind="stable")]
+    order = drafted[np.argsort(p[drafted] / w[drafted], kind="stable")]
     contained = drafts.prefix_containment(order)
     difference = np.concatenate([[0.0], np.cumsum(p[order])]) - contained
     split = int(np.argmin(difference))
-    aim, weights = p[order], w[order]
-    places = np.arange(order.size)
-    raise_to_mass(aim, weights, places[:split], float(contained[split]), places[:0])
-    cap_to_mass(aim, weights, places[split:], 1.0 - float(contained[split]))
-    levels = death_levels(aim, weights, np.diff(contained) / weights)
+    inside = float(contained[split])
+    aim, *_ = fill(p[order], w[order], split, inside, 1.0 - inside)
+    levels = death_levels(aim, w[order], np.diff(contained))
     if 0 < split < order.size:
         levels[split] = 1.0
     q = np.ascontiguousarray(drafts.q[:, order].T)
     nodes, masses = np.polynomial.legendre.leggauss(drafts.num_drafts // 2 + 1)
+    below, change = np.zeros((2, levels.size, drafts.num_drafts))
+    law, room = np.zeros(order.size), (below, change, np.zeros((2, drafts.num_drafts)))
+    rule = (1.0 + nodes) / 2.0, masses / 2.0
+    chosen_law(q, levels, *spans_of_blocks(levels), *rule, *room, law)
     selection = np.zeros(p.size)
-    selection[order] = chosen_law(q, levels, (1.0 + nodes) / 2.0, masses / 2.0)
+    selection[order] = law
     position = np.full(p.size, -1, dtype=np.int64)
-    position[order] = places
+    position[order] = np.arange(order.size)
     return _Hull(position, levels, selection, residual_law(p, np.minimum(p, selection)))
 
 

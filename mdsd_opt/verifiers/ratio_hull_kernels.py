@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.numba_cache import kernel
-from mdsd_opt.verifiers.optimal.hull_kernels import spans_of_blocks
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
-@kernel
+@kernel(inner=True)
 def _add_shares(
     low: Vector, high: Vector, length: float, nodes: Vector, weights: Vector, shares: Vector
 ) -> None:
@@ -31,26 +31,37 @@ def _add_shares(
 
 @kernel
 def chosen_law(
-    q: NDArray[np.float64], levels: Vector, nodes: Vector, weights: Vector
-) -> Vector:  # fmt: skip
-    """Law over the n tokens in order, integrated over the level; q (n, K), O(K^2 n)."""
+    q: Matrix, levels: Vector, spans: NDArray[np.int64], life: Vector, nodes: Vector,
+    weights: Vector, below: Matrix, change: Matrix, shares: Matrix, law: Vector,
+) -> None:  # fmt: skip
+    """Law over the n tokens in order, integrated over the level; O(K^2 n).
+
+    Parameters
+    ----------
+    q : ndarray, shape (n, K)
+    levels, spans, life : ndarray
+        Death levels, and what `spans_of_blocks` makes of them.
+    nodes, weights : ndarray
+        To integrate polynomials of degree K on [0, 1].
+    below, change, shares : ndarray, shapes (n + 1, K) twice and (2, K)
+        Zeros, room for the work.
+    law : ndarray, shape (n,)
+        Zeros; the result.
+    """
     n, num_rows = q.shape
-    below = np.zeros((n + 1, num_rows))
     for i in range(n):
         for k in range(num_rows):
             below[i + 1, k] = below[i, k] + q[i, k]
-    left, right, life = spans_of_blocks(levels)
-    change = np.zeros((n + 1, num_rows))
-    shares = np.empty(num_rows)
+    here, from_blocks = shares[0], shares[1]
     for j in range(1, n):
         if life[j] > 0.0:
-            shares[:] = 0.0
-            _add_shares(below[left[j]], below[right[j]], life[j], nodes, weights, shares)
+            left, right = spans[0, j], spans[1, j]
             for k in range(num_rows):
-                change[left[j], k] += shares[k]
-                change[right[j], k] -= shares[k]
-    law = np.zeros(n)
-    from_blocks = np.zeros(num_rows)
+                here[k] = 0.0
+            _add_shares(below[left], below[right], life[j], nodes, weights, here)
+            for k in range(num_rows):
+                change[left, k] += here[k]
+                change[right, k] -= here[k]
     for i in range(n):
         alone = 1.0
         if i > 0:
@@ -59,8 +70,7 @@ def chosen_law(
             alone = min(alone, levels[i + 1])
         for k in range(num_rows):
             from_blocks[k] += change[i, k]
-            shares[k] = from_blocks[k]
-        _add_shares(below[i], below[i + 1], alone, nodes, weights, shares)
+            here[k] = from_blocks[k]
+        _add_shares(below[i], below[i + 1], alone, nodes, weights, here)
         for k in range(num_rows):
-            law[i] += q[i, k] * shares[k]
-    return law
+            law[i] += q[i, k] * here[k]

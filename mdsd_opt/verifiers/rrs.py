@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,11 +12,23 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.estimate import Estimate
 from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
-from mdsd_opt.verifiers.rrs_rates import independent_rate, without_replacement_rate
+from mdsd_opt.verifiers.rrs_rates import (
+    independent_rate,
+    independent_rates,
+    without_replacement_rate,
+    without_replacement_rates,
+)
+
+Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
+
+#: In batches: sequences of an estimate; visits up to which a row is computed exactly instead.
+_BATCH_SAMPLES = 256
+_BATCH_MAX_VISITS = 50_000
 
 
 class RecursiveRejection(Verifier):
@@ -36,6 +49,13 @@ class RecursiveRejection(Verifier):
         WithoutReplacement,
         IndependentDrafts,
     )
+
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return {
+            "with_replacement": BatchRates(_rates_with_replacement, device="rrs"),
+            "without_replacement": BatchRates(_rates_without_replacement, estimated_from=3),
+        }
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
@@ -94,6 +114,19 @@ def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, NDArra
         return rest / rest.sum()
 
     return without_drawn
+
+
+def _rates_with_replacement(p: Vector, q: Vector, counts: list[int], seed: int) -> Sequence[float]:
+    rates = independent_rates(p, [q] * max(counts))
+    return [rates[k - 1] for k in counts]
+
+
+def _rates_without_replacement(
+    p: Vector, q: Vector, counts: list[int], seed: int
+) -> Sequence[float]:
+    """The random numbers depend on the seed and on the row itself, not on its place in a batch."""
+    seeds = [seed, zlib.crc32(p.tobytes()), zlib.crc32(q.tobytes())]
+    return without_replacement_rates(p, q, counts, _BATCH_SAMPLES, seeds, _BATCH_MAX_VISITS)[0]
 
 
 VERIFIER = RecursiveRejection()

@@ -117,8 +117,9 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = 
         return min(overlap, 1.0)
     rejected = np.maximum(q - p, 0.0)
     if num_drafts == 2:
-        second = _second_overlaps(sums or RatioSums(p, q), float(total), q)
-        return min(overlap + float(rejected @ second), 1.0)
+        drawn = np.flatnonzero(rejected > 0)
+        second = _second_overlaps(sums or RatioSums(p, q), float(total), sum_of_others(q)[drawn])
+        return min(overlap + float((rejected[drawn] * second).sum()), 1.0)
     left = rest / total
     rate = overlap
     for x in np.flatnonzero(rejected > 0).tolist():
@@ -126,15 +127,15 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = 
     return min(rate, 1.0)
 
 
-def _second_overlaps(sums: RatioSums, total: float, q: Vector) -> Vector:
-    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every x, from the sums of p and q; for rejected x.
+def _second_overlaps(sums: RatioSums, total: float, rest: Vector) -> Vector:
+    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every x, from the sums of p and q and 1 - q_x; for
+    rejected x.
 
     With T the total of (p - q)_+ and s = 1 / (1 - q_x), the residual p' = (p - q)_+ / T is in the
     order of p/q, too: :math:`\sum \min(p', s q) = [\sum \min(p, (1 + s T) q) - \sum \min(p, q)] /
     T`. Of x itself the sum takes min(p'_x, q_x / (1 - q_x)), which is zero as it should be, because
     a rejected token has p'_x = 0.
     """
-    rest = sum_of_others(q)
     scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
     gained = sums.overlap(1.0 + scale * total) - sums.overlap(1.0)
     result: Vector = np.clip(gained / total, 0.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier, target_of
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
 
 Vector = NDArray[np.float64]
@@ -26,6 +28,14 @@ class SingleDraft(Verifier):
     name: ClassVar[str] = "single_draft"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement,)
 
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return {
+            "with_replacement": BatchRates(
+                lambda p, q, counts, seed: single_draft_rates(p, q, counts)
+            )
+        }
+
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
@@ -37,14 +47,16 @@ class SingleDraft(Verifier):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         self.check(problem)
         assert isinstance(problem.drafts, WithReplacement)
-        return single_draft_rate(problem.target, problem.drafts.q, problem.num_drafts)
+        return single_draft_rates(problem.target, problem.drafts.q, [problem.num_drafts])[0]
 
 
-def single_draft_rate(p: Vector, q: Vector, num_drafts: int) -> float:
-    """Acceptance rate of single-draft sampling with the residual hits of K - 1 other drafts."""
+def single_draft_rates(p: Vector, q: Vector, num_drafts: Sequence[int]) -> list[float]:
+    """Acceptance rates of single-draft sampling with the residual hits of K - 1 other drafts."""
     overlap = float(np.minimum(p, q).sum())
-    hit = 1.0 - (1.0 - q) ** (num_drafts - 1)
-    return min(overlap + float(np.maximum(p - q, 0.0) @ hit), 1.0)
+    above = np.flatnonzero(p > q)
+    surplus, missed = p[above] - q[above], np.log1p(-np.minimum(q[above], 1 - 1e-16))
+    hits = (float((surplus * np.expm1((k - 1) * missed)).sum()) for k in num_drafts)
+    return [min(overlap - hit, 1.0) for hit in hits]
 
 
 VERIFIER = SingleDraft()

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from mdsd_opt.drafts import DraftScheme, GreedyDrafts
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.greedy import Greedy
 
 
@@ -20,18 +20,18 @@ class SpecHub(Greedy):
 
     name: ClassVar[str] = "spechub"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (GreedyDrafts,)
+    only_num_drafts: ClassVar[int | None] = 2
 
-    def supports(self, drafts: DraftScheme) -> bool:
-        return super().supports(drafts) and drafts.num_drafts == 2
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return {"greedy": super().batch_rates["greedy"]}
 
-    def check(self, problem: TransportProblem) -> None:
-        drafts = problem.drafts
-        if isinstance(drafts, self.schemes) and drafts.num_drafts != 2:
+    def check_num_drafts(self, num_drafts: int) -> None:
+        if num_drafts != 2:
             raise UnsupportedScheme(
-                f"verifier 'spechub' is for greedy drafts with K = 2, not K = {drafts.num_drafts}: "
+                f"verifier 'spechub' is for greedy drafts with K = 2, not K = {num_drafts}: "
                 "verifier 'greedy' takes any K"
             )
-        super().check(problem)
 
 
 VERIFIER = SpecHub()

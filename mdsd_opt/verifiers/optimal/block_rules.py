@@ -1,8 +1,8 @@
 r"""Which draft of a block to return, so that token i comes out in proportion to its weight.
 
-A rule is prepared for one draft tuple: the places of the drafts in prefix order, in draw order.
-Asked about a block [start, stop) that holds the topmost of them, it gives the probability of
-returning each draft.
+A rule is prepared for one draft tuple: the drafts and their places among the tokens, or groups of
+tokens, in order of p/w. Asked about a block [start, stop) of places that holds the topmost of them,
+it gives the probability of returning each draft.
 
 Independent draws: the first draft in the block. Draws without replacement need a correction: with
 z the first draft in the block, at place j of the draw, every other draft y of the block B is
@@ -19,6 +19,7 @@ race behind the draws, had any other token rung in its place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import singledispatch
 from typing import Any
@@ -34,20 +35,31 @@ from mdsd_opt.errors import UnsupportedScheme
 BlockRule = Callable[[int, int], NDArray[Any]]
 
 
-@singledispatch
-def block_rule(
-    drafts: PrefixDraftScheme, positions: NDArray[np.int64], q: NDArray[Any], above: NDArray[Any]
-) -> BlockRule:
-    """Prepare the rule of a scheme for one draft tuple.
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """One draft tuple.
 
-    Parameters
+    Attributes
     ----------
-    drafts : PrefixDraftScheme
-    positions : ndarray of int, shape (K,)
-        Places of the drafts in prefix order, in draw order.
-    q, above : ndarray, shapes (n,) and (n + 1,)
-        Weights in prefix order, float64 or Fractions, and their suffix sums.
+    tokens : ndarray of int64, shape (K,)
+        In draw order.
+    places : ndarray of int64, shape (K,)
+        Of each draft.
+    q : ndarray, shape (V,)
+        Weights; float64 or Fractions.
+    above : ndarray, shape (n + 1,)
+        Weight of all tokens from each place on.
     """
+
+    tokens: NDArray[np.int64]
+    places: NDArray[np.int64]
+    q: NDArray[Any]
+    above: NDArray[Any]
+
+
+@singledispatch
+def block_rule(drafts: PrefixDraftScheme, drawn: Drawn) -> BlockRule:
+    """Prepare the rule of a scheme for one draft tuple."""
     raise UnsupportedScheme(f"no within-block rule is known for {drafts.scheme} drafts")
 
 
@@ -56,82 +68,59 @@ def _zeros(like: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 @block_rule.register
-def _first_draft(
-    drafts: WithReplacement,
-    positions: NDArray[np.int64],
-    q: NDArray[Any],
-    above: NDArray[Any],
-) -> BlockRule:
+def _first_draft(drafts: WithReplacement, drawn: Drawn) -> BlockRule:
     def shares(start: int, stop: int) -> NDArray[Any]:
-        result = _zeros(q, positions.size)
-        result[np.flatnonzero(positions >= start)[0]] += 1
+        result = _zeros(drawn.q, drawn.tokens.size)
+        result[np.flatnonzero(drawn.places >= start)[0]] += 1
+        return result
+
+    return shares
+
+
+def even_rule(places: NDArray[np.int64]) -> BlockRule:
+    """All drafts of the block with the same probability."""
+
+    def shares(start: int, stop: int) -> NDArray[Any]:
+        inside = places >= start
+        return inside / np.count_nonzero(inside)
+
+    return shares
+
+
+@block_rule.register
+def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
+    q, above, left = drawn.q[drawn.tokens], drawn.above, masses_left(drawn)
+
+    def shares(start: int, stop: int) -> NDArray[Any]:
+        first, *others = np.flatnonzero(drawn.places >= start).tolist()
+        drafted = q[first] + q[others].sum()
+        in_block = max(above[start] - above[stop], drafted)  # rounding may lose them in the sums
+        pivotal = above[stop] / (left[-1] + q[first])
+        for rest in left[first:-1]:
+            pivotal = pivotal * rest / (rest + q[first])
+        result = _zeros(q, q.size)
+        result[others] += pivotal * q[others] / in_block
+        result[first] += 1 - result.sum()
         return result
 
     return shares
 
 
 @block_rule.register
-def _pivotal_draft(
-    drafts: WithoutReplacement,
-    positions: NDArray[np.int64],
-    q: NDArray[Any],
-    above: NDArray[Any],
-) -> BlockRule:
-    left = masses_left(positions, q, above)
-
-    def shares(start: int, stop: int) -> NDArray[Any]:
-        inside = np.flatnonzero(positions >= start)
-        in_block = above[start] - above[stop]
-        return pivotal_shares(q[positions], left, inside, in_block, above_block=above[stop])
-
-    return shares
-
-
-def pivotal_shares(
-    q: NDArray[Any], left: list[Any], inside: NDArray[np.int64], in_block: Any, above_block: Any
-) -> NDArray[Any]:
-    """The rule of draws without replacement.
-
-    Parameters
-    ----------
-    q : ndarray, shape (K,)
-        Weights of the drafts, in draw order.
-    left : list
-        1 - q(X_1..X_i) for i = 1..K.
-    inside : ndarray of int
-        Indices of the drafts in the block, ascending.
-    in_block, above_block : float or Fraction
-        Weight of the block, and of all tokens above it.
-    """
-    result = _zeros(q, q.size)
-    in_block = max(in_block, q[inside].sum())  # where rounding has lost them beside what is above
-    j = int(inside[0])
-    pivotal = above_block / (left[-1] + q[j])
-    for i in range(j, q.size - 1):
-        pivotal = pivotal * left[i] / (left[i] + q[j])
-    for k in inside[1:]:
-        result[k] += pivotal * q[k] / in_block
-    result[j] += 1 - result.sum()
-    return result
-
-
-@block_rule.register
-def _mixed(
-    drafts: SortedMixtureDrafts, positions: NDArray[np.int64], q: NDArray[Any], above: NDArray[Any]
-) -> BlockRule:
+def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
     """Each component's rule, weighted by how likely the component is given the drafts."""
-    exact = q.dtype == object
+    exact = drawn.q.dtype == object
     weights = drafts.exact_mixture_weights if exact else drafts.mixture_weights.tolist()
     likely = []
     for weight, component in zip(weights, drafts.components, strict=True):
-        if component.num_drafts == positions.size:
-            likelihood = weight * _probability(component, positions, q, above)
+        if component.num_drafts == drawn.tokens.size:
+            likelihood = weight * _probability(component, drawn)
             if likelihood > 0:
-                likely.append((likelihood, block_rule(component, positions, q, above)))
+                likely.append((likelihood, block_rule(component, drawn)))
     total = sum(likelihood for likelihood, _ in likely)
 
     def shares(start: int, stop: int) -> NDArray[Any]:
-        result = _zeros(q, positions.size)
+        result = _zeros(drawn.q, drawn.tokens.size)
         for likelihood, rule in likely:
             result = result + likelihood / total * rule(start, stop)
         return result
@@ -139,36 +128,24 @@ def _mixed(
     return shares
 
 
-def masses_left(positions: NDArray[np.int64], q: NDArray[Any], above: NDArray[Any]) -> list[Any]:
-    """1 - q(X_1..X_i) for i = 1..K.
-
-    Sums of the gaps between the drawn places, so that no difference from one loses a small rest.
-    """
-    left = []
-    for i in range(1, positions.size + 1):
-        drawn = sorted(set(positions[:i].tolist()))
-        rest = above[drawn[-1] + 1]
-        if q.dtype == object:
-            rest = above[0] - sum((q[j] for j in drawn), Fraction(0))
-        else:
-            for start, stop in zip([-1, *drawn], drawn, strict=False):
-                rest = rest + q[start + 1 : stop].sum()
-        left.append(rest)
-    return left
+def masses_left(drawn: Drawn) -> list[Any]:
+    """1 - q(X_1..X_i) for i = 1..K, as sums of what is left: no difference loses a small rest."""
+    others = drawn.q.copy()
+    others[drawn.tokens] = others[:1].sum() * 0
+    left = [others.sum()]
+    for token in drawn.tokens[:0:-1]:
+        left.append(left[-1] + drawn.q[token])
+    return left[::-1]
 
 
-def _probability(
-    drafts: WithReplacement | WithoutReplacement,
-    positions: NDArray[np.int64],
-    q: NDArray[Any],
-    above: NDArray[Any],
-) -> Any:
+def _probability(drafts: WithReplacement | WithoutReplacement, drawn: Drawn) -> Any:
     """Probability of this draft tuple under one component."""
+    masses = drawn.q[drawn.tokens]
     if isinstance(drafts, WithReplacement):
-        return q[positions].prod()
-    if np.unique(positions).size < positions.size:
-        return q[0] * 0
-    probability = q[positions[0]]
-    for place, left in zip(positions[1:], masses_left(positions, q, above), strict=False):
-        probability = probability * q[place] / left
+        return masses.prod()
+    if np.unique(drawn.tokens).size < drawn.tokens.size:
+        return masses[0] * 0
+    probability = masses[0]
+    for mass, left in zip(masses[1:], masses_left(drawn), strict=False):
+        probability = probability * mass / left
     return probability

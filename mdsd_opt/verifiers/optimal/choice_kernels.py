@@ -8,32 +8,29 @@ from numpy.typing import NDArray
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
 @kernel
 def independent_law(
-    theta: Vector,
-    order: NDArray[np.int64],
-    q: NDArray[np.float64],
-    base: Vector,
-    nodes: Vector,
-    weights: Vector,
-    law: Vector,
-) -> float:
+    theta: Vector, order: NDArray[np.int64], q: Matrix, base: Vector, nodes: Vector,
+    weights: Vector, room: Matrix, law: Vector,
+) -> float:  # fmt: skip
     """Law of the choice among one draft from each row, added to `law`; returns E max.
 
     theta (n,) with its ascending order; q (n, K) the masses of the tokens that compete; base (K,)
     the mass of those that always lose. nodes and weights integrate polynomials of degree K on
     [0, 1]. The CDFs C_k of theta[X_k] + noise are piecewise linear, with kinks at theta and
     theta + 1, and token i wins with sum_k q_ik times the integral of prod_{l != k} C_l over
-    [theta_i, theta_i + 1].
+    [theta_i, theta_i + 1]. `room` is of shape (5, K + 1).
     """
     n, num_rows = q.shape
-    below = base.copy()  # C_k
-    slope = np.zeros(num_rows)
-    others = np.zeros(num_rows)  # integrals of prod_{l != k} C_l so far
-    here = np.empty(num_rows)
-    before = np.empty(num_rows + 1)
+    below, slope, here, before = room[0], room[1], room[2], room[3]
+    others = room[4]  # integrals of prod_{l != k} C_l so far
+    for k in range(num_rows):
+        below[k] = base[k]  # C_k
+        slope[k] = 0.0
+        others[k] = 0.0
     integral = 0.0
     started, ended = 0, 0
     last = theta[order[0]]
@@ -84,23 +81,16 @@ def independent_law(
 
 @kernel
 def listed_law(
-    theta: Vector,
-    tokens: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    mass: Vector,
-    largest: int,
-    nodes: Vector,
-    weights: Vector,
-    law: Vector,
-) -> float:
+    theta: Vector, tokens: NDArray[np.int64], offsets: NDArray[np.int64], mass: Vector,
+    nodes: Vector, weights: Vector, room: Matrix, law: Vector,
+) -> float:  # fmt: skip
     """Law of the choice among the tokens of each listed set, added to `law`; returns E max.
 
-    Set s is tokens[offsets[s]:offsets[s + 1]], drawn with mass[s], of at most `largest` tokens.
-    nodes and weights integrate polynomials of degree `largest` on [0, 1].
+    Set s is tokens[offsets[s]:offsets[s + 1]], drawn with mass[s]. nodes and weights integrate
+    polynomials of the degree of the largest set on [0, 1]; `room` has 3 rows, and one column more
+    than that.
     """
-    kinks = np.empty(2 * largest)
-    here = np.empty(largest)
-    before = np.empty(largest + 1)
+    kinks, here, before = room[0], room[1], room[2]
     value = 0.0
     for s in range(mass.size):
         start = offsets[s]

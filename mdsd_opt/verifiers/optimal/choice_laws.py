@@ -80,7 +80,8 @@ class _IndependentLeague:
         for weight, q, base in self.parts:
             part = np.zeros(theta.size)
             nodes, weights = _rule(q.shape[1])
-            value += weight * independent_law(theta, order, q, base, nodes, weights, part)
+            room = np.empty((5, q.shape[1] + 1))
+            value += weight * independent_law(theta, order, q, base, nodes, weights, room, part)
             law += weight * part
         return value, np.maximum(law, 0.0)
 
@@ -112,10 +113,8 @@ class _ListedLeague:
 
         largest = int(np.diff(self.offsets).max(initial=0))
         nodes, weights = _rule(largest)
-        law = np.zeros(theta.size)
-        value = listed_law(
-            theta, self.tokens, self.offsets, self.mass, largest, nodes, weights, law
-        )
+        law, room = np.zeros(theta.size), np.empty((3, largest + 1))
+        value = listed_law(theta, self.tokens, self.offsets, self.mass, nodes, weights, room, law)
         return float(value), law
 
 

@@ -14,7 +14,7 @@ token j) dies at level s_j; the blocks around one token form a path in a binary 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 Levels = NDArray[Any]
 
 
-def death_levels(x: NDArray[Any], w: NDArray[Any], f: NDArray[Any]) -> Levels:
+def death_levels(x: NDArray[Any], w: NDArray[Any], gains: NDArray[Any]) -> Levels:
     """Level at which each boundary between tokens disappears, shape (n + 1,).
 
     Parameters
     ----------
-    x, w, f : ndarray, shape (n,)
-        Selection masses, weights and slopes of Q in prefix order; float64 or Fractions.
+    x, w, gains : ndarray, shape (n,)
+        Selection masses, weights, and what each token or group of tokens adds to Q, in prefix
+        order; float64 or Fractions.
 
     Returns
     -------
@@ -39,18 +40,22 @@ def death_levels(x: NDArray[Any], w: NDArray[Any], f: NDArray[Any]) -> Levels:
         In [0, 1]; the outer boundaries 0 and n live to level 1.
     """
     if x.dtype == object:
-        return _exact_death_levels(x, w, f)
+        return _exact_death_levels(x, w, gains)
     from mdsd_opt.verifiers.optimal import hull_kernels
 
-    return hull_kernels.death_levels(x, w, f)
+    n = x.size
+    levels = np.ones(n + 1)
+    links, entries = np.empty((3, n), np.int64), np.empty((2, 3 * n), np.int64)
+    hull_kernels.death_levels(np.stack([x, w, gains]), links, np.empty(3 * n), entries, levels)
+    return levels
 
 
-def _exact_death_levels(x: NDArray[Any], w: NDArray[Any], f: NDArray[Any]) -> Levels:
+def _exact_death_levels(x: NDArray[Any], w: NDArray[Any], gains: NDArray[Any]) -> Levels:
     """Merge the pair of neighbouring blocks that meets first, until level 1; O(n^2)."""
     n = x.size
     levels = np.array([Fraction(1)] * (n + 1), dtype=object)
     starts = list(range(n))
-    blocks = [(x[j], w[j], w[j] * f[j]) for j in range(n)]
+    blocks = [(x[j], w[j], gains[j]) for j in range(n)]
     while len(blocks) > 1:
         meets = [_meeting_level(a, b) for a, b in pairwise(blocks)]
         level = min(meets)
@@ -98,16 +103,58 @@ def blocks_around(top: int, levels: Levels) -> Iterator[tuple[Any, int, int]]:
             return
 
 
-def selection_law(w: NDArray[Any], f: NDArray[Any], levels: Levels) -> NDArray[Any]:
-    """Exact law of the returned token under these levels, whatever rounding made them; (n,)."""
-    if w.dtype != object:
-        from mdsd_opt.verifiers.optimal import hull_kernels
+def spans_of_blocks(levels: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Ends of the block that is born where each boundary dies, (2, n + 1), and how long it lives.
 
-        return hull_kernels.selection_law(w, f, levels)
-    law = []
-    for i in range(w.size):
-        shares = [
-            length * sum(w[a:b] * f[a:b]) / sum(w[a:b]) for length, a, b in blocks_around(i, levels)
-        ]
-        law.append(w[i] * sum(shares, Fraction(0)))
-    return np.array(law, dtype=object)
+    Blocks that live for no time belong to boundaries that die at the same level.
+    """
+    from mdsd_opt.verifiers.optimal import hull_kernels
+
+    spans, life = np.empty((3, levels.size), np.int64), np.empty(levels.size)
+    hull_kernels.spans_of_blocks(levels, spans, life)
+    return spans[:2], life
+
+
+def mean_over_levels(
+    rule: Callable[[int, int], NDArray[Any]], top: int, levels: Levels
+) -> NDArray[Any]:
+    """What a rule gives for the blocks around token `top`, on average over a uniform level.
+
+    Parameters
+    ----------
+    rule : callable
+        Start and stop of a block -> an array of numbers like the levels.
+    """
+    return sum(length * rule(start, stop) for length, start, stop in blocks_around(top, levels))
+
+
+def block_around(
+    x: NDArray[np.float64],
+    w: NDArray[np.float64],
+    gains: NDArray[np.float64],
+    level: float,
+    split: int,
+    tied: tuple[int, int],
+    top: int,
+) -> tuple[int, int]:
+    """The block [start, stop) of token `top` at one level.
+
+    Parameters
+    ----------
+    x, w, gains : ndarray, shape (n,)
+        Selection masses, weights, and the part of Q that each token or group of tokens adds.
+    level : float
+        s.
+    split : int
+        How many are in H.
+    tied : (int, int)
+        Those before the first and from the second on stand on a water level.
+    top : int
+    """
+    from mdsd_opt.verifiers.optimal import hull_kernels
+
+    starts, (mass, weight) = np.empty(x.size + 1, np.int64), np.empty((2, x.size))
+    raised, capped = tied
+    return hull_kernels.block_around(
+        x, w, gains, level, split, raised, capped, top, starts, mass, weight
+    )

@@ -6,106 +6,90 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.numba_cache import kernel
-from mdsd_opt.verifiers.optimal.block_kernels import block_holding, pooled
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 @kernel
-def _meeting_level(
-    x_low: float,
-    w_low: float,
-    g_low: float,
-    x_high: float,
-    w_high: float,
-    g_high: float,
-) -> float:
-    rise = x_high * w_low - x_low * w_high
-    fall = g_high * w_low - g_low * w_high
-    if rise <= 0.0:
-        return 0.0
-    if fall <= rise:
-        return 1.0
-    return rise / fall
+def block_around(
+    x: Vector, w: Vector, gains: Vector, level: float, split: int, raised: int, capped: int,
+    top: int, starts: Integers, mass: Vector, weight: Vector,
+) -> tuple[int, int]:  # fmt: skip
+    """Block [start, stop) of place `top` at one level: pool adjacent violators on its side.
+
+    The end of H is a boundary at every level, so one side of it is enough. `starts` is room for one
+    place more than x has, `mass` and `weight` for as many.
+
+    The places below `raised`, and those from `capped` on, stand on a water level and enter as one:
+    R is straight there and -s Q concave, so no boundary among them is ever a vertex. Where Q is
+    straight as well, or s is 0, they are tied, and so are equal ratios elsewhere: all points lie on
+    one line, and a block may end at any of them without a change in the law of the returned token,
+    which asks only for the chord. Taken one by one, rounding would cut such ties at random.
+    """
+    first, last = (0, split) if top < split else (split, x.size)
+    height = 0
+    i = first
+    while i < last:
+        stop = i + 1
+        if i < raised:
+            stop = raised
+        elif i >= capped:
+            stop = last
+        block_mass = 0.0
+        block_weight = 0.0
+        for j in range(i, stop):
+            block_mass += x[j] - level * gains[j]
+            block_weight += w[j]
+        start = i
+        while height > 0 and mass[height - 1] * block_weight >= block_mass * weight[height - 1]:
+            height -= 1
+            block_mass += mass[height]
+            block_weight += weight[height]
+            start = starts[height]
+        starts[height] = start
+        mass[height] = block_mass
+        weight[height] = block_weight
+        height += 1
+        i = stop
+    starts[height] = last
+    while starts[height - 1] > top:
+        height -= 1
+    return starts[height - 1], starts[height]
 
 
 @kernel
-def _push(
-    keys: Vector, items: NDArray[np.int64], stamps: NDArray[np.int64], size: int,
-    key: float, item: int, stamp: int,
-) -> int:  # fmt: skip
-    child = size
-    while child > 0:
-        parent = (child - 1) // 2
-        if keys[parent] <= key:
-            break
-        keys[child] = keys[parent]
-        items[child] = items[parent]
-        stamps[child] = stamps[parent]
-        child = parent
-    keys[child] = key
-    items[child] = item
-    stamps[child] = stamp
-    return size + 1
+def death_levels(
+    blocks: Matrix, links: Integers, keys: Vector, entries: Integers, levels: Vector
+) -> None:
+    """Merge neighbouring blocks in the order in which they meet, with a heap: O(n log n).
 
-
-@kernel
-def _pop(
-    keys: Vector, items: NDArray[np.int64], stamps: NDArray[np.int64], size: int
-) -> int:  # fmt: skip
-    """Drop the root; the caller has read it."""
-    size -= 1
-    key = keys[size]
-    item = items[size]
-    stamp = stamps[size]
-    parent = 0
-    while True:
-        child = 2 * parent + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[child + 1] < keys[child]:
-            child += 1
-        if keys[child] >= key:
-            break
-        keys[parent] = keys[child]
-        items[parent] = items[child]
-        stamps[parent] = stamps[child]
-        parent = child
-    keys[parent] = key
-    items[parent] = item
-    stamps[parent] = stamp
-    return size
-
-
-@kernel
-def death_levels(x: Vector, w: Vector, f: Vector) -> Vector:
-    """Merge neighbouring blocks in the order in which they meet, with a heap: O(n log n)."""
-    n = x.size
-    levels = np.ones(n + 1)
-    if n < 2:
-        return levels
-    mass = x.copy()
-    weight = w.copy()
-    gain = w * f  # F over the block
-    before = np.arange(-1, n - 1)  # neighbouring blocks, named by their first token
-    after = np.arange(1, n + 1)  # n: none
-    stamp = np.zeros(n, np.int64)  # bumped at every change of a block, to recognise stale entries
-    keys = np.empty(3 * n + 4)
-    items = np.empty(3 * n + 4, np.int64)
-    stamps = np.empty(3 * n + 4, np.int64)
+    Parameters
+    ----------
+    blocks : ndarray, shape (3, n)
+        x, w and the part of Q in each; blocks are named by their first token.
+    links : ndarray, shape (3, n)
+        Room: the blocks before and after, and a number that grows with every change of a block, by
+        which entries of the heap that have gone stale are known.
+    keys, entries : ndarray, shapes (3 n,) and (2, 3 n)
+        Room for the heap.
+    levels : ndarray, shape (n + 1,)
+        All ones; the result.
+    """
+    n = blocks.shape[1]
+    before, after, stamp = links[0], links[1], links[2]
+    for i in range(n):
+        before[i] = i - 1
+        after[i] = i + 1  # n: none
+        stamp[i] = 0
     size = 0
     for low in range(n - 1):
-        high = low + 1
-        key = _meeting_level(
-            mass[low], weight[low], gain[low], mass[high], weight[high], gain[high]
-        )
-        size = _push(keys, items, stamps, size, key, low, 0)
+        size = _push(keys, entries, size, _meeting_level(blocks, low, low + 1), low, 0)
     reached = 0.0
     while size > 0:
-        key = keys[0]
-        low = items[0]
-        seen = stamps[0]
-        size = _pop(keys, items, stamps, size)
+        key, low, seen = keys[0], entries[0, 0], entries[1, 0]
+        size = _pop(keys, entries, size)
         if stamp[low] < 0 or after[low] >= n:
             continue
         high = after[low]
@@ -115,37 +99,89 @@ def death_levels(x: Vector, w: Vector, f: Vector) -> Vector:
             break
         reached = max(reached, key)  # rounding must not let a parent die before its child
         levels[high] = reached
-        mass[low] += mass[high]
-        weight[low] += weight[high]
-        gain[low] += gain[high]
+        for r in range(3):
+            blocks[r, low] += blocks[r, high]
         stamp[low] += stamp[high] + 1
         stamp[high] = -1
         after[low] = after[high]
-        if after[low] < n:
-            before[after[low]] = low
-        if before[low] >= 0:
-            b = before[low]
-            key = _meeting_level(mass[b], weight[b], gain[b], mass[low], weight[low], gain[low])
-            size = _push(keys, items, stamps, size, key, b, stamp[b] + stamp[low])
-        if after[low] < n:
-            a = after[low]
-            key = _meeting_level(mass[low], weight[low], gain[low], mass[a], weight[a], gain[a])
-            size = _push(keys, items, stamps, size, key, low, stamp[low] + stamp[a])
-    return levels
+        for side in range(2):  # the pairs that the merged block makes with its neighbours
+            left = low if side else before[low]
+            right = after[low] if side else low
+            if left < 0 or right >= n:
+                continue
+            before[right] = left
+            key = _meeting_level(blocks, left, right)
+            size = _push(keys, entries, size, key, left, stamp[left] + stamp[right])
+
+
+@kernel(inner=True)
+def _meeting_level(blocks: Matrix, low: int, high: int) -> float:
+    w_low, w_high = blocks[1, low], blocks[1, high]
+    rise = blocks[0, high] * w_low - blocks[0, low] * w_high
+    fall = blocks[2, high] * w_low - blocks[2, low] * w_high
+    if rise <= 0.0:
+        return 0.0
+    if fall <= rise:
+        return 1.0
+    return rise / fall
+
+
+@kernel(inner=True)
+def _push(keys: Vector, entries: Integers, size: int, key: float, item: int, stamp: int) -> int:
+    child = size
+    while child > 0:
+        parent = (child - 1) // 2
+        if keys[parent] <= key:
+            break
+        _put(keys, entries, child, keys[parent], entries[0, parent], entries[1, parent])
+        child = parent
+    _put(keys, entries, child, key, item, stamp)
+    return size + 1
+
+
+@kernel(inner=True)
+def _pop(keys: Vector, entries: Integers, size: int) -> int:
+    """Drop the root; the caller has read it."""
+    size -= 1
+    key = keys[size]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        if child + 1 < size and keys[child + 1] < keys[child]:
+            child += 1
+        if keys[child] >= key:
+            break
+        _put(keys, entries, parent, keys[child], entries[0, child], entries[1, child])
+        parent = child
+    _put(keys, entries, parent, key, entries[0, size], entries[1, size])
+    return size
+
+
+@kernel(inner=True)
+def _put(keys: Vector, entries: Integers, place: int, key: float, item: int, stamp: int) -> None:
+    keys[place] = key
+    entries[0, place] = item
+    entries[1, place] = stamp
 
 
 @kernel
-def spans_of_blocks(levels: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64], Vector]:
-    """The block that is born where boundary j dies: its ends, and how long it lives; (n + 1,).
+def spans_of_blocks(levels: Vector, spans: Integers, life: Vector) -> None:
+    """The block that is born where boundary j dies: its ends, and how long it lives.
 
     It spans to the nearest boundaries that die later (ties: to the left first, so that equal levels
     make one chain of blocks, all but the last living for no time) and lives until one of them dies.
+
+    Parameters
+    ----------
+    levels : ndarray, shape (n + 1,)
+    spans : ndarray, shape (3, n + 1)
+        Left and right ends; the last row is room.
+    life : ndarray, shape (n + 1,)
     """
     n = levels.size - 1
-    left = np.empty(n + 1, np.int64)
-    right = np.empty(n + 1, np.int64)
-    life = np.zeros(n + 1)
-    stack = np.empty(n + 1, np.int64)
+    left, right, stack = spans[0], spans[1], spans[2]
     height = 0
     for j in range(n + 1):
         while height > 0 and stack[height - 1] > 0 and levels[stack[height - 1]] <= levels[j]:
@@ -160,6 +196,8 @@ def spans_of_blocks(levels: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64
         right[j] = stack[height - 1] if height > 0 else n
         stack[height] = j
         height += 1
+    life[0] = 0.0
+    life[n] = 0.0
     for j in range(1, n):
         until = 1.0
         if left[j] > 0:
@@ -167,52 +205,3 @@ def spans_of_blocks(levels: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64
         if right[j] < n:
             until = min(until, levels[right[j]])
         life[j] = until - levels[j]
-    return left, right, life
-
-
-@kernel
-def selection_law(w: Vector, f: Vector, levels: Vector) -> Vector:
-    """w_i times the chord of F over the block of i, integrated over the level; O(n)."""
-    n = w.size
-    total_weight = np.empty(n + 1)
-    total_gain = np.empty(n + 1)
-    total_weight[0] = 0.0
-    total_gain[0] = 0.0
-    for i in range(n):
-        total_weight[i + 1] = total_weight[i] + w[i]
-        total_gain[i + 1] = total_gain[i] + w[i] * f[i]
-    left, right, life = spans_of_blocks(levels)
-    change = np.zeros(n + 1)
-    for j in range(1, n):
-        if life[j] > 0.0:
-            a = left[j]
-            b = right[j]
-            chord = (total_gain[b] - total_gain[a]) / (total_weight[b] - total_weight[a])
-            change[a] += life[j] * chord
-            change[b] -= life[j] * chord
-    law = np.empty(n)
-    from_blocks = 0.0
-    for i in range(n):
-        from_blocks += change[i]
-        alone = 1.0
-        if i > 0:
-            alone = min(alone, levels[i])
-        if i + 1 < n:
-            alone = min(alone, levels[i + 1])
-        law[i] = w[i] * (from_blocks + alone * f[i])
-    return law
-
-
-@kernel
-def block_at_level(
-    x: Vector, w: Vector, f: Vector, level: float, first: int, last: int, top: int
-) -> tuple[int, int]:
-    """Block [start, stop) of token `top` among tokens [first, last): pool adjacent violators."""
-    starts = np.empty(last - first + 1, np.int64)
-    mass = np.empty(last - first + 1)
-    weight = np.empty(last - first + 1)
-    height = 0
-    for i in range(first, last):
-        height = pooled(starts, mass, weight, height, i, x[i] - level * w[i] * f[i], w[i])
-    starts[height] = last
-    return block_holding(starts, height, top)

@@ -1,9 +1,9 @@
-"""The optimal selection, prepared once for a problem: order, masses, levels, residual."""
+"""The selection plan of a position: p_I over groups of tokens, and where the tokens are in it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
+from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,44 +17,144 @@ from mdsd_opt.drafts import (
 )
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
-from mdsd_opt.water_filling import exact_water_fill, water_fill
+from mdsd_opt.verifiers.base import draw, target_of
+from mdsd_opt.verifiers.optimal.block_rules import Drawn
+from mdsd_opt.verifiers.optimal.hull import block_around, death_levels
+from mdsd_opt.verifiers.rejection import residual_law
+from mdsd_opt.water_filling import fill
+
+Vector = NDArray[Any]
+Tokens = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SelectionPlan:
-    """Selection marginal p_I over the drafted tokens, in prefix order.
+class SelectionPlan(ABC):
+    """Selection marginal p_I over groups of drafted tokens, in ascending order of p/w.
+
+    A group is a single token, or all tokens of similar ratio. All numbers are float64 or Fractions.
 
     Attributes
     ----------
     drafts : PrefixDraftScheme
         The drafts that are random; always-drafted tokens are split off.
-    order : ndarray of int64, shape (n,)
-        Token at each place of the prefix order; all have positive weight.
-    position : ndarray of int64, shape (V,)
-        Place of each token, -1 for tokens that are never drafted.
-    p, x, w, slopes : ndarray, shape (n,)
-        Target, p_I, weights and slopes of Q, in prefix order.
+    target, q : ndarray, shape (V,)
+        The target of these drafts, without the tokens that are drafted anyway, and their weights.
+    x, w, gains : ndarray, shape (n,)
+        p_I and weight of each group, and what it adds to Q.
     above : ndarray, shape (n + 1,)
-        Suffix sums of w.
+        Weight from each group on.
     split : int
-        Number of tokens in the optimal prefix H.
-    residual : ndarray, shape (V,)
-        Law of the output after a rejection; the target where only rounding can reject.
+        Number of groups in the optimal prefix H.
+    raised, capped : int
+        The groups below the first stand on the water level c, those from the second on at c'.
     """
 
     drafts: PrefixDraftScheme
-    order: NDArray[np.int64]
-    position: NDArray[np.int64]
-    p: NDArray[Any]
-    x: NDArray[Any]
-    w: NDArray[Any]
-    slopes: NDArray[Any]
-    above: NDArray[Any]
+    target: Vector
+    q: Vector
+    x: Vector
+    w: Vector
+    gains: Vector
+    above: Vector
     split: int
-    residual: NDArray[Any]
+    raised: int
+    capped: int
+
+    @abstractmethod
+    def places(self, tokens: Tokens) -> Tokens:
+        """Group of each token; -1 for tokens that are never drafted."""
+
+    @abstractmethod
+    def selected(self, token: int) -> Any:
+        """p_I of a token."""
+
+    @abstractmethod
+    def residual_token(self, uniform: float) -> int:
+        """Draw the output after a rejection."""
+
+    def drawn(self, tokens: Tokens) -> Drawn:
+        """These drafts, in the groups of the plan."""
+        return Drawn(tokens, self.places(tokens), self.q, self.above)
+
+    def on_one_level(self, place: int, other: int) -> bool:
+        """Whether two groups stand on one water level: they are in one block at every level."""
+        return max(place, other) < self.raised or min(place, other) >= self.capped
+
+    def block(self, tokens: Tokens, level: float) -> tuple[int, int]:
+        """The block [start, stop) of groups around the topmost of these tokens at one level."""
+        top, tied = int(self.places(tokens).max()), (self.raised, self.capped)
+        return block_around(self.x, self.w, self.gains, level, self.split, tied, top)
+
+    @cached_property
+    def death_levels(self) -> Vector:
+        """Levels at which the boundaries between groups disappear, shape (n + 1,)."""
+        return death_levels(self.x, self.w, self.gains)
 
 
-def split_fixed(drafts: PrefixDraftScheme) -> tuple[NDArray[np.int64], PrefixDraftScheme | None]:
+class SortedPlan(SelectionPlan):
+    """Every token is a group of its own.
+
+    Attributes
+    ----------
+    order : ndarray of int64, shape (n,)
+        Token of each group.
+    position : ndarray of int64, shape (V,)
+        Group of each token, -1 for tokens that are never drafted.
+    p : ndarray, shape (n,)
+        Target of each group.
+    selection, residual : ndarray, shape (V,)
+        p_I of every token, and the law of the output after a rejection.
+
+    Parameters
+    ----------
+    target : ndarray, shape (V,)
+        p; float64 or Fractions.
+    fixed : ndarray of int64
+        Tokens that are drafted anyway: the others have the target without them.
+    drafts : PrefixDraftScheme
+        Without always-drafted tokens.
+    """
+
+    def __init__(self, target: Vector, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
+        self.drafts = drafts
+        self.target = target.copy()
+        self.target[fixed] = target[:1].sum() * 0
+        contained: Vector
+        if target.dtype == object:
+            self.q = np.array(drafts.exact_weights, dtype=object)
+            order, curve, self.split = best_exact_prefix(self.target.tolist(), drafts)
+            self.order, contained = np.array(order, dtype=np.int64), np.array(curve, dtype=object)
+            self.w = self.q[self.order]
+            self.gains = np.diff(contained)
+        else:
+            from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
+
+            self.q = drafts.weights
+            self.order = drafts.prefix_order(self.target)
+            contained = drafts.prefix_containment(self.order)
+            _, self.split = smallest_prefix_difference(self.target[self.order], contained)
+            self.w = self.q[self.order]
+            self.gains = self.w * drafts.prefix_slopes(self.order)
+        self.p, inside = self.target[self.order], contained[self.split]
+        filled = fill(self.p, self.w, self.split, inside, 1 - inside)
+        self.x, self.raised, _, self.capped, _ = filled
+        self.above = np.append(np.cumsum(self.w[::-1])[::-1], [inside * 0])
+        self.position = np.full(target.size, -1, dtype=np.int64)
+        self.position[self.order] = np.arange(self.order.size)
+        self.selection = self.target * 0
+        self.selection[self.order] = self.x
+        self.residual = residual_law(target, np.minimum(self.target, self.selection))
+
+    def places(self, tokens: Tokens) -> Tokens:
+        return self.position[tokens]
+
+    def selected(self, token: int) -> Any:
+        return self.selection[token]
+
+    def residual_token(self, uniform: float) -> int:
+        return draw(self.residual, uniform)
+
+
+def split_fixed(drafts: PrefixDraftScheme) -> tuple[Tokens, PrefixDraftScheme | None]:
     """Always-drafted tokens, and the scheme of the drafts beside them (None: there are no others).
 
     Given the fixed tokens D, the optimum is p(D) plus that of the other drafts against the target
@@ -70,80 +170,8 @@ def split_fixed(drafts: PrefixDraftScheme) -> tuple[NDArray[np.int64], PrefixDra
     return fixed, drafts
 
 
-def make_plan(
-    target: NDArray[Any], fixed: NDArray[np.int64], drafts: PrefixDraftScheme, exact: bool
-) -> SelectionPlan:
-    """Cut, water levels and residual for drafts without always-drafted tokens.
-
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        p; float64, or Fractions if `exact`.
-    fixed : ndarray of int64
-        Tokens that are drafted anyway: the others have the target without them.
-    drafts : PrefixDraftScheme
-    """
-    p = target.copy()
-    p[fixed] = Fraction(0) if exact else 0.0
-    x, order, slopes, split = _exact_marginal(p, drafts) if exact else _marginal(p, drafts)
-    w = np.array(drafts.exact_weights, dtype=object) if exact else drafts.weights
-    position = np.full(target.size, -1, dtype=np.int64)
-    position[order] = np.arange(order.size)
-    residual = np.where(p > x, p - x, p * 0)
-    residual[fixed] = target[fixed]
-    total = residual.sum()
-    return SelectionPlan(
-        drafts=drafts,
-        order=order,
-        position=position,
-        p=p[order],
-        x=x[order],
-        w=w[order],
-        above=suffix_sums(w[order]),
-        slopes=slopes,
-        split=split,
-        residual=residual / total if total > 0 else target,
-    )
-
-
-def suffix_sums(w: NDArray[Any]) -> NDArray[Any]:
-    """Sums over the tokens from each place to the end, shape (n + 1,)."""
-    return np.append(np.cumsum(w[::-1])[::-1], w[:1].sum() * 0)
-
-
-def _marginal(
-    p: NDArray[np.float64], drafts: PrefixDraftScheme
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], int]:
-    from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
-
-    order = drafts.prefix_order(p)
-    contained = drafts.prefix_containment(order)
-    _, split = smallest_prefix_difference(p[order], contained)
-    subset = np.zeros(p.size, dtype=np.bool_)
-    subset[order[:split]] = True
-    x = water_fill(p, drafts, subset, float(contained[split])).values
-    return x, order, drafts.prefix_slopes(order), split
-
-
-def _exact_marginal(
-    p: NDArray[Any], drafts: PrefixDraftScheme
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], int]:
-    masses = p.tolist()
-    order, contained, split = best_exact_prefix(masses, drafts)
-    subset = np.zeros(p.size, dtype=np.bool_)
-    subset[order[:split]] = True
-    x = np.array(exact_water_fill(masses, drafts, subset, contained[split]), dtype=object)
-    w = drafts.exact_weights
-    slopes = [(contained[j + 1] - contained[j]) / w[i] for j, i in enumerate(order)]
-    return x, np.array(order, dtype=np.int64), np.array(slopes, dtype=object), split
-
-
-def plan_of(problem: TransportProblem, exact: bool = False) -> SelectionPlan | None:
+def plan_of(problem: TransportProblem, exact: bool = False) -> SortedPlan | None:
     """The plan of a problem; None if its drafts are certain, so that nothing is to be selected."""
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
-    fixed, free = split_fixed(drafts)
-    if free is None:
-        return None
-    target = np.array(problem.exact_target, dtype=object) if exact else problem.target
-    return make_plan(target, fixed, free, exact)
+    assert isinstance(problem.drafts, PrefixDraftScheme)
+    fixed, free = split_fixed(problem.drafts)
+    return None if free is None else SortedPlan(target_of(problem, exact), fixed, free)

@@ -35,7 +35,8 @@ def descend(evaluate: Callable[[Vector], tuple[float, Vector]], size: int) -> No
     count = 0
     while True:
         free = (x > 0) | (gradient < 0)
-        direction = quasi_newton_direction(gradient, free, steps, changes, count)
+        direction = np.empty(size)
+        quasi_newton_direction(gradient, free, steps, changes, count, np.empty(_MEMORY), direction)
         if not dot(direction, gradient) < 0:
             count = 0
             direction = np.where(free, -gradient, 0.0)

@@ -25,12 +25,12 @@ from mdsd_opt.verifiers.base import (
     target_of,
     verdict,
 )
+from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.estimate import CertifiedRate
-from mdsd_opt.verifiers.optimal import sort_free_step
-from mdsd_opt.verifiers.optimal.block_rules import block_rule
-from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan, plan_of
+from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
+from mdsd_opt.verifiers.optimal.plan import SortedPlan, plan_of
 from mdsd_opt.verifiers.optimal.potential_rule import PotentialRule
+from mdsd_opt.verifiers.rejection import nothing_accepted
 
 #: Draft tuples up to which the acceptance rate of potentials is enumerated.
 _MAX_TUPLES = 3000
@@ -64,6 +64,19 @@ class Optimal(Verifier):
         self._gap = gap
         self._fitted: WeakKeyDictionary[TransportProblem, PotentialRule] = WeakKeyDictionary()
 
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return {
+            "with_replacement": BatchRates(
+                kernel="with_replacement_rates", device="with_replacement", decides_on_device=True
+            ),
+            "without_replacement": BatchRates(
+                kernel="without_replacement_rates", device="without_replacement"
+            ),
+            "greedy": BatchRates(kernel="greedy_rates", device="greedy"),
+            "top_k": BatchRates(kernel="top_k_rates", device="top_k"),
+        }
+
     def configured(self, **options: Any) -> Verifier:
         """With another `gap`, or with ``collapsed=True`` in one pass: exact law, certified gap."""
         return _form(self, **options)
@@ -92,20 +105,12 @@ class Optimal(Verifier):
         if not isinstance(problem.drafts, PrefixDraftScheme):
             return self._rule(problem).decide(problem, drafts, exact)
         plan = plan_of(problem, exact)
+        target = target_of(problem, exact)
+        accept = nothing_accepted(drafts, target)
         if plan is None:  # the drafts are certain: the target itself is the best that can be done
-            target = target_of(problem, exact)
-            return Decision(np.zeros(drafts.size, dtype=target.dtype) + target[0] * 0, target)
-        places, positions = random_drafts(problem, plan, drafts)
-        levels = death_levels(plan.x, plan.w, plan.slopes)
-        rule = block_rule(plan.drafts, positions, plan.w, plan.above)
-        zero = plan.x[0] * 0
-        shares = np.zeros(positions.size, dtype=plan.x.dtype) + zero
-        for length, start, stop in blocks_around(int(positions.max()), levels):
-            shares = shares + length * rule(start, stop)
-        accept = np.zeros(drafts.size, dtype=plan.x.dtype) + zero
-        for place, position, share in zip(places, positions, shares, strict=True):
-            if share > 0:
-                accept[place] = share * accepted_share(plan, position)
+            return Decision(accept, target)
+        places = places_drawn(problem.drafts, plan, drafts)
+        accept[places] = acceptance_probabilities(plan, drafts[places])
         return Decision(accept, plan.residual)
 
     def _rule(self, problem: TransportProblem) -> PotentialRule:
@@ -118,17 +123,18 @@ class Optimal(Verifier):
     ) -> Verdict:
         if not isinstance(problem.drafts, PrefixDraftScheme):
             return super()._verify(problem, tokens, uniforms)
+        # Numba comes with it, which the decisions of a device do without.
+        from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to, resolves
+
         drafts = problem.drafts
-        if sort_free_step.applies_to(drafts) and sort_free_step.resolves(drafts, tokens):
-            return verdict(sort_free_step.decide(problem.target, drafts, tokens, uniforms), tokens)
+        if applies_to(drafts) and resolves(drafts, tokens):
+            grouped = GroupedPlan(problem.target, drafts)
+            return verdict(output_token(grouped, tokens, uniforms), tokens)
         plan = plan_of(problem)
         if plan is None:
             return verdict(draw(problem.target, uniforms.residual), tokens)
-        places, positions = random_drafts(problem, plan, tokens)
-        chosen = select(plan, positions, uniforms)
-        if uniforms.acceptance < accepted_share(plan, positions[chosen]):
-            return verdict(int(tokens[places[chosen]]), tokens)
-        return verdict(draw(plan.residual, uniforms.residual), tokens)
+        places = places_drawn(drafts, plan, tokens)
+        return verdict(output_token(plan, tokens[places], uniforms), tokens)
 
 
 def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None) -> Verifier:
@@ -141,40 +147,15 @@ def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None)
     return CollapsedOptimal(usual)
 
 
-def random_drafts(
-    problem: TransportProblem, plan: SelectionPlan, tokens: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of the drafts that were drawn at random: in the tuple, and in the prefix order."""
-    assert isinstance(problem.drafts, PrefixDraftScheme)
-    fixed = problem.drafts.always_drafted
-    if isinstance(problem.drafts, FixedPlusDrafts):  # a random draft may hit a fixed token again
+def places_drawn(
+    drafts: PrefixDraftScheme, plan: SortedPlan, tokens: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where in the tuple the drafts are that were drawn at random."""
+    fixed = drafts.always_drafted
+    if isinstance(drafts, FixedPlusDrafts):  # a random draft may hit a fixed token again
         places = fixed.size + np.flatnonzero(tokens[fixed.size :] >= 0)
     else:
         places = np.flatnonzero((tokens >= 0) & ~np.isin(tokens, fixed))
-    positions = plan.position[tokens[places]]
-    if positions.size == 0 or positions.min() < 0:
-        raise impossible_drafts(problem.drafts, tokens)
-    return places, positions
-
-
-def accepted_share(plan: SelectionPlan, position: int) -> Any:
-    """min(1, p / p_I) of the token at this place; a token of probability zero is never accepted."""
-    p, x = plan.p[position], plan.x[position]
-    return p / x if p < x else p * 0 + (1 if p > 0 else 0)
-
-
-def select(plan: SelectionPlan, positions: NDArray[np.int64], uniforms: Uniforms) -> int:
-    """Index of the selected draft at one mixing level."""
-    from mdsd_opt.verifiers.optimal.hull_kernels import block_at_level
-
-    top = int(positions.max())
-    # The end of the optimal prefix is a boundary at every level: one side of it is enough.
-    first, last = (0, plan.split) if top < plan.split else (plan.split, plan.order.size)
-    start, stop = block_at_level(plan.x, plan.w, plan.slopes, uniforms.mixing, first, last, top)
-    shares = block_rule(plan.drafts, positions, plan.w, plan.above)(start, stop)
-    reached = np.cumsum(shares)
-    k = int(np.searchsorted(reached, uniforms.draft * reached[-1], side="right"))
-    return min(k, int(np.flatnonzero(shares > 0)[-1]))
-
-
-VERIFIER = Optimal()
+    if places.size == 0 or plan.places(tokens[places]).min() < 0:
+        raise impossible_drafts(drafts, tokens)
+    return places

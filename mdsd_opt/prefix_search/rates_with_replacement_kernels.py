@@ -3,11 +3,10 @@ r"""Optimal acceptance of K drafts with replacement, without sorting.
 .. math:: \alpha^* = 1 + \min_H \left[ P(H) - q(H)^K \right]
 
 over the prefixes H of the tokens ordered by p/q ascending ([Hu25]). One pass distributes the tokens
-over buckets of the log-ratio; the objective is then known at the ends of every bucket. Inside a
-bucket the curve of P against q lies above both its end tangents, and minus a power is concave, so
-the objective is at least its value at the ends or where the tangents meet. Only buckets whose bound
-beats the best end are opened, and an opened group is divided in the same way until nothing is left
-to gain: an exact answer, up to a certified slack of 1e-15.
+over buckets of the log-ratio; the objective is then known at the ends of every bucket, and bounded
+inside (`bound_kernels`). Only buckets whose bound beats the best end are opened, and an opened
+group is divided in the same way until nothing is left to gain: an exact answer, up to a certified
+slack of 1e-15.
 
 Logits of 16 and 32 bits are weighed in float32 in the first pass, with a slack of 1e-9: their
 rounding moves the result by at most 1e-7, and seldom by more than 1e-8. Sums are in float64.
@@ -22,13 +21,12 @@ from numpy.typing import NDArray
 
 from mdsd_opt.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.bound_kernels import contained_at, kink, power
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
     bucket_keys,
     cells_of,
     group_columns,
-    kink,
-    power,
     sort_columns,
     tokens_in,
 )
@@ -184,11 +182,13 @@ def _can_improve(
     """Whether a prefix that ends inside a group with ratios in [lowest, highest] may be better."""
     if groups[g, _Q] == 0.0:
         return False
-    p_kink, q_kink = kink(lowest, highest, groups[g, _P], groups[g, _Q], ratio_error)
-    p_mass = groups[g, _P_BEFORE] + p_kink + slack
-    q_mass = groups[g, _Q_BEFORE] + q_kink
+    p_mass, q_mass, share = kink(
+        lowest, highest, ratio_error, groups[g, _P_BEFORE], groups[g, _P], groups[g, _Q_BEFORE],
+        groups[g, _Q],
+    )  # fmt: skip
+    p_mass += slack
     for j in range(best.size):
-        if p_mass - power(q_mass, num_drafts[j]) < best[j]:
+        if p_mass - contained_at(num_drafts[j], q_mass, share, 0.0, 1.0) < best[j]:
             return True
     return False
 

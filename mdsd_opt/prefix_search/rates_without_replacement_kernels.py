@@ -4,10 +4,9 @@ r"""Optimal acceptance of K drafts without replacement, without sorting.
 
 over the prefixes H of the tokens ordered by p/q ascending ([Hu25]), with Q by the race of
 `race_kernels`. Tokens are collected in buckets of the log-ratio, and the objective is computed at
-the ends of every bucket. Inside, the curve of P against q lies above its end tangents, and, as Q is
-q-convex, that of Q below its chord: a bucket whose bound does not beat the best end is closed. The
-others are divided once more in the same way, and what then remains open is sorted. A group is
-looked into for those K alone for which it is open.
+the ends of every bucket. One whose bound inside (`bound_kernels`) does not beat the best end is
+closed. The others are divided once more in the same way, and what then remains open is sorted. A
+group is looked into for those K alone for which it is open.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.bound_kernels import contained_at, kink
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
     bucket_keys,
     cells_of,
     group_columns,
-    kink,
     sort_columns,
     tokens_in,
 )
@@ -36,7 +35,6 @@ from mdsd_opt.prefix_search.race_kernels import (
     lightness,
     most_heavy,
     num_nodes,
-    once_gain,
     start_race,
 )
 from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK, race_work
@@ -251,15 +249,15 @@ def _opened_for(
 
     Writes these K and their places; returns how many there are.
     """
-    q_inside = sums[g, Q]
-    if q_inside == 0.0:
+    if sums[g, Q] == 0.0:
         return 0
-    p_kink, q_kink = kink(lowest, highest, sums[g, P], q_inside, _RATIO_ERROR)
-    share = q_kink / q_inside
+    height, q_kink, share = kink(
+        lowest, highest, _RATIO_ERROR, p_mass[g], sums[g, P], 0.0, sums[g, Q]
+    )
     fitting = 0
     for j in range(count):
-        chord = escapes[g, j] - (escapes[g, j] - escapes[g + 1, j]) * share
-        if p_mass[g] + p_kink - 1.0 + chord < best[places[j]] - _SLACK:
+        contained = contained_at(0, q_kink, share, 1.0 - escapes[g, j], 1.0 - escapes[g + 1, j])
+        if height - contained < best[places[j]] - _SLACK:
             drafts_open[fitting] = num_drafts[j]
             places_open[fitting] = places[j]
             fitting += 1
@@ -340,9 +338,7 @@ def _walk_tokens(
         q = tokens[2, start + i]
         if q == 0.0:
             continue
-        once += once_gain(q, others)
-        if most > 2:
-            add_token(rang, most, q, race)
+        once = add_token(rang, once, most, q, others, race)
         p_mass += tokens[1, start + i]
         if i + 1 == size or tokens[0, start + i + 1] > tokens[0, start + i]:
             escape(rang, once, outside[i], race, num_drafts, count, escapes)

@@ -1,6 +1,6 @@
-"""Optimal rates of rows of logits, computed by kernels in room that is made here.
+"""Optimal rates of rows of logits, for many K at once, in room that is made here.
 
-Every function is a `row_functions.RowFunction`.
+Every function is a `batch.row_functions.RowFunction`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def with_replacement_rates(
     row's weights sum to between 1 and V times the largest, so the log-ratio of weights and that of
     probabilities differ by at most log2(V).
     """
-    from mdsd_opt.batch import with_replacement_kernels as kernels
+    from mdsd_opt.prefix_search import rates_with_replacement_kernels as kernels
 
     vocab_size = target.shape[1]
     margin = np.log2(vocab_size) + 1.0
@@ -47,21 +47,19 @@ def with_replacement_rates(
     size = int(np.ceil((np.log2(num_drafts.max()) + margin - first) * per_octave)) + 1
     grid, edges = bucket_grid(first, per_octave, size, target.dtype)
     ratio_error, slack = kernels.SINGLE if target.itemsize < 8 else kernels.DOUBLE
-    columns, grouped = np.empty((2, 3, vocab_size))
+    block_of_weights = np.empty((4, BLOCK), target.dtype)
+    bucket_of_token = np.empty(vocab_size, np.uint16)
+    opened_tokens = np.empty(vocab_size + 1, np.int32)
+    opened, opened_by_bucket = np.empty((2, 3, vocab_size))
+    running_sums, bucket_sums = np.zeros((size, 2)), np.empty((size, 4))
+    cell_sums = np.empty((CELLS, 6))
+    group_ends = np.empty((2, max(size, CELLS) + 2), np.int64)
+    is_open = np.empty(size, np.bool_)
+    best = np.empty(num_drafts.size)
     kernels.rates_of_rows(
         target, draft, target_scale, draft_scale, num_drafts, grid, edges, ratio_error, slack,
-        rates, totals,
-        np.empty((4, BLOCK), target.dtype),
-        np.empty(vocab_size, np.uint16),
-        np.empty(vocab_size + 1, np.int32),
-        columns,
-        grouped,
-        np.zeros((size, 2)),
-        np.empty((size, 4)),
-        np.empty((CELLS, 6)),
-        np.empty((2, max(size, CELLS) + 2), np.int64),
-        np.empty(size, np.bool_),
-        np.empty(num_drafts.size),
+        rates, totals, block_of_weights, bucket_of_token, opened_tokens, opened, opened_by_bucket,
+        running_sums, bucket_sums, cell_sums, group_ends, is_open, best,
     )  # fmt: skip
 
 
@@ -81,7 +79,7 @@ def without_replacement_rates(
     ProblemTooLarge
         Too many drafts for so many tokens.
     """
-    from mdsd_opt.batch import without_replacement_kernels as kernels
+    from mdsd_opt.prefix_search import rates_without_replacement_kernels as kernels
 
     vocab_size = target.shape[1]
     counts, places = np.unique(num_drafts, return_inverse=True)
@@ -91,25 +89,23 @@ def without_replacement_rates(
     most = min(vocab_size, int(counts[-1]))
     room = max(num_buckets, CELLS)
     heavy = min(vocab_size, 128 * max(8, most) + most)
-    columns, opened, spare = np.empty((3, 3, vocab_size))
+    by_token, opened, spare = np.empty((3, 3, vocab_size))
+    bucket_of_token = np.empty(vocab_size, np.uint16)
+    opened_tokens = np.empty(vocab_size + 1, np.int32)
+    group_sums = np.empty((3, room, COLUMNS))
+    group_masses = np.empty((5, room + 1))
+    escapes = np.empty((2, room + 1, counts.size))
+    group_ends = np.empty((4, room + 2), np.int64)
+    heavy_tokens, heavy_chains = np.empty((2, heavy)), np.empty((2, heavy), np.int64)
+    drafts_open = np.empty((5, counts.size), np.int64)
+    likeliest = np.empty(most, np.int64)
+    is_open = np.empty(num_buckets, np.bool_)
+    best_and_values = np.empty((2, counts.size))
     found = np.empty((len(target), counts.size))
     refused = kernels.rates_of_rows(
-        target, draft, target_scale, draft_scale, counts, grid, edges, found, totals,
-        columns,
-        opened,
-        spare,
-        np.empty(vocab_size, np.uint16),
-        np.empty(vocab_size + 1, np.int32),
-        np.empty((3, room, COLUMNS)),
-        np.empty((5, room + 1)),
-        np.empty((2, room + 1, counts.size)),
-        np.empty((4, room + 2), np.int64),
-        np.empty((2, heavy)),
-        np.empty((2, heavy), np.int64),
-        np.empty((5, counts.size), np.int64),
-        np.empty(most, np.int64),
-        np.empty(num_buckets, np.bool_),
-        np.empty((2, counts.size)),
+        target, draft, target_scale, draft_scale, counts, grid, edges, found, totals, by_token,
+        opened, spare, bucket_of_token, opened_tokens, group_sums, group_masses, escapes,
+        group_ends, heavy_tokens, heavy_chains, drafts_open, likeliest, is_open, best_and_values,
     )  # fmt: skip
     if refused[0] > 0:
         require_race(*refused)
@@ -152,11 +148,12 @@ def _deterministic_rates(
     totals: Matrix,
     last_is_drawn: bool,
 ) -> None:
-    from mdsd_opt.batch import deterministic_kernels as kernels
+    from mdsd_opt.prefix_search import rates_deterministic_kernels as kernels
 
     vocab_size = target.shape[1]
+    by_token = np.empty((3, vocab_size))
+    likeliest = np.empty(min(vocab_size, num_drafts.max()), np.int64)
     kernels.rates_of_rows(
         target, draft, target_scale, draft_scale, num_drafts, rates, totals, last_is_drawn,
-        np.empty((3, vocab_size)),
-        np.empty(min(vocab_size, num_drafts.max()), np.int64),
+        by_token, likeliest,
     )  # fmt: skip

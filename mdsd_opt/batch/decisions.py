@@ -1,0 +1,92 @@
+"""Decisions for a batch of logits by the CPU, position by position."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt import verifiers
+from mdsd_opt.arrays import Opened
+from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.rows import LogitRows
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.gpu.philox import Randomness, uniforms_of
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.base import Uniforms, draw, first_places
+
+_MISSING = -1
+
+Column = NDArray[np.int64] | NDArray[np.float64]
+
+
+class Decisions:
+    """The rows of a batch and their drafts."""
+
+    def __init__(self, job: Job, target: LogitRows, draft: LogitRows, drafts: Opened) -> None:
+        self._job = job
+        self._target = target
+        self._draft = draft
+        tokens = drafts.numpy()
+        self._drafts = tokens.astype(np.int64).reshape(-1, tokens.shape[-1])
+        # K of every row. Only with replacement are rows verified with fewer drafts than others.
+        self._may_miss = job.scheme == "with_replacement"
+        self._counts = np.full(len(self._drafts), tokens.shape[-1])
+        if self._may_miss:
+            self._counts = (self._drafts != _MISSING).sum(axis=1)
+
+    def columns(
+        self, uniforms: NDArray[np.float64] | None, randomness: Randomness, with_rates: bool
+    ) -> list[Column]:
+        """What a `BatchVerdict` holds of every row."""
+        if uniforms is None:
+            uniforms = uniforms_of(randomness, np.arange(len(self._drafts)))
+        tokens = self._tokens(uniforms)
+        columns: list[Column] = [tokens, first_places(self._drafts, tokens)]
+        return columns + self._rates() if with_rates else columns
+
+    def _tokens(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        make = SINGLE_MODEL_SCHEMES[self._job.scheme]
+        with_drafts = np.flatnonzero(self._counts > 0)
+        there = [self._drafts[row] for row in with_drafts]
+        if self._may_miss:
+            there = [row[row != _MISSING] for row in there]
+
+        def problem_of(n: int) -> TransportProblem:
+            row = int(with_drafts[n])
+            q = self._draft.probabilities(row)
+            return TransportProblem(self._target.probabilities(row), make(q, there[n].size))
+
+        tokens = np.empty(len(self._drafts), np.int64)
+        tokens[with_drafts] = verifiers.get(self._job.verifier).verify_rows(
+            problem_of,
+            there,
+            uniforms[with_drafts],
+            self._job.threads,
+            lambda n: self._target.name_of(int(with_drafts[n])),
+        )
+        for row in np.flatnonzero(self._counts == 0).tolist():
+            self._draft.probabilities(row)  # a bad row is an error without drafts, too
+            p, own = self._target.probabilities(row), Uniforms(*uniforms[row].tolist())
+            tokens[row] = draw(p, own.residual)
+        return tokens
+
+    def _rates(self) -> list[Column]:
+        """Acceptance rates of the rows and their gaps; both are zero without drafts."""
+        own = self._rates_of(self._job.verifier)
+        optimal = verifiers.get("optimal")
+        if verifiers.get(self._job.verifier) is optimal:
+            return [own, np.zeros_like(own)]
+        return [own, np.maximum(self._rates_of(optimal) - own, 0.0)]
+
+    def _rates_of(self, verifier: str | verifiers.Verifier) -> NDArray[np.float64]:
+        rates = np.zeros(len(self._drafts))
+        there = np.flatnonzero(self._counts > 0)
+        if there.size == 0:
+            return rates
+        numbers, places = np.unique(self._counts[there], return_inverse=True)
+        job = replace(self._job, verifier=verifier, num_drafts=tuple(numbers.tolist()))
+        found = job.rates(self._target, self._draft).reshape(len(rates), -1)
+        rates[there] = found[there, places]
+        return rates

@@ -1,0 +1,153 @@
+"""The search for the best prefix: buckets are opened until the cut is certain."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import WithoutReplacement, WithReplacement
+from mdsd_opt.prefix_search import doubt_kernels
+from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
+from mdsd_opt.prefix_search.containment import Containment, containment_of
+from mdsd_opt.prefix_search.ratio_groups import Groups, packed_keys, ratio_keys
+
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: By how much less than the best cut found some prefix may be better.
+CUT_SLACK = 1e-15
+
+
+class CutSearch:
+    """The tokens of one row in groups of p/q, and the cut: the best prefix of them.
+
+    With ``coarse=True`` small buckets may be merged where their number costs time, and none opened.
+    With ``rounds=True`` ratios that are equal but for rounding errors are tied, for up to
+    `MAX_TOKENS` tokens. Ties keep ascending token ids.
+
+    Attributes
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draft.
+    groups : Groups
+        As far as they have been opened.
+    split : int
+        Number of groups in the shortest of the best prefixes of groups.
+    containment : Containment
+        Q, and the buckets with their sums.
+    ratio_bounds : tuple of ndarray
+        Bounds on the ratios in each bucket.
+    is_doubtful : ndarray of bool, shape (NUM_BUCKETS,)
+        Buckets that `open` is to open next.
+    """
+
+    def __init__(
+        self,
+        p: Vector,
+        drafts: WithReplacement | WithoutReplacement,
+        coarse: bool = False,
+        rounds: bool = True,
+        checks: bool = False,
+    ) -> None:
+        self.p, self.q = p, drafts.q
+        self._rounds = rounds
+        buckets = np.empty(p.size, np.uint16)
+        lost, sums = np.empty((2, kernels.NUM_BUCKETS, 2))
+        kernels.collect(p, drafts.q, buckets, lost, sums)
+        self.containment: Containment = containment_of(drafts, buckets, sums, coarse, checks)
+        self._is_drafted = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q] > 0.0
+        self._is_open, self.is_doubtful = np.zeros((2, kernels.NUM_BUCKETS), np.bool_)
+        self.ratio_bounds = kernels.LOWEST, kernels.HIGHEST
+        self._room = np.empty(p.size + 1, np.int32)
+        # The tokens of open buckets in order, with their keys and Q.
+        self._keys, self._tokens = np.empty((2, 0), np.int64)
+        self._contained = np.empty(0)
+        self._arrange()
+
+    @property
+    def never_drafted(self) -> float:
+        """Target mass of the tokens with q = 0."""
+        return float(self.containment.sums[kernels.NEVER_DRAFTED, kernels.P])
+
+    def _arrange(self) -> None:
+        """Make the groups, and cut."""
+        closed = self._is_drafted & ~self._is_open[:-1]
+        of = self.containment
+        self.groups = Groups.with_room(int(np.count_nonzero(closed)) + self._keys.size)
+        self.split = kernels.arrange(
+            of.sums, of.contained, self._is_open, kernels.EDGES, self.p, self.q, of.buckets,
+            self._keys, self._tokens, self._contained, of.exponent, self.groups.table,
+            self.groups.ends,
+        )  # fmt: skip
+
+    def doubts_cut(self, slack: float) -> bool:
+        """Whether a cut better by more than `slack` may lie inside a group; flags these in
+        `is_doubtful`.
+        """
+        return doubt_kernels.doubt_cut(
+            self.groups.table, self.groups.ends, *self.ratio_bounds, self.containment.exponent,
+            self.split, slack, self.is_doubtful,
+        )  # fmt: skip
+
+    @property
+    def difference(self) -> float:
+        """P - Q at the cut."""
+        return float(self.groups.sums_p[self.split] - self.groups.contained[self.split])
+
+    def subset(self) -> NDArray[np.bool_]:
+        """The prefix below the cut, shape (V,)."""
+        buckets, tokens = self.groups.buckets[: self.split], self.groups.tokens[: self.split]
+        is_inside = np.zeros(kernels.NUM_BUCKETS, np.bool_)
+        is_inside[buckets[buckets >= 0]] = True
+        subset = is_inside[self.containment.buckets]
+        subset[tokens[tokens >= 0]] = True
+        return subset
+
+    def narrow(self) -> None:
+        """Take the bounds on the ratios in doubtful buckets from their tokens; doubt them anew."""
+        self.ratio_bounds = self.ratio_bounds[0].copy(), self.ratio_bounds[1].copy()
+        count = kernels.open_tokens(self.containment.buckets, self.is_doubtful, self._room)
+        kernels.narrow(
+            self.p, self.q, self.containment.buckets, self._room[:count], *self.ratio_bounds
+        )
+        self.is_doubtful[:] = False
+
+    def open(self) -> None:
+        """Open the doubtful buckets, which are not doubtful any more, and cut anew."""
+        opened, tokens = self._tokens_in(self.is_doubtful)
+        contained = self.containment.at(tokens)
+        keys = np.concatenate((self._keys, opened))
+        order = keys.argsort(kind="stable")
+        self._keys = keys[order]
+        self._tokens = np.concatenate((self._tokens, tokens))[order]
+        self._contained = np.concatenate((self._contained, contained))[order]
+        self._is_open |= self.is_doubtful
+        self.is_doubtful[:] = False
+        self._arrange()
+
+    def _tokens_in(self, is_open: NDArray[np.bool_]) -> tuple[Integers, Integers]:
+        """Keys of the tokens in some buckets, in order, and these tokens."""
+        count = kernels.open_tokens(self.containment.buckets, is_open, self._room)
+        tokens = self._room[:count].astype(np.int64)
+        if self._rounds:
+            keys = packed_keys(self.p, self.q, tokens)
+            keys.sort()
+            return keys, keys & kernels.TOKEN_MASK
+        keys = ratio_keys(self.p, self.q, tokens)
+        order = keys.argsort(kind="stable")
+        return keys[order], tokens[order]
+
+
+def best_cut(
+    p: Vector, drafts: WithReplacement | WithoutReplacement, checks: bool = False
+) -> CutSearch:
+    """The search with buckets opened until no cut is better by more than `CUT_SLACK`.
+
+    With ``checks=True`` a quadrature for Q is a finer one.
+    """
+    search = CutSearch(p, drafts, rounds=False, checks=checks)
+    while search.doubts_cut(CUT_SLACK):
+        search.narrow()
+        if search.doubts_cut(CUT_SLACK):
+            search.open()
+    return search

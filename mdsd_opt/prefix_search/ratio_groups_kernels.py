@@ -1,0 +1,165 @@
+"""Drafted tokens in groups of similar p/q: buckets at first, single tokens where it matters.
+
+A bucket holds the ratios between two neighbouring values of their leading bits, 64 to an octave.
+Opening it replaces one closed group by its tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.bound_kernels import power
+from mdsd_opt.prefix_search.bucket_kernels import tokens_in
+from mdsd_opt.prefix_search.sum_kernels import add_carrying
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Tokens = NDArray[np.int32]
+Buckets = NDArray[np.uint16]
+Flags = NDArray[np.bool_]
+
+#: Tokens that fit beside a ratio in one key.
+MAX_TOKENS = 1 << 18
+TOKEN_MASK = MAX_TOKENS - 1
+
+#: Ratios are rounded to the nearest that the upper bits can hold, a relative 3e-11: ratios that are
+#: equal but for their rounding errors are tied, and in one bucket.
+HALF = MAX_TOKENS >> 1
+
+_SHIFT = 46  # of a float64: leaves sign, exponent and 6 bits of the fraction
+_LOWEST = (1023 - 22) << 6  # these bits of 2**-22
+_OCTAVES = 36  # up to 2**14
+NEVER_DRAFTED = _OCTAVES << 6
+NUM_BUCKETS = NEVER_DRAFTED + 1
+
+#: Least ratio that each bucket could hold, and the end of the last.
+EDGES = ((np.arange(NUM_BUCKETS) + _LOWEST) << _SHIFT).view(np.float64)
+EDGES[0] = 0.0
+EDGES[NEVER_DRAFTED] = np.inf
+
+#: Bounds on the ratios in each bucket: ratios are rounded before they are put there.
+LOWEST = EDGES[:-1] * (1.0 - 6e-11)
+HIGHEST = EDGES[1:] * (1.0 + 6e-11)
+
+#: Relative error of a ratio.
+_ROUNDING = 3e-16
+
+# Rows of the table of groups, and of what is kept of their ends.
+KEY, BUCKET, TOKEN = 0, 1, 2
+P, Q, CONTAINED, RATIO = 0, 1, 2, 3
+
+
+@kernel
+def collect(p: Vector, q: Vector, buckets: Buckets, lost: Matrix, sums: Matrix) -> None:
+    """Bucket of every token, and the sums of p and of q over every bucket.
+
+    Everything below 2**-22 or from 2**14 on is in the outermost. `lost`, of shape (NUM_BUCKETS, 2),
+    is room for what the sums lose in rounding until it is given back.
+    """
+    for i in range(p.size):
+        bucket: Any = ((np.float64(p[i] / q[i]).view(np.int64) + HALF) >> _SHIFT) - _LOWEST
+        bucket = bucket if bucket > 0 else 0
+        bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
+        buckets[i] = bucket if q[i] > 0.0 else NEVER_DRAFTED
+    for b in range(NUM_BUCKETS):
+        for column in range(2):
+            sums[b, column] = 0.0
+            lost[b, column] = 0.0
+    for i in range(p.size):
+        b = buckets[i]
+        sums[b, P], lost[b, P] = add_carrying(sums[b, P], p[i], lost[b, P])
+        sums[b, Q], lost[b, Q] = add_carrying(sums[b, Q], q[i], lost[b, Q])
+
+
+@kernel
+def open_tokens(buckets: Buckets, is_open: Flags, tokens: Tokens) -> int:
+    """Write the ids of all tokens in open buckets, ascending, to room for V + 1; how many."""
+    return tokens_in(buckets, is_open, tokens)
+
+
+@kernel
+def narrow(
+    p: Vector, q: Vector, buckets: Buckets, tokens: Tokens, lowest: Vector, highest: Vector
+) -> None:
+    """Bounds on the ratios of the buckets of some tokens, which are all that these hold."""
+    for i in tokens:
+        lowest[buckets[i]] = np.inf
+        highest[buckets[i]] = 0.0
+    for i in tokens:
+        ratio = p[i] / q[i]
+        bucket = buckets[i]
+        lowest[bucket] = min(lowest[bucket], ratio * (1.0 - _ROUNDING))
+        highest[bucket] = max(highest[bucket], ratio * (1.0 + _ROUNDING))
+
+
+@kernel
+def arrange(
+    sums: Matrix, contained: Vector, is_open: Flags, edges: Vector, p: Vector, q: Vector,
+    buckets: Buckets, keys: Integers, tokens: Integers, tokens_contained: Vector, exponent: int,
+    groups: Integers, ends: Matrix,
+) -> int:  # fmt: skip
+    """Write a closed group for each bucket with drafted tokens, the tokens of those that are open.
+
+    These come in order, with their keys. Q at the ends of groups is q to the power of `exponent`,
+    or else (0) given by bucket and by token. There is room for just these groups.
+
+    Returns
+    -------
+    int
+        First number of groups that minimises P - Q.
+    """
+    ends[P, 0] = 0.0
+    ends[Q, 0] = 0.0
+    ends[CONTAINED, 0] = 0.0
+    p_lost = 0.0
+    q_lost = 0.0
+    best = 0.0
+    split = 0
+    k = 0
+    bucket = 0
+    for g in range(groups.shape[1]):
+        while sums[bucket, Q] == 0.0 or (
+            is_open[bucket] and (k == tokens.size or buckets[tokens[k]] != bucket)
+        ):
+            bucket += 1
+        if is_open[bucket]:
+            token = tokens[k]
+            key = keys[k]
+            p_inside = p[token]
+            q_inside = q[token]
+            ratio = np.int64(key).view(np.float64)
+            place = ~bucket
+            inside = tokens_contained[k]
+            k += 1
+        else:
+            token = -1
+            p_inside = sums[bucket, P]
+            q_inside = sums[bucket, Q]
+            lowest = edges[bucket]
+            highest = edges[bucket + 1]
+            key = np.float64(lowest).view(np.int64)
+            ratio = p_inside / q_inside
+            ratio = ratio if ratio > lowest else lowest
+            ratio = ratio if ratio < highest else highest
+            place = bucket
+            inside = contained[bucket]
+            bucket += 1
+        groups[KEY, g] = key
+        groups[BUCKET, g] = place
+        groups[TOKEN, g] = token
+        ends[RATIO, g] = ratio
+        ends[P, g + 1], p_lost = add_carrying(ends[P, g], p_inside, p_lost)
+        ends[Q, g + 1], q_lost = add_carrying(ends[Q, g], q_inside, q_lost)
+        if exponent > 0:
+            inside = power(ends[Q, g + 1], exponent)
+        ends[CONTAINED, g + 1] = inside
+        difference = ends[P, g + 1] - inside
+        if difference < best:
+            best = difference
+            split = g + 1
+    return split

@@ -1,0 +1,43 @@
+"""What a verifier declares about its rates in batches of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+#: (p, q, every K, seed) -> rates of one row, for these K.
+RowFormula = Callable[[Vector, Vector, list[int], int], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRates:
+    """What computes the rates of a verifier for the drafts of one scheme: a formula or a kernel.
+
+    Attributes
+    ----------
+    formula : callable, optional
+        ``formula(p, q, num_drafts, seed)`` gives the rates of one row for every K of a list.
+    kernel : str
+        Instead of a formula: a function of `mdsd_opt.prefix_search.rates`, by its name, as it
+        imports numba.
+    device : str
+        Function of `mdsd_opt.gpu.rates` that computes them on a CUDA device; empty if none does.
+    decides_on_device : bool
+        Whether the kernel of `mdsd_opt.gpu.verification` decides as this verifier.
+    is_bound : bool
+        Whether the rates are lower bounds.
+    estimated_from : int, optional
+        Least K at which rates may come from a simulation of each row.
+    """
+
+    formula: RowFormula | None = None
+    kernel: str = ""
+    device: str = ""
+    decides_on_device: bool = False
+    is_bound: bool = False
+    estimated_from: int | None = None

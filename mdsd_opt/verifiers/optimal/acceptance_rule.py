@@ -1,0 +1,76 @@
+r"""Which draft is accepted: one rule, whatever the selection plan was made from.
+
+1. At a mixing level s, uniform on [0, 1], take the block around the topmost draft (`hull`): an edge
+   of the lower convex hull of R - s Q, where R and Q are the sums of p_I and of containment over
+   the groups of the plan.
+2. Select a draft in the block (`block_rules`). Over all levels, its law is exactly p_I.
+3. Accept the selected z with probability min(1, p_z / p_I(z)); else the output is drawn from the
+   positive part of p - p_I.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.verifiers.base import Uniforms
+from mdsd_opt.verifiers.optimal.block_rules import BlockRule, block_rule
+from mdsd_opt.verifiers.optimal.hull import mean_over_levels
+from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+from mdsd_opt.verifiers.rejection import accepted
+
+Tokens = NDArray[np.int64]
+
+
+def output_token(plan: SelectionPlan, tokens: Tokens, uniforms: Uniforms) -> int:
+    """The output given the drafts that were drawn at random, in draw order."""
+    token = int(tokens[selected_draft(plan, tokens, uniforms)])
+    if uniforms.acceptance < accepted(plan.target[token], plan.selected(token)):
+        return token
+    return plan.residual_token(uniforms.residual)
+
+
+def selected_draft(plan: SelectionPlan, tokens: Tokens, uniforms: Uniforms) -> int:
+    """Index of the draft that is selected at one mixing level."""
+    places = plan.places(tokens)
+    top = int(places.max())
+    # The cut is a boundary at every level: the block lies on one side of it.
+    candidates = np.flatnonzero((places >= plan.split) == (top >= plan.split))
+    first = int(candidates[0])
+    rivals = places[candidates[tokens[candidates] != tokens[first]]]
+    if rivals.size == 0:
+        return first
+    if isinstance(plan.drafts, WithReplacement) and (
+        places[first] > rivals.max() or plan.on_one_level(int(places[first]), top)
+    ):
+        return first  # in every block around the topmost
+    block = plan.block(tokens, uniforms.mixing)
+    shares = block_rule(plan.drafts, plan.drawn(tokens))(*block)
+    reached = np.cumsum(shares)
+    chosen = int(np.searchsorted(reached, uniforms.draft * reached[-1], side="right"))
+    return min(chosen, int(np.flatnonzero(shares > 0)[-1]))
+
+
+def acceptance_probabilities(
+    plan: SelectionPlan, tokens: Tokens, in_block: BlockRule | None = None
+) -> NDArray[Any]:
+    """Probability that each draft is accepted, over all levels; shape (K,).
+
+    Parameters
+    ----------
+    plan : SelectionPlan
+    tokens : ndarray of int64, shape (K,)
+        The drafts that were drawn at random, in draw order.
+    in_block : callable, optional
+        A rule to be used within blocks in place of the scheme's, with the same law over all drafts.
+    """
+    drawn = plan.drawn(tokens)
+    if in_block is None:
+        in_block = block_rule(plan.drafts, drawn)
+    shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)
+    for k, token in enumerate(tokens.tolist()):
+        shares[k] *= accepted(plan.target[token], plan.selected(token))
+    return shares

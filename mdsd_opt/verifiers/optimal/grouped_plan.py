@@ -1,0 +1,152 @@
+"""The selection plan of one decision, without sorting the vocabulary.
+
+Tokens are collected in buckets of p/q, and what the rule asks for (the cut, the water levels, the
+block of the topmost draft) is computed on the buckets as if each were a tie. Buckets for which that
+could be wrong are opened, and it is computed again: usually a few hundred tokens are ever looked at
+one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import DraftScheme, WithReplacement
+from mdsd_opt.prefix_search import doubt_kernels
+from mdsd_opt.prefix_search.cut_search import CutSearch
+from mdsd_opt.prefix_search.ratio_groups import packed_keys
+from mdsd_opt.prefix_search.ratio_groups_kernels import (
+    MAX_TOKENS,
+    NEVER_DRAFTED,
+    NUM_BUCKETS,
+)
+from mdsd_opt.prefix_search.searched import Searched, is_searched
+from mdsd_opt.verifiers.optimal.excess_kernels import BLOCK, excess_token
+from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+from mdsd_opt.water_filling import water_levels
+
+Vector = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+#: Sums over prefixes lose tokens that are small beside what comes before them: their rounding error
+#: is 1e-16, and where the last draft was drawn from less than this, it would show in the law.
+_LEAST_MASS_LEFT = 1e-7
+
+#: Ratios that differ by no more are tied, and in the order of their tokens.
+_RATIO_ERROR = 1e-10
+
+
+def applies_to(drafts: DraftScheme) -> TypeGuard[Searched]:
+    """Whether the scheme draws at random from one q, over few enough tokens for packed keys."""
+    return drafts.vocab_size <= MAX_TOKENS and is_searched(drafts)
+
+
+def resolves(drafts: Searched, tokens: Tokens) -> bool:
+    """Whether sums over prefixes can tell these drafts apart.
+
+    Beside q = 1, tokens of q = 1e-20 are lost in them, but without replacement the second draft is
+    one of those.
+    """
+    if isinstance(drafts, WithReplacement):
+        return True
+    return bool(1.0 - drafts.q[tokens[:-1]].sum() > _LEAST_MASS_LEFT)
+
+
+class GroupedPlan(SelectionPlan):
+    """Groups are buckets of p/q, and single tokens where that makes a difference.
+
+    The cut and the water levels are those of the tokens. A block is certain at the one level that
+    was asked for: that may open more groups, which changes their places. So a plan serves one
+    decision, and not the mean over all levels.
+    """
+
+    def __init__(self, p: Vector, drafts: Searched) -> None:
+        self.drafts, self.target, self.q = drafts, p, drafts.q
+        self._search = CutSearch(p, drafts)
+        self._fill()
+
+    def _fill(self) -> None:
+        """The marginal on the groups, which are opened until cut and water levels are certain."""
+        search = self._search
+        is_doubtful = True
+        while is_doubtful:
+            groups, split = search.groups, search.split
+            sums, inside = groups.ends[:2], float(groups.contained[split])
+            tops = sums[:, -1:] - sums[:, ::-1]
+            raised, c, capped, cap = water_levels(
+                sums, tops, groups.ratios, split, inside, 1.0 - inside
+            )
+            is_doubtful = search.doubts_cut(search.containment.slack)
+            for level, is_below in ((c, True), (cap, False)):
+                g = groups.closed_around(level)
+                if g >= 0 and (g < split) == is_below:
+                    search.is_doubtful[groups.buckets[g]] = is_doubtful = True
+            if is_doubtful:
+                search.open()
+        self.split, self.raised, self.capped = split, raised, capped
+        self._levels = c, cap
+        self.x, self.w, self.gains = groups.ends[:3, 1:] - groups.ends[:3, :-1]
+        self.x[:raised] = c * self.w[:raised]
+        self.x[capped:] = cap * self.w[capped:]
+        self.above = groups.sums_q[-1] - groups.sums_q
+
+    def places(self, tokens: Tokens) -> Tokens:
+        return self._search.groups.places(packed_keys(self.target, self.q, tokens))
+
+    def selected(self, token: int) -> float:
+        c, cap = self._levels
+        p, q = float(self.target[token]), float(self.q[token])
+        place = int(self.places(np.array([token]))[0])
+        return max(p, c * q) if place < self.split else min(p, cap * q)
+
+    def block(self, tokens: Tokens, level: float) -> tuple[int, int]:
+        search = self._search
+        while True:
+            start, stop = super().block(tokens, level)
+            c, cap = self._levels
+            if not doubt_kernels.doubt_block(
+                search.groups.table, search.groups.ends, *search.ratio_bounds,
+                search.containment.exponent, search.containment.slack, level, self.split,
+                self.raised, c, self.capped, cap, start, stop, np.empty(self.above.size),
+                search.is_doubtful,
+            ):  # fmt: skip
+                return start, stop
+            search.open()
+            self._fill()
+
+    def residual_token(self, uniform: float) -> int:
+        # Outside H p_I is capped, inside it is at least p: the cap is at least the ratios there,
+        # but for rounding where all that is outside is lost beside one.
+        ratio = np.full(NUM_BUCKETS, max(self._levels[1], self._highest_below()))
+        ratio[NEVER_DRAFTED] = 0.0
+        return token_above(self.target, self.q, self._search.containment.buckets, ratio, uniform)
+
+    def _highest_below(self) -> float:
+        """No token below the cut has a larger ratio; 0 if there is none."""
+        if self.split == 0:
+            return 0.0
+        groups, last = self._search.groups, self.split - 1
+        bucket = groups.buckets[last]
+        if bucket >= 0:
+            return float(self._search.ratio_bounds[1][bucket])
+        token = groups.tokens[last]
+        return float(self.target[token] / self.q[token]) * (1.0 + _RATIO_ERROR)
+
+
+def token_above(
+    p: Vector, q: Vector, buckets: NDArray[np.uint16], ratio: Vector, uniform: float
+) -> int:
+    """Draw from the positive part of p - ratio q; from p, where only rounding can ask for it.
+
+    Parameters
+    ----------
+    p, q, buckets : ndarray, shape (V,)
+    ratio : ndarray, shape (NUM_BUCKETS,)
+        Of all tokens of a bucket.
+    uniform : float
+    """
+    room = np.empty(-(-p.size // BLOCK))
+    token = excess_token(p, q, buckets, ratio, uniform, room)
+    return token if token >= 0 else excess_token(p, q, buckets, np.zeros(ratio.size), uniform, room)

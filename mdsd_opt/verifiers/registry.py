@@ -1,0 +1,168 @@
+"""Verifiers by name: those of the files in this folder, and those that a user has registered.
+
+A file here, or a folder, whose source has a line that begins with ``VERIFIER =`` is a verifier of
+the file's name. It is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import pkgutil
+from typing import Any
+
+from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.verifiers.base import Verifier
+
+_PACKAGE = "mdsd_opt.verifiers"
+
+#: Those that come first in lists, in this order; the others follow by name.
+_FIRST = (
+    "optimal",
+    "naive_target",
+    "single_draft",
+    "rrs",
+    "kseq",
+    "spechub",
+    "greedy",
+    "importance_sampling",
+    "ratio_hull",
+    "gumbel",
+    "lp",
+)
+
+_registered: dict[str, Verifier] = {}
+
+
+def names() -> tuple[str, ...]:
+    """Names of all verification algorithms: those of the package, then those registered."""
+    return (*_built_in(), *_registered)
+
+
+def get(verifier: str | Verifier, **options: Any) -> Verifier:
+    """A verification algorithm by name.
+
+    Parameters
+    ----------
+    verifier : str or Verifier
+        A name, ``"module:attribute"``, or a verifier, which is returned as it is.
+    **options
+        What the algorithm can be told, such as ``collapsed=True`` for ``"optimal"`` or ``size=8``
+        for ``"importance_sampling"``.
+
+    Raises
+    ------
+    UnknownName
+        No such algorithm; the message lists those that exist.
+    InvalidInput
+        The algorithm has no such option, or what ``"module:attribute"`` names is no verifier.
+    """
+    found = _found(verifier)
+    if not options:
+        return found
+    try:
+        return found.configured(**options)
+    except TypeError as error:
+        raise InvalidInput(
+            f"verifier {found.name!r} does not take {sorted(options)}: {error}"
+        ) from None
+
+
+def register(verifier: Verifier) -> None:
+    """Make a verifier known by its name, wherever the name of one is taken.
+
+    Parameters
+    ----------
+    verifier : Verifier
+        An object with a `name` that no other verifier has. Of its methods it needs `decide` and
+        `acceptance_rate`. Batches go through it position by position, unless it declares
+        `batch_rates`.
+
+    Raises
+    ------
+    InvalidInput
+        No verifier, without a name, or of a name that is taken.
+    """
+    name = checked(verifier, "the verifier to register").name
+    if name in names():
+        raise InvalidInput(f"there is a verifier {name!r} already: give this one another name")
+    _registered[name] = verifier
+
+
+def loaded(spec: str) -> Any:
+    """What ``"module:attribute"`` names.
+
+    Raises
+    ------
+    InvalidInput
+        No such module or attribute.
+    """
+    module, _, attribute = spec.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # importing runs foreign code
+        text = str(error).partition("\n")[0][:200]
+        raise InvalidInput(
+            f"cannot load {spec!r}: {type(error).__name__}" + (f": {text}" if text else "")
+        ) from error
+    return found
+
+
+def _found(verifier: Any) -> Verifier:
+    if isinstance(verifier, Verifier):
+        return verifier
+    if not isinstance(verifier, str) or not (":" in verifier or verifier in names()):
+        raise UnknownName.among("verifier", verifier, names())
+    if ":" in verifier:
+        return checked(loaded(verifier), repr(verifier))
+    if verifier in _registered:
+        return _registered[verifier]
+    built_in: Verifier = importlib.import_module(f"{_PACKAGE}.{verifier}").VERIFIER
+    return built_in
+
+
+def checked(found: Any, given: str) -> Verifier:
+    """What was given for a verifier, if it is one.
+
+    Raises
+    ------
+    InvalidInput
+        It is no verifier, or one that has no name or no draft schemes.
+    """
+    if not isinstance(found, Verifier):
+        kind, of = (
+            ("the class", found) if isinstance(found, type) else ("an object of", type(found))
+        )
+        raise InvalidInput(
+            f"{given} is {kind} {of.__name__}: give an object of a class that is derived from "
+            "mdsd_opt.verifiers.Verifier"
+        )
+    name, schemes = getattr(found, "name", None), getattr(found, "schemes", None)
+    if not (isinstance(name, str) and name.isidentifier() and name != "all"):
+        raise InvalidInput(
+            f"{given} has the name {name!r}: give it one of letters, digits and _, other than 'all'"
+        )
+    if not (isinstance(schemes, tuple) and schemes):
+        raise InvalidInput(
+            f"{given} does not say for which drafts it is lossless: give it a tuple of draft "
+            "schemes in `schemes`"
+        )
+    return found
+
+
+@functools.cache
+def _built_in() -> tuple[str, ...]:
+    """Those of the files here, from their sources: importing them all would import numba."""
+    folder = importlib.import_module(_PACKAGE).__path__
+    found = [entry.name for entry in pkgutil.iter_modules(folder) if _declares_one(entry.name)]
+    places = {name: place for place, name in enumerate(_FIRST)}
+    return tuple(sorted(found, key=lambda name: (places.get(name, len(places)), name)))
+
+
+def _declares_one(module: str) -> bool:
+    spec = importlib.util.find_spec(f"{_PACKAGE}.{module}")
+    source = spec.loader.get_source(spec.name) if spec and spec.loader else None  # type: ignore[attr-defined]
+    return "\nVERIFIER = " in (source or "")
