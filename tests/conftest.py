@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
@@ -25,6 +26,29 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 # A shell's background job ignores Ctrl-C, and so would every program that a test starts there.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def built_kernels(tmp_path_factory):
+    """`support.host_engine.build`, which compiles each library once for all processes of a run."""
+    import fcntl
+
+    from support.host_engine import build
+
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def built(cluster_size, **options):
+        label = repr((cluster_size, sorted(options.items())))
+        folder = shared / f"kernels-{hashlib.sha256(label.encode()).hexdigest()[:12]}"
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            libraries = [*folder.glob("*.so")]
+            return libraries[0] if libraries else build(folder, cluster_size, **options)
+
+    return built
 
 
 @dataclass

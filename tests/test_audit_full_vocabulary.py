@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.prepared import PreparedOptimal
+from support.selection_law import selection_law
 
 import mdsd_opt as mo
 from mdsd_opt import verifiers
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.hull import death_levels, selection_law
 from mdsd_opt.verifiers.optimal.plan import plan_of
 
 VOCAB_SIZE = 131_072
@@ -41,7 +41,7 @@ def test_realised_law_through_the_merge_tree(laws: Arrays, scheme: Any, num_draf
     problem = mo.TransportProblem(laws[0], scheme(laws[1], num_drafts))
     plan = plan_of(problem)
     assert plan is not None
-    selected = selection_law(plan.w, plan.slopes, death_levels(plan.x, plan.w, plan.slopes))
+    selected = selection_law(plan.w, plan.gains, plan.death_levels)
     kept = np.where(plan.p < plan.x, plan.p / np.where(plan.x > 0, plan.x, 1.0), 1.0)
     output = np.zeros(VOCAB_SIZE)
     output[plan.order] = selected * np.where(plan.p > 0, kept, 0.0)

@@ -10,8 +10,8 @@ import ml_dtypes
 import numba
 import numpy as np
 import pytest
+import sorted_rates
 from numpy.typing import NDArray
-from support import sorted_rates
 
 import mdsd_opt as mo
 from mdsd_opt.batch.rows import converted

@@ -48,9 +48,7 @@ def compiled_start(rang: Matrix) -> None:
 
 @numba.njit
 def compiled_add_token(rang: Matrix, once: float, q: float, table: Matrix, others: float) -> float:
-    if rang.shape[0] > 2:
-        kernels.add_token(rang, rang.shape[0], q, table)
-    return once + kernels.once_gain(q, others)
+    return kernels.add_token(rang, once, rang.shape[0], q, others, table)
 
 
 @numba.njit

@@ -7,10 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import sorted_rates
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support import oracles, sorted_rates
+from support import oracles
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
@@ -187,3 +188,18 @@ def test_probabilities_below_the_smallest_count_as_zero(scheme: str) -> None:
         assert rate == pytest.approx(mo.solve(problem).acceptance_rate, abs=1e-12)
         if scheme != "with_replacement":
             assert rate == pytest.approx(2 / 3 if possible else 1 / 3, abs=1e-12)
+
+
+def test_few_drafts_beside_many_where_q_spans_all_numbers() -> None:
+    """The nodes are those of the largest K; what they cannot tell is told by single tokens."""
+    target, draft = (
+        np.clip(x, -6e4, 6e4)[None] for x in rows_of_every_character(100)["range of float64"]
+    )
+    p = sorted_rates.probabilities(target[0], 5.0)
+    q = sorted_rates.probabilities(draft[0], 0.9)
+    counts = (1, 2, 3, 8, 16, 32)
+    found = mo.acceptance_rates(
+        target, draft, counts, "without_replacement", temperature=5.0, draft_temperature=0.9
+    )
+    expected = [sorted_rates.without_replacement(p, q, k) for k in counts]
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-12)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import mdsd_opt as mo
 from mdsd_opt import verifiers
-from mdsd_opt.batch.row_functions import BOUNDS, batch_verifiers
+from mdsd_opt.batch.row_functions import batch_verifiers, is_bound
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.files.logits import load_logits
@@ -59,7 +59,7 @@ def rows(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def reference(verifier: str, problem: mo.TransportProblem) -> float:
     algorithm: Any = verifiers.get(verifier)
-    if verifier in BOUNDS:
+    if is_bound(verifier):
         return float(algorithm.acceptance_bound(problem))
     rate = algorithm.acceptance_rate(problem)
     assert type(rate) is float  # the exact one, no estimate

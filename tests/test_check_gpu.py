@@ -14,11 +14,14 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "check-gpu"
 
 
-def check(python: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+STAGES = ["smoke", "tests", "benchmark", "memcheck", "racecheck", "synccheck"]
+
+
+def check(python: str | Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [SCRIPT, python],
+        [SCRIPT, python, out],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -33,63 +36,83 @@ def make_program(path: Path, lines: str) -> Path:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def tools(tmp_path: Path, log: Path) -> Path:
-    """A folder with a compute-sanitizer that runs what it is given, and notes it."""
+def tools(tmp_path: Path) -> str:
+    """A PATH with a compute-sanitizer that runs what it is given, after naming its tool."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    make_program(
-        folder / "compute-sanitizer",
-        f'echo "$2" >> {log}; shift 4; "$@"',
-    )
-    return folder
+    make_program(folder / "compute-sanitizer", 'echo "$2"; shift 4; "$@"')
+    return f"{folder}:{os.environ['PATH']}"
 
 
-def test_without_a_device_it_says_what_is_missing() -> None:
-    done = check(sys.executable, CUDA_VISIBLE_DEVICES="")
+def outcomes(out: Path) -> dict[str, str]:
+    """What the summary says of every stage, up to the time it took."""
+    lines = (out / "summary.txt").read_text().splitlines()
+    pairs = [line.partition(": ")[::2] for line in lines if ": " in line]
+    return {name: said.partition(" in ")[0] for name, said in pairs if name in STAGES}
+
+
+def test_without_a_device_it_says_what_is_missing(tmp_path: Path) -> None:
+    done = check(sys.executable, tmp_path / "out", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1
     assert "no CUDA device to check on: " in done.stderr
     assert "CuPy" in done.stderr or "CUDA_VISIBLE_DEVICES" in done.stderr
     assert done.stderr.endswith("nothing was checked\n")
     assert done.stdout == ""
+    assert not (tmp_path / "out").exists()
 
 
-def test_it_names_tools_that_are_missing(tmp_path: Path) -> None:
-    python = make_program(tmp_path / "python", 'case "$2" in *pytest*) exit 1;; esac')
-    basics = tmp_path / "bin"
-    basics.mkdir()
-    for name in ("bash", "env", "sh"):
-        (basics / name).symlink_to(str(shutil.which(name)))
-    done = check(python, PATH=str(basics))
-    assert done.returncode == 1
-    assert "no pytest or no rich" in done.stderr
-    if not Path("/usr/local/cuda/bin/compute-sanitizer").exists():
-        assert "compute-sanitizer is not on the PATH" in done.stderr
+def test_every_stage_has_its_log_the_most_telling_first(tmp_path: Path, tools: str) -> None:
+    python = make_program(tmp_path / "python", '[ "$1" = -c ] || echo "ran $@"')
+    out = tmp_path / "out"
+    done = check(python, out, PATH=tools)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert outcomes(out) == dict.fromkeys(STAGES, "passed")
+    assert list(outcomes(out)) == STAGES
+    logs = {name: (out / f"{name}.log").read_text() for name in STAGES}
+    assert logs["smoke"] == "ran benchmarks/gpu_smoke.py\n"
+    assert "-m pytest" in logs["tests"]
+    assert "-m gpu tests/test_gpu_device.py" in logs["tests"]
+    assert f"--json {out}/benchmark.json" in logs["benchmark"]
+    for tool in STAGES[3:]:
+        assert logs[tool] == f"{tool}\nran benchmarks/gpu_smoke.py --small\n"
 
 
-def test_with_one_it_tests_sanitizes_and_measures(tmp_path: Path, tools: Path, log: Path) -> None:
-    python = make_program(tmp_path / "python", f'[ "$1" = -c ] || echo "$@" >> {log}')
-    done = check(python, PATH=f"{tools}:{os.environ['PATH']}")
-    assert done.returncode == 0, done.stderr
-    lines = log.read_text().splitlines()
-    assert lines[0] == "-m pytest -m gpu tests/test_gpu_device.py"
-    assert lines[1] == "memcheck"
-    assert lines[3] == "racecheck"
-    assert lines[2] == lines[4]
-    assert lines[2].startswith("-m pytest -m gpu tests/test_gpu_device.py -k ")
-    assert lines[5] == "benchmarks/gpu_rates.py --markdown docs/benchmarks/gpu-rates.md"
-    assert len(lines) == 6
-
-
-def test_a_failure_is_its_own(tmp_path: Path, tools: Path, log: Path) -> None:
+def test_a_failure_or_a_missing_tool_does_not_keep_the_next_stage_from_running(
+    tmp_path: Path,
+) -> None:
     python = make_program(
         tmp_path / "python",
-        f'[ "$1" = -c ] && exit 0; echo "$@" >> {log}; case "$*" in *-k*) exit 1;; esac',
+        'case "$*" in *"import pytest"*) exit 1;; *smoke*) exit 3;; esac',
     )
-    done = check(python, PATH=f"{tools}:{os.environ['PATH']}")
+    basics = tmp_path / "basics"
+    basics.mkdir()
+    for name in ("bash", "sh", "env", "cat", "mkdir", "tail", "tee", "timeout", "uname"):
+        (basics / name).symlink_to(str(shutil.which(name)))
+    out = tmp_path / "out"
+    done = check(python, out, PATH=str(basics))
     assert done.returncode == 1
-    assert len(log.read_text().splitlines()) == 3  # tests, and what memcheck ran
+    found = outcomes(out)
+    assert found["smoke"].startswith("FAILED (exit status 3)")
+    assert found["tests"].startswith("skipped")
+    assert "no pytest" in found["tests"]
+    assert found["benchmark"] == "passed"
+    if not Path("/usr/local/cuda/bin/compute-sanitizer").exists():
+        assert found["memcheck"].startswith("skipped: compute-sanitizer is not on the PATH")
+    assert "something failed" in done.stdout
+
+
+def test_a_stage_that_hangs_is_stopped(tmp_path: Path, tools: str) -> None:
+    """`timeout` is replaced by one that waits no longer than a moment."""
+    make_program(
+        Path(tools.partition(":")[0]) / "timeout",
+        f'shift 2; exec {shutil.which("timeout")} --kill-after=1 .3 "$@"',
+    )
+    python = make_program(
+        tmp_path / "python",
+        f'case "$*" in *rates.py*) exec {shutil.which("sleep")} 60;; esac',
+    )
+    done = check(python, tmp_path / "out", PATH=tools)
+    assert done.returncode == 1
+    found = outcomes(tmp_path / "out")
+    assert found["benchmark"].startswith("stopped after its limit")
+    assert found["synccheck"] == "passed"

@@ -48,6 +48,7 @@ def test_examples_print_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # some examples write files
+    monkeypatch.setattr("mdsd_opt.verifiers.registry._registered", {})  # or register a verifier
     text = (ROOT / "docs" / page).read_text()
     if "cddlib_checks" in text and importlib.util.find_spec("cdd") is None:
         pytest.skip("needs the extra cdd")
@@ -78,6 +79,13 @@ def test_every_verifier_has_a_page_with_an_example() -> None:
     for name in verifiers.names():
         page = (ROOT / "docs" / "verifiers" / f"{name}.md").read_text()
         assert f'verifiers.get("{name}")' in "".join(code for _, code in FENCE.findall(page))
+
+
+def test_every_verifier_has_a_line_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text.partition("## Verification algorithms")[2].partition("```")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for cell in first for name in re.findall(r"`(\w+)`", cell)} == {*verifiers.names()}
 
 
 def test_a_wrong_number_is_noticed() -> None:

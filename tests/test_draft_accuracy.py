@@ -172,3 +172,54 @@ def test_exact_containment_of_floats_is_that_of_their_dyadics() -> None:
     drafts = WithReplacement([0.1, 0.9], 3)
     total = Fraction(0.1) + Fraction(0.9)
     assert drafts.exact_containment([True, False]) == (Fraction(0.1) / total) ** 3
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("size", [4, 300, 3000])
+def test_tokens_that_hardly_ring_are_added_at_once(
+    size: int, spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one by one, where none, some or nearly all of them are light."""
+    from mdsd_opt.drafts import drafted_masses as module
+
+    rng = np.random.default_rng(size)
+    p = rng.dirichlet(np.ones(size))
+    q = np.exp(spread * rng.normal(size=size))
+    q[: size // 3] *= 1e-7
+    q /= q.sum()
+    counts = [k for k in (3, 4, 7, 30) if k <= size]
+    found = module.drafted_masses(q, p, counts)
+    monkeypatch.setattr(module, "_LIGHT", 0.0)
+    np.testing.assert_allclose(found, module.drafted_masses(q, p, counts), rtol=1e-12, atol=1e-13)
+
+
+def test_light_tokens_by_fractions() -> None:
+    """Both laws before any heavy token, against the product of exact generating functions."""
+    from mdsd_opt.drafts.drafted_masses import _light_laws
+
+    q = np.array([3e-6, 1e-6, 8e-7, 2e-7])
+    p = np.array([0.1, 0.2, 0.3, 0.4])
+    t = np.array([0.5, 20.0, 100.0])
+    rang, hits = _light_laws(p, q, t, 4)
+    for node, time in enumerate(t.tolist()):
+        odds = [Fraction(float(np.expm1(rate * time))) for rate in q.tolist()]
+        scale = float(np.exp(-q.sum() * time))
+
+        def law(left_out: int | None, odds: list[Fraction] = odds) -> list[Fraction]:
+            found = [Fraction(1)]
+            for i, x in enumerate(odds):
+                if i != left_out:
+                    found = [
+                        a + x * b
+                        for a, b in zip([*found, Fraction(0)], [Fraction(0), *found], strict=True)
+                    ]
+            return [*found, Fraction(0)]
+
+        others = [law(i) for i in range(4)]
+        for n in range(4):
+            assert rang[n, node] == pytest.approx(scale * float(law(None)[n]), rel=1e-12, abs=1e-25)
+            exact = sum(
+                float(a * b) * float(others[i][n])
+                for i, (a, b) in enumerate(zip(p, q, strict=True))
+            )
+            assert hits[n, node] == pytest.approx(scale * exact, rel=1e-12, abs=1e-25)

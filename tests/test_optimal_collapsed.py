@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from support.chi_square import p_value
+from support.selection_law import selection_law
 from support.strategies import problems
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, verifiers
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
-from mdsd_opt.verifiers.optimal.hull import death_levels, selection_law
 
 V = 131_072
 SCHEMES = ("with_replacement", "without_replacement")
@@ -43,11 +43,11 @@ def test_at_full_vocabulary(num_drafts, scheme, spread):
     problem = TransportProblem.from_logits(target, draft, num_drafts, scheme)
     plan = CollapsedPlan(problem.target, problem.drafts)
     # The law of the selection, of which each bucket passes its share to its tokens by q.
-    selected = selection_law(plan.w, plan.slopes, death_levels(plan.x, plan.w, plan.slopes))
+    selected = selection_law(plan.w, plan.gains, plan.death_levels)
     np.testing.assert_allclose(selected, plan.x, rtol=0, atol=1e-12)
-    assert plan.selected.sum() == pytest.approx(1.0, abs=1e-11)
-    kept = np.minimum(plan.p, plan.selected)
-    output = kept + (1.0 - kept.sum()) * plan.residual()
+    assert plan.selection.sum() == pytest.approx(1.0, abs=1e-11)
+    kept = np.minimum(plan.target, plan.selection)
+    output = kept + (1.0 - kept.sum()) * plan.residual
     assert 0.5 * np.abs(output - problem.target).sum() < 1e-9
     rate, best = COLLAPSED.acceptance_rate(problem), OPTIMAL.acceptance_rate(problem)
     assert best - 2e-3 < rate <= best + 1e-12

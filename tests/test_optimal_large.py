@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.selection_law import selection_law
 
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, solve, verifiers
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal import sort_free_step
+from mdsd_opt.verifiers.optimal.acceptance_rule import output_token, selected_draft
 from mdsd_opt.verifiers.optimal.block_rules import block_rule
-from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels, selection_law
+from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to
+from mdsd_opt.verifiers.optimal.hull import blocks_around
 from mdsd_opt.verifiers.optimal.plan import plan_of
-from mdsd_opt.verifiers.optimal.verifier import accepted_share, random_drafts, select
 
 V = 131_072
 
@@ -28,8 +29,7 @@ def full_vocabulary(num_drafts, scheme):
 def test_realised_law_at_full_vocabulary(num_drafts, scheme):
     problem = full_vocabulary(num_drafts, scheme)
     plan = plan_of(problem)
-    levels = death_levels(plan.x, plan.w, plan.slopes)
-    selected = selection_law(plan.w, plan.slopes, levels)
+    selected = selection_law(plan.w, plan.gains, plan.death_levels)
     # Output: selected, accepted with min(1, p/x), else the residual.
     kept = selected * np.minimum(1.0, np.divide(plan.p, plan.x, out=plan.x * 0, where=plan.x > 0))
     output = np.zeros(V)
@@ -53,19 +53,22 @@ def random_problem(rng, scheme, size):
     if p.sum() == 0 or q.sum() == 0:
         return None
     drafts = scheme(q / q.sum(), int(rng.integers(1, 9)))
-    return TransportProblem(p / p.sum(), drafts) if sort_free_step.applies_to(drafts) else None
+    return TransportProblem(p / p.sum(), drafts) if applies_to(drafts) else None
 
 
-def explicit_token(plan, tokens, places, positions, uniforms):
-    """Output of the explicit rule, the residual drawn in ascending order of p/q."""
-    chosen = select(plan, positions, uniforms)
-    if uniforms.acceptance < accepted_share(plan, positions[chosen]):
-        return int(tokens[places[chosen]])
-    others = np.setdiff1d(np.arange(plan.residual.size), plan.order)
-    order = np.append(plan.order, others)
-    reached = np.cumsum(plan.residual[order])
-    point = uniforms.residual * reached[-1]
-    return int(order[np.searchsorted(reached, point, side="right")])
+def explicit_token(plan, tokens, uniforms):
+    """Output by the death levels of all boundaries between tokens, and the law of the residual."""
+    drawn = plan.drawn(tokens)
+    blocks = list(blocks_around(int(drawn.places.max()), plan.death_levels))
+    until = np.cumsum([length for length, _, _ in blocks])
+    _, *block = blocks[min(int(np.searchsorted(until, uniforms.mixing, "right")), len(blocks) - 1)]
+    shares = block_rule(plan.drafts, drawn)(*block)
+    chosen = int(np.searchsorted(np.cumsum(shares), uniforms.draft, side="right"))
+    place = drawn.places[min(chosen, int(np.flatnonzero(shares)[-1]))]
+    if uniforms.acceptance * plan.x[place] < plan.p[place]:
+        return int(plan.order[place])
+    reached = np.cumsum(plan.residual)
+    return int(np.searchsorted(reached, uniforms.residual * reached[-1], side="right"))
 
 
 @pytest.mark.parametrize("scheme", [WithReplacement, WithoutReplacement])
@@ -80,12 +83,46 @@ def test_the_step_without_sorting_decides_as_the_explicit_rule(scheme):
         plan = plan_of(problem)
         for _ in range(3):
             tokens, uniforms = problem.drafts.sample(rng), Uniforms(*rng.random(4).tolist())
-            places, positions = random_drafts(problem, plan, tokens)
-            expected = explicit_token(plan, tokens, places, positions, uniforms)
-            output = sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms)
-            assert output == expected, (problem, tokens, uniforms)
+            expected = explicit_token(plan, tokens, uniforms)
+            for any_plan in (GroupedPlan(problem.target, problem.drafts), plan):
+                output = output_token(any_plan, tokens, uniforms)
+                assert output == expected, (problem, tokens, uniforms)
             compared += 1
     assert compared > 2000
+
+
+@pytest.mark.parametrize("scheme", [WithReplacement, WithoutReplacement])
+def test_a_block_is_an_edge_of_the_lower_hull(scheme):
+    """Nothing on its side of the cut lies below the line through its ends, whatever the plan."""
+    rng, compared = np.random.default_rng(11), 0
+    for size in rng.integers(1, 60, 200):
+        problem = random_problem(rng, scheme, int(size))
+        if problem is None:
+            continue
+        level, tokens = rng.random(), problem.drafts.sample(rng)
+        for plan in (plan_of(problem), GroupedPlan(problem.target, problem.drafts)):
+            start, stop = plan.block(tokens, level)
+            assert start <= plan.places(tokens).max() < stop
+            weight = np.append(0.0, np.cumsum(plan.w))
+            height = np.append(0.0, np.cumsum(plan.x - level * plan.gains))
+            slope = (height[stop] - height[start]) / (weight[stop] - weight[start])
+            above = height - height[start] - slope * (weight - weight[start])
+            side = slice(0, plan.split + 1) if start < plan.split else slice(plan.split, None)
+            assert above[side].min() > -1e-12
+            compared += 1
+    assert compared > 200
+
+
+def test_a_water_level_is_one_block_at_every_level():
+    """One draft: p_I is q, Q is straight, and all places of a side are tied but for rounding."""
+    rng = np.random.default_rng(2)
+    p, q = rng.dirichlet(np.ones(50), size=2)
+    problem = TransportProblem(p, WithReplacement(q, 1))
+    for plan in (plan_of(problem), GroupedPlan(problem.target, problem.drafts)):
+        for level in (0.0, 0.3, 0.9):
+            for token in range(50):
+                expected = {(0, plan.split), (plan.split, plan.x.size)}
+                assert plan.block(np.array([token]), level) in expected
 
 
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
@@ -95,9 +132,9 @@ def test_the_step_without_sorting_at_full_vocabulary(num_drafts, scheme):
     plan = plan_of(problem)
     for tokens in problem.drafts.sample(rng, size=25):
         uniforms = Uniforms(*rng.random(4).tolist())
-        places, positions = random_drafts(problem, plan, tokens)
-        expected = explicit_token(plan, tokens, places, positions, uniforms)
-        assert sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms) == expected
+        expected = explicit_token(plan, tokens, uniforms)
+        grouped = GroupedPlan(problem.target, problem.drafts)
+        assert output_token(grouped, tokens, uniforms) == expected
 
 
 @pytest.mark.parametrize("scheme", [WithReplacement, WithoutReplacement])
@@ -109,9 +146,8 @@ def test_few_distinct_ratios_are_no_burden(scheme):
     plan = plan_of(problem)
     for tokens in problem.drafts.sample(rng, size=20):
         uniforms = Uniforms(*rng.random(4).tolist())
-        places, positions = random_drafts(problem, plan, tokens)
-        token = sort_free_step.decide(problem.target, problem.drafts, tokens, uniforms)
-        expected = explicit_token(plan, tokens, places, positions, uniforms)
+        token = output_token(GroupedPlan(problem.target, problem.drafts), tokens, uniforms)
+        expected = explicit_token(plan, tokens, uniforms)
         assert token == expected or p[token] * q[expected] == p[expected] * q[token]
 
 
@@ -122,17 +158,15 @@ def test_probabilities_integrate_the_mixing_level():
     )
     plan = plan_of(problem)
     tokens = problem.drafts.sample(rng)
-    _, positions = random_drafts(problem, plan, tokens)
-    levels = death_levels(plan.x, plan.w, plan.slopes)
-    rule = block_rule(plan.drafts, positions, plan.w, plan.above)
-    integrated = sum(
-        length * rule(start, stop) for length, start, stop in blocks_around(positions.max(), levels)
-    )
+    drawn = plan.drawn(tokens)
+    rule = block_rule(plan.drafts, drawn)
+    blocks = blocks_around(drawn.places.max(), plan.death_levels)
+    integrated = sum(length * rule(start, stop) for length, start, stop in blocks)
     middles = (np.arange(20_000) + 0.5) / 20_000
     counted = np.zeros(3)
     for mixing in middles[::10]:
         for draft in (0.1, 0.3, 0.5, 0.7, 0.9):
-            counted[select(plan, positions, Uniforms(mixing, draft, 0.0, 0.0))] += 1
+            counted[selected_draft(plan, tokens, Uniforms(mixing, draft, 0.0, 0.0))] += 1
     assert counted / counted.sum() == pytest.approx(integrated, abs=0.11)
     assert integrated.sum() == pytest.approx(1.0)
 

@@ -15,6 +15,7 @@ from support.strategies import UNSORTED_SCHEMES, Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, SupportLaw
+from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.estimate import CertifiedRate
 from mdsd_opt.verifiers.optimal import Optimal
 from mdsd_opt.verifiers.optimal.choice_laws import leagues_of
@@ -118,11 +119,19 @@ class TestOptimal:
         assert rate.gap <= 1.1e-6
         selection = verifier._rule(problem).potentials.selection
         assert selection.sum() == pytest.approx(1.0, abs=1e-12)
-        accepted = [
-            verifier.verify(problem, drafts, rng).accepted
-            for drafts in problem.drafts.sample(rng, 60)
-        ]
-        assert np.mean(accepted) == pytest.approx(float(rate), abs=0.22)
+        # The certificate knows nothing of potentials: its bounds enclose the optimum.
+        certificate = mo.certify(problem, mo.solve(problem, "submodular"))
+        rounding = 1e-12  # of sums over the vocabulary
+        assert certificate.lower - 1.1e-6 <= rate <= certificate.upper + rounding
+        assert rate + rate.gap >= certificate.lower - rounding
+        # Drafts are accepted with the rate on average: Hoeffding, one false alarm in a million.
+        count = 2000
+        sampled = problem.drafts.sample(rng, count)
+        accepted = np.array([verifier.decide(problem, row).accept.sum() for row in sampled])
+        assert abs(accepted.mean() - rate) <= np.sqrt(np.log(2e6) / (2 * count))
+        for row, mass in zip(sampled[:60], accepted, strict=False):
+            below = Uniforms(0.5, 0.5, mass * (1.0 - 1e-9), 0.5)
+            assert verifier.verify(problem, row, below).accepted == (mass > 0.0)
 
     def test_identical_drafts_accept_as_with_replacement(self) -> None:
         rng = np.random.default_rng(5)

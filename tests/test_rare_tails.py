@@ -60,3 +60,23 @@ def test_decisions_have_the_law_they_are_said_to_have(
     tokens = [verifier.verify(problem, drafts, rng).token for _ in range(count)]
     found = np.bincount(tokens, minlength=p.size) / count
     assert (np.abs(found - law) <= 7 * np.sqrt(law * (1 - law) / count) + 1e-9).all()
+
+
+def test_residual_tokens_are_those_of_the_law_where_all_outside_the_cut_is_lost() -> None:
+    """q outside the cut is 1e-18: a water level for it is nothing but rounding."""
+    p = np.array([0.28, 0.59, 1e-8, 0.11, 0.02])
+    q = np.array([1.0, 1e-20, 4e-18, 0.0, 0.0])
+    for scheme in (mo.WithReplacement, mo.WithoutReplacement):
+        for k in (1, 2, 3):
+            problem = mo.TransportProblem(p / p.sum(), scheme(q / q.sum(), k))
+            verifier, drafts = mo.verifiers.get("optimal"), np.zeros(k, np.int64)
+            if scheme is mo.WithoutReplacement:
+                drafts = np.arange(3)[:k]
+            residual = verifier.decide(problem, drafts).residual
+            assert residual is not None
+            for uniform in np.linspace(0.0, 0.999, 40).tolist():
+                rejected = mo.verifiers.Uniforms(0.5, 0.5, 1.0 - 2.0**-53, uniform)
+                token = verifier.verify(problem, drafts, rejected).token
+                law = verifier.conditional_law(problem, drafts)
+                assert law[token] > 0.0
+                assert token in drafts[1:] or residual[token] > 0.0

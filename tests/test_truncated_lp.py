@@ -18,6 +18,7 @@ import mdsd_opt as mo
 from mdsd_opt.solvers import packing_lp
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
 from mdsd_opt.solvers.highs_backend import SparseMatrix
+from mdsd_opt.solvers.pair_selection import TruncatedPairs, stable_order
 
 F = Fraction
 Rational = list[Fraction]
@@ -300,3 +301,32 @@ def test_every_choice_of_three_free_tokens_agrees_with_the_definition() -> None:
                 solution = solve(problem_of(p, q1, q2), size=size, rule=rule)
                 expected = value_by_definition(p, q1, q2, size, rule)
                 assert solution.acceptance_rate == pytest.approx(float(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 40, 3000])
+@pytest.mark.parametrize("distinct", [1, 3, 50, 10**9])
+def test_an_order_of_ties_is_that_of_a_stable_sort(size: int, distinct: int) -> None:
+    rng = np.random.default_rng(size)
+    for _ in range(5):
+        values = rng.integers(0, distinct, size) / 7.0 - 0.1
+        values[rng.random(size) < 0.3] = rng.choice([np.inf, 0.0])
+        values[rng.random(size) < 0.1] = -0.0
+        np.testing.assert_array_equal(stable_order(values), np.argsort(values, kind="stable"))
+
+
+def test_fixed_pairs_by_counting() -> None:
+    """Every pair of two tokens by itself, for free tokens at any places of the order."""
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 5, 9):
+        p, q1, q2, weights = rng.dirichlet(np.ones(size), 4)
+        order = rng.permutation(size)
+        free = rng.choice(size, min(3, size), replace=False)
+        pairs = TruncatedPairs(p, q1, q2, free, order)
+        place = {int(token): n for n, token in enumerate(order)}
+        won = np.zeros(size)
+        for i in range(size):
+            for j in range(size):
+                if place[j] < place[i] and not (i in free and j in free):
+                    won[i] += (q1[i] * q2[j] + q2[i] * q1[j]) * weights[j]
+        np.testing.assert_allclose(pairs.fixed_wins(weights), won, rtol=1e-14, atol=0)
+        assert pairs.priority[order].tolist() == list(range(size))

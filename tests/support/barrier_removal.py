@@ -6,11 +6,23 @@ lacks a barrier may well crash, which counts as noticed. Prints "noticed" or "mi
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
-from support.host_engine import SCHEDULES, HostEngine, KernelFault
+from support.host_engine import KERNEL_FOLDER, SCHEDULES, HostEngine, KernelFault
 from support.kernel_cases import CASES
+
+
+def barrier_sites() -> list[str]:
+    """Every barrier in the sources, as "file:line"; those that only a device compiles left out."""
+    pattern = re.compile(r"^\s*(__syncthreads|cluster_sync)\(\);")
+    return [
+        f"{path.name}:{number}"
+        for path in sorted(KERNEL_FOLDER.glob("*.cuh"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.match(line)
+    ]
 
 
 def is_noticed(library: Path, site: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from mdsd_opt.gpu.engine import as_scalars
 from mdsd_opt.gpu.layout import DeviceLogits
-from mdsd_opt.gpu.sources import KERNELS, STORED_TYPES, Kernel
+from mdsd_opt.gpu.sources import BLOCK_SIZE, KERNELS, STORED_TYPES, Kernel, instances
 
 HERE = Path(__file__).parent / "cuda_host"
 KERNEL_FOLDER = Path(__file__).parents[2] / "mdsd_opt" / "gpu" / "kernels"
@@ -34,7 +34,18 @@ TYPES = (
     ("bfloat16", "float32"),
 )
 
-_SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+#: What a build can be watched by: options for the compiler, and the library to preload.
+_SANITIZERS = {
+    "address": (
+        ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g"),
+        "libasan.so",
+    ),
+    "thread": (("-fsanitize=thread", "-g", "-DCUDA_HOST_THREADS"), "libtsan.so"),
+}
+
+
+#: `build` without its folder, as the fixture `built_kernels` gives it.
+Build = Callable[..., Path]
 
 
 class KernelFault(Exception):
@@ -44,18 +55,19 @@ class KernelFault(Exception):
 def build(
     folder: Path,
     cluster_size: int,
-    sanitize: bool = False,
+    sanitizer: str | None = None,
     types: tuple[tuple[str, str], ...] = TYPES,
+    kernels: Sequence[Kernel] = KERNELS,
 ) -> Path:
-    """Compile all kernels into a shared library."""
-    headers = [f'#include "{kernel.name}.cuh"' for kernel in KERNELS]
+    """Compile kernels into a shared library; for ThreadSanitizer with threads, not fibers."""
+    headers = [f'#include "{kernel.file}.cuh"' for kernel in kernels]
     (folder / "all_kernels.cuh").write_text("\n".join(headers) + "\n")
-    instances = [kernel.expression(*pair) for kernel in KERNELS for pair in types]
-    (folder / "kernel_list.inc").write_text("".join(f"KERNEL({name})\n" for name in instances))
-    library = folder / f"kernels_{cluster_size}{'_sanitized' if sanitize else ''}.so"
+    names = [name for pair in (*types, None) for name in instances(kernels, pair)]
+    (folder / "kernel_list.inc").write_text("".join(f"KERNEL({name})\n" for name in names))
+    library = folder / f"kernels_{cluster_size}{'_' + sanitizer if sanitizer else ''}.so"
     command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
-    command += _SANITIZE if sanitize else ()
+    command += _SANITIZERS[sanitizer][0] if sanitizer else ()
     command += [f"-DMDSD_CLUSTER_SIZE={cluster_size}", f"-I{folder}", f"-I{KERNEL_FOLDER}"]
     command += [f"-I{HERE}", "-include", "cuda_host.hpp"]
     command += [str(HERE / "launch.cpp"), "-o", str(library)]
@@ -65,15 +77,23 @@ def build(
     return library
 
 
+def sanitizer_runtime(sanitizer: str) -> str:
+    """The library that a process must preload to run such a build."""
+    name = _SANITIZERS[sanitizer][1]
+    command = ["g++", f"-print-file-name={name}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 class HostEngine:
     """An `mdsd_opt.gpu.engine.Engine` of the emulation; its buffers are NumPy arrays."""
 
     def __init__(
-        self, library: Path, schedule: str = "forward", block_size: int = 64, seed: int = 1
+        self, library: Path, schedule: str = "forward", block_size: int = 128, seed: int = 1
     ) -> None:
         self._library = ctypes.CDLL(str(library))
         self._library.launch.argtypes = [
             ctypes.c_char_p,
+            ctypes.c_uint,
             ctypes.c_uint,
             ctypes.c_uint,
             ctypes.c_size_t,
@@ -123,10 +143,12 @@ class HostEngine:
         ]
         pointers = (ctypes.c_void_p * len(values))(*(v.ctypes.data for v in values))
         message = ctypes.create_string_buffer(500)
+        blocks = self.cluster_size if kernel.reads_logits else 1
         failed = self._library.launch(
-            kernel.expression(*types).encode(),
-            num_rows * self.cluster_size,
-            self.block_size,
+            kernel.expression(types).encode(),
+            num_rows * blocks,
+            min(self.block_size, BLOCK_SIZE),
+            blocks,
             kernel.shared_bytes,
             pointers,
             SCHEDULES.index(self.schedule),

@@ -64,11 +64,13 @@ def pair_of(
 def _batches() -> list[tuple[NDArray[Any], NDArray[Any]]]:
     target, draft = near_rows(3, 1001)
     target[1, 7] = np.nan
-    half = near_rows(2, 515, seed=1)
+    half, aligned = near_rows(2, 515, seed=1), near_rows(1, 2048, seed=2)
     return [
         (target, draft),
         (half[0].astype(ml_dtypes.bfloat16), half[1].astype(ml_dtypes.bfloat16)),
         flat_rows(3001),
+        aligned,
+        (aligned[0].astype(ml_dtypes.bfloat16), aligned[1].astype(ml_dtypes.bfloat16)),
     ]
 
 
@@ -93,14 +95,15 @@ def _many_likeliest(engine: HostEngine) -> bytes:
 
 
 def _race_in_all_passes(engine: HostEngine) -> bytes:
-    """Bins, parts and keys that are divided, more than one pass can; and drafts that are all."""
+    """Bins that are divided, likeliest tokens that take any search, and drafts that are all."""
     found = b""
     rng = np.random.default_rng(5)
-    crowded, closer = rng.normal(size=(1, 500)), rng.normal(size=(24, 1000))
+    crowded, closer = rng.normal(size=(1, 500)), rng.normal(size=(2, 1024))
     batches = [
         (crowded + rng.normal(size=crowded.shape) * 1e-5, crowded, (1, 2, 5)),
-        (closer + rng.normal(size=closer.shape) * 0.1, closer, (1,)),
+        (closer + rng.normal(size=closer.shape) * 1e-3, closer, (1,)),
         (*flat_race_rows(60), (3,)),
+        (near_rows(1, 4096)[0], np.arange(4096.0)[None] * -0.01, (32,)),
         (*near_rows(2, 4), (2, 4, 5)),
     ]
     for target, draft, counts in batches:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.optimal.hull import death_levels
 from mdsd_opt.verifiers.optimal.plan import plan_of
 
 
@@ -35,7 +34,7 @@ class PreparedOptimal:
         assert plan is not None
         self.plan = plan
         self.accept_at_zero = accept_at_zero
-        self.maxima = [np.asarray(death_levels(plan.x, plan.w, plan.slopes))]
+        self.maxima = [np.asarray(plan.death_levels)]
         while 2 ** len(self.maxima) <= self.maxima[0].size:  # sparse table of range maxima
             half, last = 2 ** (len(self.maxima) - 1), self.maxima[-1]
             self.maxima.append(np.maximum(last[:-half], last[half:]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
 from mdsd_opt.decoding.draft_tree import scheme_maker
+from mdsd_opt.decoding.place_values import place_values
 
 
 class Table:
@@ -31,9 +32,10 @@ class Table:
         return float(np.prod([self(text[:n])[token] for n, token in enumerate(text)]))
 
 
-def trees(draft, topology, scheme) -> Iterator[tuple[Node, float]]:
-    """Every tree that can be drawn, with its probability."""
+def trees(draft, topology, scheme, values=None) -> Iterator[tuple[Node, float]]:
+    """Every tree that can be drawn, with its probability; values are those of the places."""
     make = scheme_maker(scheme)
+    values = place_values(topology) if values is None else values
 
     def below(tokens, place):
         """Ways to draw what is below a node, as (function that hangs it there, probability)."""
@@ -58,7 +60,8 @@ def trees(draft, topology, scheme) -> Iterator[tuple[Node, float]]:
     def hang(node, way):
         if way:
             drafts, draws, parts = way
-            children = node.add_drafts(drafts, np.asarray(draws, dtype=np.int64))
+            draws = np.asarray(draws, dtype=np.int64)
+            children = node.add_drafts(drafts, draws, values[node.place])
             for child, part in zip(children, parts, strict=True):
                 hang(child, part)
 
@@ -96,12 +99,17 @@ def dynamic_trees(draft, tree, scheme) -> Iterator[tuple[Node, float]]:
         yield root, float(np.prod(weights))
 
 
-def output_law(rule, target, draft, topology, scheme):
-    """Law of the first depth + 1 tokens of the output, and the mean number of accepted drafts."""
+def output_law(rule, target, draft, topology, scheme, found=None):
+    """Law of the first depth + 1 tokens of the output, and the mean number of accepted drafts.
+
+    `found` are trees with their probabilities, by default all that the topology makes.
+    """
     if isinstance(topology, DynamicTree):
-        length, found = topology.max_depth + 1, dynamic_trees(draft, topology, scheme)
+        length = topology.max_depth + 1
+        found = found or dynamic_trees(draft, topology, scheme)
     else:
-        length, found = topology.depth + 1, trees(draft, topology, scheme)
+        length = topology.depth + 1
+        found = found or trees(draft, topology, scheme)
     law = np.zeros((target.vocab_size,) * length)
     accepted = 0.0
     for root, probability in found:

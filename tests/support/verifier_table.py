@@ -13,23 +13,9 @@ from mdsd_opt import (
     TopKDrafts,
     WithoutReplacement,
     WithReplacement,
+    verifiers,
 )
 from support.strategies import SCHEMES
-
-#: `spechub` is left out: it takes greedy drafts, but only two of them.
-TABLE = {
-    "optimal": SCHEMES,
-    "naive_target": SCHEMES,
-    "single_draft": ("with_replacement",),
-    "rrs": ("with_replacement", "without_replacement", "independent"),
-    "kseq": ("with_replacement",),
-    "greedy": ("greedy", "top_k"),
-    "importance_sampling": ("with_replacement", "independent"),
-    "ratio_hull": ("independent",),
-    "gumbel": ("with_replacement",),
-    "lp": SCHEMES,
-}
-PAIRS = [(name, scheme) for name, schemes in TABLE.items() for scheme in schemes]
 
 #: A problem for each scheme; token 4 is impossible under the target and often drafted.
 P = np.array([0.45, 0.25, 0.2, 0.1, 0.0])
@@ -46,6 +32,14 @@ EXAMPLES = {
     "mixed_models": MixtureDrafts([(0.4, IndependentDrafts([Q, P])), (0.6, WithReplacement(Q, 1))]),
     "fixed_beside_any": FixedPlusDrafts([1], DraftSetLaw(5, {(0, 4): 0.5, (1, 2): 0.5})),
 }
+
+#: As each declares it. Those for one number of drafts are left out, as `spechub` for two.
+TABLE = {
+    name: tuple(scheme for scheme in SCHEMES if verifiers.get(name).supports(EXAMPLES[scheme]))
+    for name in verifiers.names()
+    if verifiers.get(name).only_num_drafts is None
+}
+PAIRS = [(name, scheme) for name, schemes in TABLE.items() for scheme in schemes]
 SINGLE_MODEL = {
     "with_replacement": WithReplacement,
     "without_replacement": WithoutReplacement,

@@ -1,0 +1,345 @@
+"""A verifier of one's own: one file, and every door takes it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import mdsd_opt as mo
+from mdsd_opt import verifiers
+from mdsd_opt.batch import verify_batch
+from mdsd_opt.batch.row_functions import batch_verifiers, is_supported
+from mdsd_opt.decoding.rules import TopDown, get_rule, rule_names
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.verifiers import BatchRates, Verifier, registry
+
+#: A verifier as a user writes it: the first draft alone is tested against the target.
+SOURCE = """
+from mdsd_opt import WithReplacement
+from mdsd_opt.verifiers import Decision, Verifier
+from mdsd_opt.verifiers.base import target_of
+from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.single_draft import single_draft_rates
+
+
+class FirstOnly(Verifier):
+    name = "first_only"
+    schemes = (WithReplacement,)
+
+    def decide(self, problem, drafts, exact=False):
+        p, q = target_of(problem, exact), draft_of(problem, exact)
+        accept = nothing_accepted(drafts, p)
+        accept[0] = accepted(p[drafts[0]], q[drafts[0]])
+        return Decision(accept, residual_law(p, q))
+
+    def acceptance_rate(self, problem):
+        self.check(problem)
+        return single_draft_rates(problem.target, problem.drafts.q, [problem.num_drafts])[0]
+
+
+VERIFIER = FirstOnly()
+"""
+
+#: As the verifier of the package that it repeats.
+TWIN = "single_draft"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_registered", {})
+    registry._built_in.cache_clear()
+    yield
+    registry._built_in.cache_clear()
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """``module:attribute`` of the verifier, in a file where the user stands."""
+    (tmp_path / "my_rules.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_rules", raising=False)
+    return "my_rules:VERIFIER"
+
+
+def logits(seed: int, *shape: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=shape) * 2
+
+
+def logits_file(folder: Path) -> Path:
+    path = folder / "mine.npz"
+    np.savez(path, target=logits(0, 6, 12), draft=logits(1, 6, 12))
+    return path
+
+
+def check_batches(given: Any) -> None:
+    """Rates and decisions are those of its twin."""
+    target, draft = logits(0, 2, 3, 12), logits(1, 2, 3, 12)
+    for options in ({}, {"temperature": 0.7, "top_k": 5}):
+        found = mo.acceptance_rates(target, draft, [1, 3], verifier=given, **options)
+        expected = mo.acceptance_rates(target, draft, [1, 3], verifier=TWIN, **options)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    drafts = np.argsort(-draft)[..., :3]
+    drafts[0, 1, 1:] = -1
+    decided, twin = (
+        verify_batch(target, draft, drafts, verifier=v, with_rates=True) for v in (given, TWIN)
+    )
+    np.testing.assert_array_equal(decided.tokens, twin.tokens)
+    np.testing.assert_array_equal(decided.draft_index, twin.draft_index)
+    np.testing.assert_allclose(decided.acceptance_rate, twin.acceptance_rate, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(decided.gap, twin.gap, rtol=0, atol=1e-14)
+    for scheme in ("without_replacement", "greedy", "top_k"):
+        with pytest.raises(UnsupportedScheme, match="no batched rates of verifier 'first_only'"):
+            mo.acceptance_rates(target, draft, 2, scheme, given)
+        with pytest.raises(UnsupportedScheme, match="not lossless"):
+            verify_batch(target, draft, drafts[..., :1], scheme=scheme, verifier=given)
+
+
+def check_audits(given: Any) -> None:
+    problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+    report = mo.audit(given, problem, rng=0, num_trials=2000)
+    assert report.lossless
+    assert report.acceptance_rate == pytest.approx(
+        verifiers.get(TWIN).acceptance_rate(problem), abs=1e-12
+    )
+
+
+class TestOneFile:
+    def test_registered(self, spec: str, run_cli: Any, tmp_path: Path) -> None:
+        mine = verifiers.get(spec)
+        before = verifiers.names()
+        verifiers.register(mine)
+        assert verifiers.names() == (*before, "first_only")
+        assert verifiers.get("first_only") is mine
+        assert batch_verifiers()[-1] == "first_only"
+        assert is_supported("with_replacement", "first_only", 3)
+        assert not is_supported("greedy", "first_only", 3)
+        check_batches("first_only")
+        check_audits("first_only")
+        assert "first_only" in rule_names()
+        assert isinstance(get_rule("first_only"), TopDown)
+        done = run_cli("rates", logits_file(tmp_path), "--verifiers", "all", "-k", "2", "--json")
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)["rows"]
+        rates = {x["verifier"]: x["mean"] for x in rows if x["scheme"] == "with_replacement"}
+        assert rates["first_only"] == pytest.approx(rates[TWIN], abs=1e-14)
+        done = run_cli("audit", "--verifier", "first_only", "--trials", "2000")
+        assert done.returncode == 0, done.stdout + done.stderr
+        done = run_cli("rates", "--verifiers", "first")
+        assert done.returncode == 2
+        assert "first_only" in done.stderr
+
+    def test_by_module_and_attribute(self, spec: str, run_cli: Any, tmp_path: Path) -> None:
+        check_batches(spec)
+        check_audits(spec)
+        assert isinstance(get_rule(spec), TopDown)
+        assert "first_only" not in verifiers.names()
+        done = run_cli("rates", logits_file(tmp_path), "--verifiers", f"optimal,{spec}", "--csv")
+        assert done.returncode == 0, done.stderr
+        assert f"with_replacement,2,{spec}," in done.stdout
+        done = run_cli("audit", "--verifier", spec, "--trials", "2000")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_as_an_object(self, spec: str) -> None:
+        check_batches(verifiers.get(spec))
+        check_audits(verifiers.get(spec))
+
+    def test_in_the_folder_of_the_package(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing but the file says that it is there."""
+        (tmp_path / "first_only.py").write_text(SOURCE, encoding="utf-8")
+        (tmp_path / "helper.py").write_text('"""No VERIFIER = here."""\n', encoding="utf-8")
+        monkeypatch.setattr(verifiers, "__path__", [*verifiers.__path__, str(tmp_path)])
+        try:
+            assert verifiers.names()[-1] == "first_only"
+            check_batches("first_only")
+            check_audits("first_only")
+        finally:
+            sys.modules.pop("mdsd_opt.verifiers.first_only", None)
+
+
+def test_a_new_process_finds_a_file_where_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "my_rules.py").write_text(SOURCE, encoding="utf-8")
+    path = logits_file(tmp_path)
+    command = [sys.executable, "-m", "mdsd_opt", "rates", str(path), "--csv", "-k", "2"]
+    done = subprocess.run(
+        [*command, "--verifiers", "my_rules:VERIFIER"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "my_rules:VERIFIER" in done.stdout
+
+
+def test_built_in_ones_come_in_a_fixed_order_without_numba() -> None:
+    code = """if True:
+        import sys
+        from mdsd_opt import verifiers
+        print(*verifiers.names())
+        print({"numba", "scipy", "highspy"} & set(sys.modules))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "optimal naive_target single_draft rrs kseq spechub greedy importance_sampling ratio_hull "
+        "gumbel lp",
+        "set()",
+    ]
+
+
+def test_what_is_declared_is_there_and_lossless() -> None:
+    from mdsd_opt.gpu import rates as device_rates
+    from mdsd_opt.prefix_search import rates
+
+    for name in verifiers.names():
+        verifier = verifiers.get(name)
+        for scheme, declared in verifier.batch_rates.items():
+            assert issubclass(SINGLE_MODEL_SCHEMES[scheme], verifier.schemes)
+            assert (declared.formula is None) == hasattr(rates, declared.kernel or "-")
+            assert not declared.device or callable(getattr(device_rates, declared.device))
+
+
+class Custom(Verifier):
+    name: ClassVar[str] = "custom"
+    schemes = (mo.WithReplacement,)
+
+    def __init__(self, rate: Any = 0.5) -> None:
+        self.rate = rate
+
+    def decide(self, problem: Any, drafts: Any, exact: bool = False) -> Any:
+        return verifiers.get("naive_target").decide(problem, drafts, exact)
+
+    def acceptance_rate(self, problem: Any) -> Any:
+        if isinstance(self.rate, Exception):
+            raise self.rate
+        return self.rate
+
+
+class Nameless(Custom):
+    name = "my rule"
+
+
+class Everything(Custom):
+    name = "all"
+
+
+class NoSchemes(Custom):
+    schemes = ()
+
+
+class Taken(Custom):
+    name = "rrs"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda target, draft, drafts, rng: 0, "an object of function: give an object of a class"),
+        (Custom, "the class Custom: give an object"),
+        ("kseq", "an object of str"),
+        (Nameless(), "the name 'my rule': give it one of letters"),
+        (Everything(), "other than 'all'"),
+        (NoSchemes(), "for which drafts it is lossless"),
+        (Taken(), "'rrs' already: give this one another name"),
+    ],
+)
+def test_what_cannot_be_registered(given: Any, message: str) -> None:
+    before = verifiers.names()
+    with pytest.raises(InvalidInput, match=message):
+        verifiers.register(given)
+    assert verifiers.names() == before
+
+
+def test_a_name_is_given_once() -> None:
+    verifiers.register(Custom())
+    with pytest.raises(InvalidInput, match="'custom' already"):
+        verifiers.register(Custom())
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ("custom", UnknownName, "Known: .*kseq"),
+        ("no_such_module:VERIFIER", InvalidInput, "cannot load 'no_such_module:VERIFIER': Mod"),
+        ("json:dumps", InvalidInput, "'json:dumps' is an object of function"),
+        ("json:no_such", InvalidInput, "cannot load 'json:no_such': AttributeError"),
+        (None, UnknownName, "unknown verifier None"),
+    ],
+)
+def test_what_is_no_verifier(given: Any, error: type[Exception], message: str) -> None:
+    rows = logits(0, 2, 5)
+    with pytest.raises(error, match=message):
+        verifiers.get(given)
+    with pytest.raises(error, match=message):
+        mo.acceptance_rates(rows, rows, verifier=given)
+    with pytest.raises(error, match=message):
+        verify_batch(rows, rows, np.zeros((2, 1), int), verifier=given)
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (float("nan"), "row 0: .*'custom' gives the acceptance rate nan at K = 3"),
+        (1.5, "row 0: .*rate 1.5"),
+        (ZeroDivisionError("none"), "row 0: .*cannot tell .*ZeroDivisionError: none"),
+        (InvalidInput("too hard"), "row 0: too hard"),
+    ],
+)
+def test_a_rate_that_is_none(rate: Any, message: str) -> None:
+    rows = logits(0, 2, 5)
+    with pytest.raises(InvalidInput, match=message):
+        mo.acceptance_rates(rows, rows, verifier=Custom(rate))
+
+
+def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from contextlib import contextmanager
+
+    from mdsd_opt.batch import job
+
+    steps: list[int] = []
+
+    @contextmanager
+    def bar(title: str, total: int, wanted: bool) -> Iterator[Any]:
+        assert (total, wanted) == (4, True)
+        yield steps.append
+
+    monkeypatch.setattr(job, "progress_bar", bar)
+    rows = logits(0, 4, 5)
+    found = mo.acceptance_rates(rows, rows, 2, verifier=Custom(), progress=True)
+    assert found.tolist() == [0.5] * 4
+    assert steps == [1] * 4
+
+
+def test_what_an_object_declares_counts() -> None:
+    class Declared(Custom):
+        @property
+        def batch_rates(self) -> dict[str, BatchRates]:
+            formula = BatchRates(lambda p, q, counts, seed: [k / 10 for k in counts])
+            return {"with_replacement": formula}
+
+    rows = logits(0, 2, 5)
+    found = mo.acceptance_rates(rows, rows, [1, 4], verifier=Declared(ZeroDivisionError()))
+    assert found.tolist() == [[0.1, 0.4]] * 2
+
+
+def test_options_of_an_object_count() -> None:
+    """Importance sampling with another size, and the optimal rule on buckets."""
+    target, draft = logits(0, 3, 40), logits(1, 3, 40)
+    for verifier in (
+        verifiers.get("importance_sampling", size=20),
+        verifiers.get("optimal", collapsed=True),
+    ):
+        usual = mo.acceptance_rates(target, draft, 2, verifier=verifier.name)
+        found = mo.acceptance_rates(target, draft, 2, verifier=verifier)
+        for row in range(3):
+            problem = mo.TransportProblem.from_logits(target[row], draft[row], 2)
+            rate = getattr(verifier, "acceptance_bound", verifier.acceptance_rate)(problem)
+            assert found[row] == pytest.approx(rate, abs=1e-12)
+        assert (found != usual).any()
