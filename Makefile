@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-KERNEL_TESTS := $(patsubst %,tests/test_gpu_%.py,compile kernels race types)
+KERNEL_TESTS := $(patsubst %,tests/test_gpu_%.py,compile kernels race races types)
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
 	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS:%=--ignore=%)
@@ -22,7 +22,7 @@ test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on th
 	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS)
 
 test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchmark; needs a CUDA device
-	./scripts/check-gpu $(BIN)/python
+	./scripts/check-gpu $(BIN)/python .gpu-check
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
 	$(BIN)/python -m pytest --numprocesses auto tests_torch

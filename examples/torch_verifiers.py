@@ -172,11 +172,9 @@ def optimal(
     kept &= p_token > 0.0
 
     # After a rejection: what p has above c' q, and all tokens that are never drafted.
-    excess = torch.where(sorted_q > 0.0, sorted_p - cap * sorted_q, sorted_p).clamp(min=0.0)
-    excess = excess.masked_fill(places[:-1] < capped, 0.0)
-    other = _at(order, _drawn(excess, residual))
-    likeliest = _at(drafts, p.gather(1, drafts).argmax(1))  # where only rounding can reject
-    other = torch.where(excess.sum(1) > 0.0, other, likeliest)
+    excess = torch.where(q > 0.0, p - cap * q, p).clamp(min=0.0).masked_fill(position < capped, 0.0)
+    # Where only rounding can reject, from p.
+    other = torch.where(excess.sum(1) > 0.0, _drawn(excess, residual), _drawn(p, residual))
     return _verdicts(torch.where(kept, token, other), drafts)
 
 
