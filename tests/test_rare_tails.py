@@ -80,3 +80,21 @@ def test_residual_tokens_are_those_of_the_law_where_all_outside_the_cut_is_lost(
                 law = verifier.conditional_law(problem, drafts)
                 assert law[token] > 0.0
                 assert token in drafts[1:] or residual[token] > 0.0
+
+
+def test_a_rare_token_inside_the_cut_costs_the_others_nothing() -> None:
+    """Token 3 is too rare for the sums to tell on which side of the cut it is; p/q is 13,000."""
+    p = [2.864912855068294e-20, 7.781262409059696e-07, 2.5806879598248273e-25,
+         7.352293974978492e-17, 0.0007641871401479399, 2.6712646898241072e-09,
+         0.13700219025516963, 0.48102108142501043, 0.3812117603821663]  # fmt: skip
+    q = [1.6218485248101703e-08, 0.7690719554221744, 1.0241521888945628e-07,
+         5.8551573631391784e-21, 0.003519258489761413, 2.539626426345881e-18,
+         1.338403091982738e-06, 0.22740732905126793, 1.2623642634061353e-16]  # fmt: skip
+    problem, drafts = mo.TransportProblem(p, mo.WithReplacement(q, 4)), np.ones(4, np.int64)
+    verifier, count = mo.verifiers.get("optimal"), 2000
+    residual = verifier.decide(problem, drafts).residual
+    assert residual is not None
+    rejecting = [mo.verifiers.Uniforms(0.5, 0.5, 1.0 - 2.0**-53, i / count) for i in range(count)]
+    tokens = [verifier.verify(problem, drafts, uniforms).token for uniforms in rejecting]
+    found = np.bincount(tokens, minlength=len(p)) / count
+    np.testing.assert_allclose(found, residual / residual.sum(), atol=2 / count)

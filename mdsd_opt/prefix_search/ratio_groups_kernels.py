@@ -42,9 +42,12 @@ EDGES = ((np.arange(NUM_BUCKETS) + _LOWEST) << _SHIFT).view(np.float64)
 EDGES[0] = 0.0
 EDGES[NEVER_DRAFTED] = np.inf
 
+#: Ratios that differ relatively by no more may be tied.
+RATIO_ERROR = 6e-11
+
 #: Bounds on the ratios in each bucket: ratios are rounded before they are put there.
-LOWEST = EDGES[:-1] * (1.0 - 6e-11)
-HIGHEST = EDGES[1:] * (1.0 + 6e-11)
+LOWEST = EDGES[:-1] * (1.0 - RATIO_ERROR)
+HIGHEST = EDGES[1:] * (1.0 + RATIO_ERROR)
 
 #: Relative error of a ratio.
 _ROUNDING = 3e-16

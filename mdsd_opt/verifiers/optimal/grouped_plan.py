@@ -21,6 +21,7 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     MAX_TOKENS,
     NEVER_DRAFTED,
     NUM_BUCKETS,
+    RATIO_ERROR,
 )
 from mdsd_opt.prefix_search.searched import Searched, is_searched
 from mdsd_opt.verifiers.optimal.excess_kernels import BLOCK, excess_token
@@ -33,9 +34,6 @@ Tokens = NDArray[np.int64]
 #: Sums over prefixes lose tokens that are small beside what comes before them: their rounding error
 #: is 1e-16, and where the last draft was drawn from less than this, it would show in the law.
 _LEAST_MASS_LEFT = 1e-7
-
-#: Ratios that differ by no more are tied, and in the order of their tokens.
-_RATIO_ERROR = 1e-10
 
 
 def applies_to(drafts: DraftScheme) -> TypeGuard[Searched]:
@@ -117,22 +115,16 @@ class GroupedPlan(SelectionPlan):
             self._fill()
 
     def residual_token(self, uniform: float) -> int:
-        # Outside H p_I is capped, inside it is at least p: the cap is at least the ratios there,
-        # but for rounding where all that is outside is lost beside one.
-        ratio = np.full(NUM_BUCKETS, max(self._levels[1], self._highest_below()))
+        ratio = np.full(NUM_BUCKETS, self._levels[1])
+        if self.split > 0:  # nothing is left inside the cut, whatever level the rest is capped at
+            groups, last = self._search.groups, self.split - 1
+            bucket, token = int(groups.buckets[last]), int(groups.tokens[last])
+            ratio[: max(bucket, ~bucket) + 1] = np.inf
+            if bucket < 0:  # the cut lies inside this bucket
+                highest = self.target[token] / self.q[token] * (1.0 + RATIO_ERROR)
+                ratio[~bucket] = max(self._levels[1], highest)
         ratio[NEVER_DRAFTED] = 0.0
         return token_above(self.target, self.q, self._search.containment.buckets, ratio, uniform)
-
-    def _highest_below(self) -> float:
-        """No token below the cut has a larger ratio; 0 if there is none."""
-        if self.split == 0:
-            return 0.0
-        groups, last = self._search.groups, self.split - 1
-        bucket = groups.buckets[last]
-        if bucket >= 0:
-            return float(self._search.ratio_bounds[1][bucket])
-        token = groups.tokens[last]
-        return float(self.target[token] / self.q[token]) * (1.0 + _RATIO_ERROR)
 
 
 def token_above(
