@@ -64,11 +64,6 @@ class CutSearch:
         self._contained = np.empty(0)
         self._arrange()
 
-    @property
-    def never_drafted(self) -> float:
-        """Target mass of the tokens with q = 0."""
-        return float(self.containment.sums[kernels.NEVER_DRAFTED, kernels.P])
-
     def _arrange(self) -> None:
         """Make the groups, and cut."""
         closed = self._is_drafted & ~self._is_open[:-1]

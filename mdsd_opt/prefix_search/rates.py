@@ -5,6 +5,7 @@ Every function is a `batch.row_functions.RowFunction`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,32 +113,6 @@ def without_replacement_rates(
     rates[...] = found[:, places]
 
 
-def greedy_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits."""
-    _deterministic_rates(target, draft, target_scale, draft_scale, num_drafts, rates, totals, True)
-
-
-def top_k_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits."""
-    _deterministic_rates(target, draft, target_scale, draft_scale, num_drafts, rates, totals, False)
-
-
 def _deterministic_rates(
     target: NDArray[Any],
     draft: NDArray[Any],
@@ -148,6 +123,7 @@ def _deterministic_rates(
     totals: Matrix,
     last_is_drawn: bool,
 ) -> None:
+    """Acceptance rates of rows of logits whose first drafts are the likeliest tokens."""
     from mdsd_opt.prefix_search import rates_deterministic_kernels as kernels
 
     vocab_size = target.shape[1]
@@ -157,3 +133,7 @@ def _deterministic_rates(
         target, draft, target_scale, draft_scale, num_drafts, rates, totals, last_is_drawn,
         by_token, likeliest,
     )  # fmt: skip
+
+
+greedy_rates = partial(_deterministic_rates, last_is_drawn=True)
+top_k_rates = partial(_deterministic_rates, last_is_drawn=False)
