@@ -30,14 +30,10 @@ from mdsd_opt.gpu.sources import (
 )
 from mdsd_opt.gpu.tables import PrefixSearch, best_prefixes
 
-#: Keys of log-ratios are integers of so many bits, see `kernels/ratio_histogram.cuh`.
-KEY_BITS = 23
-BIN_BITS = 11
-
 #: Numbers of drafts that one launch can take.
 MAX_COUNTS = 8
 
-#: Vocabularies the sums of a row can hold, and numbers of drafts the grid of ratios is made for.
+#: Vocabularies the sums of a row can hold, and drafts with replacement that kernels have room for.
 MAX_VOCAB_SIZE = 1 << 22
 MAX_DRAFTS = 64
 
@@ -83,20 +79,6 @@ class RowRates:
 def weight_bits(vocab_size: int) -> int:
     """Bits of a weight's fraction: as many as keep the sum of a row below 2**63."""
     return min(44, 61 - math.ceil(math.log2(max(vocab_size, 2))))
-
-
-def ratio_grid(vocab_size: int, most_drafts: int) -> tuple[np.float32, np.float32]:
-    """Slope and offset that turn a log-ratio of weights into a key.
-
-    A row's weights sum to between 1/2 and 2 V times the largest, so log-ratios of weights and of
-    probabilities differ by at most log2(V) + 2. The grid ends above a ratio of K, which is never in
-    the optimal prefix, and begins below 2**-21, where a whole bin gains nothing that counts.
-    """
-    margin = math.log2(vocab_size) + 2.0
-    octaves = 21.0 + 2.0 * margin + math.log2(most_drafts)
-    per_octave = min(64.0, (2**BIN_BITS - 1) / octaves)
-    slope = per_octave * 2.0 ** (KEY_BITS - BIN_BITS)
-    return np.float32(slope), np.float32(slope * (21.0 + margin))
 
 
 def scale_arguments(scale: float) -> list[np.float32]:
