@@ -461,6 +461,7 @@ class TestChunks:
             ({"verifier": "rrs"}, "no kernel decides by verifier 'rrs'"),
             ({"scheme": "greedy"}, "with drafts 'greedy'"),
             ({"num_drafts": (65,)}, "at most 64"),
+            ({"scheme": "without_replacement", "num_drafts": (33,)}, "at most 32"),
             ({"target_scale": 1e7}, "temperature"),
         ):
             request = replace(request_of(), rule=replace(request_of().rule, **changes))
