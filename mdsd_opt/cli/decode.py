@@ -131,7 +131,7 @@ def decode(
         return generate_steps(**options(rule, n))
 
     if compare:
-        rows = _rows(rules, warm, by_default=verifier is None)
+        rows = compared_rules(rules, warm, by_default=verifier is None)
         warm_models(next(row.rule for row in rows if not row.refusal))
         _compare(rows, begin, len(ids), tokens, as_json, forecast)
         return
@@ -166,7 +166,9 @@ def decode(
             )
 
 
-def _rows(rules: list[str], warm: Callable[[str], None], by_default: bool) -> list[ComparedRule]:
+def compared_rules(
+    rules: list[str], warm: Callable[[str], None], by_default: bool
+) -> list[ComparedRule]:
     """The rules, each warmed up; refused, or by default left out, if they cannot decode here.
 
     By default not lp: where it almost fits, it takes minutes.
