@@ -108,6 +108,12 @@ def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
 
 @block_rule.register
 def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
+    return mixed_rule(drafts, drawn, block_rule)
+
+
+def mixed_rule(
+    drafts: SortedMixtureDrafts, drawn: Drawn, rule_of: Callable[[Any, Drawn], BlockRule]
+) -> BlockRule:
     """Each component's rule, weighted by how likely the component is given the drafts."""
     exact = drawn.q.dtype == object
     weights = drafts.exact_mixture_weights if exact else drafts.mixture_weights.tolist()
@@ -116,7 +122,7 @@ def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
         if component.num_drafts == drawn.tokens.size:
             likelihood = weight * _probability(component, drawn)
             if likelihood > 0:
-                likely.append((likelihood, block_rule(component, drawn)))
+                likely.append((likelihood, rule_of(component, drawn)))
     total = sum(likelihood for likelihood, _ in likely)
 
     def shares(start: int, stop: int) -> NDArray[Any]:
