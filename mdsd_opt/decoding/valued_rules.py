@@ -94,7 +94,7 @@ def _with_swaps(
         other = replace(drawn, tokens=drawn.tokens[order], places=drawn.places[order])
         between = slice(min(j, k), max(j, k))
         ratio = left[0] / left[0]
-        for mine, theirs in zip(left[between], masses_left(other)[between], strict=True):
+        for mine, theirs in zip(left[between], masses_left(other, left[-1])[between], strict=True):
             ratio = ratio * mine / theirs
         return ratio, block_rule(drafts, other)
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.distributions import mass_of_others
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.mixture import SortedMixtureDrafts
 from mdsd_opt.errors import UnsupportedScheme
@@ -134,11 +135,12 @@ def mixed_rule(
     return shares
 
 
-def masses_left(drawn: Drawn) -> list[Any]:
-    """1 - q(X_1..X_i) for i = 1..K, as sums of what is left: no difference loses a small rest."""
-    others = drawn.q.copy()
-    others[drawn.tokens] = others[:1].sum() * 0
-    left = [others.sum()]
+def masses_left(drawn: Drawn, rest: Any = None) -> list[Any]:
+    """1 - q(X_1..X_i) for i = 1..K, as sums of what is left: no difference loses a small rest.
+
+    The last of them is the rest, which the order of the draws does not change.
+    """
+    left = [mass_of_others(drawn.q, drawn.tokens) if rest is None else rest]
     for token in drawn.tokens[:0:-1]:
         left.append(left[-1] + drawn.q[token])
     return left[::-1]
