@@ -22,7 +22,7 @@ from support.host_engine import (
     KernelFault,
     sanitizer_runtime,
 )
-from support.kernel_cases import CASES, LOG2_E, flat_rows, near_rows, pair_of
+from support.kernel_cases import CASE_TYPES, CASES, LOG2_E, flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
@@ -324,8 +324,8 @@ class TestReproducibility:
                     assert case(engine) == expected, (schedule, block_size)
 
     def test_clusters_do_not_matter(self, library: Path, built_kernels: Build) -> None:
-        single = built_kernels(cluster_size=1)
-        eight = built_kernels(cluster_size=8)
+        single = built_kernels(cluster_size=1, types=CASE_TYPES)
+        eight = built_kernels(cluster_size=8, types=CASE_TYPES)
         for case in CASES.values():
             expected = case(HostEngine(library))
             assert case(HostEngine(single)) == expected
@@ -368,7 +368,7 @@ class TestBarriers:
 @pytest.fixture(scope="session")
 def sanitized_run(built_kernels: Build) -> subprocess.CompletedProcess[str]:
     """All cases under AddressSanitizer and UBSan, in a process that preloads their runtime."""
-    library = built_kernels(cluster_size=2, sanitizer="address")
+    library = built_kernels(cluster_size=2, sanitizer="address", types=CASE_TYPES)
     code = (
         "import sys; from pathlib import Path\n"
         "from support.host_engine import HostEngine\n"

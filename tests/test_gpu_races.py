@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.barrier_removal import barrier_sites, cases_by_barrier
 from support.host_engine import Build, sanitizer_runtime
+from support.kernel_cases import CASE_TYPES
 
 TESTS = Path(__file__).parent
 CONTROLS = barrier_sites()[::6]
@@ -23,8 +24,7 @@ CONTROLS = barrier_sites()[::6]
 
 @pytest.fixture(scope="session")
 def library(built_kernels: Build) -> Path:
-    types = (("float32", "float32"), ("bfloat16", "bfloat16"))
-    return built_kernels(2, sanitizer="thread", types=types)
+    return built_kernels(2, sanitizer="thread", types=CASE_TYPES)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,9 @@ LOG2_E = math.log2(math.e)
 
 Case = Callable[[HostEngine], bytes]
 
+#: Of logits in the cases.
+CASE_TYPES = (("float32", "float32"), ("bfloat16", "bfloat16"))
+
 
 def flat_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Rows with P = Q**3 for all prefixes: any may be the best, and bins are open by the dozen."""
