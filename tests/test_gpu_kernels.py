@@ -27,6 +27,7 @@ from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.gpu import rates
+from mdsd_opt.gpu.pair import FilterSettings, RowRates, scale_arguments, with_filters
 
 TESTS = Path(__file__).parent
 DTYPES: dict[str, Any] = {
@@ -63,7 +64,7 @@ def with_replacement(
     draft: NDArray[Any],
     counts: tuple[int, ...],
     *temperatures: float,
-) -> rates.RowRates:
+) -> RowRates:
     return rates.with_replacement(engine, pair_of(target, draft, *temperatures), counts)
 
 
@@ -146,7 +147,7 @@ class TestWithReplacement:
         )
 
 
-OTHERS: dict[str, tuple[Callable[..., rates.RowRates], dict[str, str]]] = {
+OTHERS: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
     "greedy": (rates.greedy, {"drafts": "greedy"}),
     "top_k": (rates.top_k, {"drafts": "top_k"}),
     "kseq": (rates.kseq, {"verifier": "kseq"}),
@@ -228,13 +229,13 @@ class TestFilters:
     def test_rates_of_filtered_rows(
         self, engine: HostEngine, options: dict[str, Any], dtype: str
     ) -> None:
-        settings = rates.FilterSettings(**options)
+        settings = FilterSettings(**options)
         for size in (1, 7, 700):
             for name, rows in rows_of_every_character(size).items():
                 if name == "uniform draft" and "top_p" in options:
                     continue  # all tie but for rounding; see below
                 target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in rows)
-                pair = rates.with_filters(engine, pair_of(target, draft, 0.7, 1.3), settings)
+                pair = with_filters(engine, pair_of(target, draft, 0.7, 1.3), settings)
                 found = rates.with_replacement(engine, pair, (1, 3))
                 expected = on_cpu(
                     target, draft, (1, 3), temperature=0.7, draft_temperature=1.3, **options
@@ -249,12 +250,12 @@ class TestFilters:
         target[1, 400:] = target.max()
         draft[1, 300:] = draft.max()
         target[2] = draft[2]
-        settings = rates.FilterSettings(*sides)
+        settings = FilterSettings(*sides)
         temperatures = {
             "temperature": 0.0 if sides[0] else 1.0,
             "draft_temperature": 0.0 if sides[1] else 1.0,
         }
-        pair = rates.with_filters(engine, pair_of(target, draft), settings)
+        pair = with_filters(engine, pair_of(target, draft), settings)
         for function, options in ((rates.with_replacement, {}), OTHERS["greedy"], OTHERS["rrs"]):
             found = function(engine, pair, (1, 3))
             expected = on_cpu(target, draft, (1, 3), **temperatures, **options)
@@ -262,8 +263,8 @@ class TestFilters:
 
     def test_all_filters_of_fixed_drafts(self, engine: HostEngine) -> None:
         target, draft = near_rows(3, 800)
-        settings = rates.FilterSettings(top_k=6, top_p=0.9)
-        pair = rates.with_filters(engine, pair_of(target, draft), settings)
+        settings = FilterSettings(top_k=6, top_p=0.9)
+        pair = with_filters(engine, pair_of(target, draft), settings)
         for name in OTHERS:
             function, options = OTHERS[name]
             found = function(engine, pair, (2, 5, 9))
@@ -274,9 +275,7 @@ class TestFilters:
         draft = np.zeros((1, 64), np.float32)
         target = np.repeat(np.arange(8, dtype=np.float32), 8)[None]
         for options in ({"top_k": 3}, {"top_p": 0.4}, {"top_p": 1e-9}, {"top_k": 12}):
-            pair = rates.with_filters(
-                engine, pair_of(target, draft), rates.FilterSettings(**options)
-            )
+            pair = with_filters(engine, pair_of(target, draft), FilterSettings(**options))
             found = rates.with_replacement(engine, pair, (2,))
             expected = on_cpu(target, draft, (2,), **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
@@ -402,5 +401,5 @@ def test_unknown_kernels_are_refused(engine: HostEngine) -> None:
 
 
 def test_scales_keep_what_single_precision_drops() -> None:
-    high, low = rates.scale_arguments(LOG2_E)
+    high, low = scale_arguments(LOG2_E)
     assert float(high) + float(low) == pytest.approx(math.log2(math.e), rel=1e-14)

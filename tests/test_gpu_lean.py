@@ -26,7 +26,7 @@ import mdsd_opt.gpu
 from mdsd_opt.batch.device_rates import Request, rates_in_chunks
 from mdsd_opt.batch.device_verification import VerificationRequest, verify_in_chunks
 from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.gpu.rates import FilterSettings
+from mdsd_opt.gpu.pair import FilterSettings
 from support.host_engine import HostEngine
 from support.kernel_cases import LOG2_E, near_rows
 

@@ -14,6 +14,7 @@ from support.kernel_cases import near_rows, pair_of
 
 import mdsd_opt as mo
 from mdsd_opt.gpu import rates
+from mdsd_opt.gpu.pair import FilterSettings, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.sources import KERNELS, Kernel
 from mdsd_opt.gpu.verification import verify_rows
@@ -26,7 +27,7 @@ DTYPES: dict[str, Any] = {
 TOLERANCE = 1e-6
 COUNTS = (1, 4)
 
-RATES: dict[str, tuple[Callable[..., rates.RowRates], dict[str, str]]] = {
+RATES: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
     "with_replacement": (rates.with_replacement, {}),
     "without_replacement": (rates.without_replacement, {"drafts": "without_replacement"}),
     "greedy": (rates.greedy, {"drafts": "greedy"}),
@@ -64,10 +65,10 @@ def exactly(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: A
 def test_all_kernels(engine: WatchedEngine, types: tuple[str, str]) -> None:
     engine.launched = set()
     target, draft = logits(types)
-    settings = rates.FilterSettings(top_k=50)
+    settings = FilterSettings(top_k=50)
     for name, (function, options) in RATES.items():
         plain = pair_of(target, draft)
-        filtered = rates.with_filters(engine, plain, settings)
+        filtered = with_filters(engine, plain, settings)
         for pair, filters in ((plain, {}), (filtered, {"top_k": 50})):
             found = function(engine, pair, COUNTS)
             expected = exactly(target, draft, COUNTS, **options, **filters)

@@ -24,8 +24,8 @@ from mdsd_opt.batch.device_rates import Request
 from mdsd_opt.batch.device_verification import VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.gpu import availability
+from mdsd_opt.gpu.pair import FilterSettings, with_filters
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
-from mdsd_opt.gpu.rates import FilterSettings, with_filters
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
 from mdsd_opt.verifiers import BatchVerdict, Uniforms
 

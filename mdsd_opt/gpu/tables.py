@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.pair import Pair, RowRates
 from mdsd_opt.gpu.sources import Kernel
-
-if TYPE_CHECKING:
-    from mdsd_opt.gpu.rates import Pair, RowRates
 
 #: Bins of a table, see `kernels/ratio_sums.cuh`.
 NUM_BINS = 2048

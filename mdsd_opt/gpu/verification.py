@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.pair import Pair
 from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.gpu.rates import Pair
 from mdsd_opt.gpu.sources import (
     DRAFT_SELECTION,
     DRAFTED_TOKENS,
