@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
+from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
 from mdsd_opt.drafts import (
     DraftScheme,
@@ -20,7 +21,7 @@ from mdsd_opt.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnservedDraw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 from mdsd_opt.verifiers.registry import loaded
@@ -93,16 +94,28 @@ class Subject:
         self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog
     ) -> NDArray[np.int64]:
         """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed."""
+        with served(rng) as serving:
+            if self.batched:
+                return self._batches(drafts, rng, log)
+            return self._one_by_one(drafts, rng, log, serving)
+
+    def _batches(
+        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog
+    ) -> NDArray[np.int64]:
+        starts = range(0, len(drafts), BATCH_ROWS)
+        tokens = [self._batch(drafts[start : start + BATCH_ROWS], rng, log) for start in starts]
+        return np.concatenate(tokens)
+
+    def _one_by_one(
+        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog, serving: Serving
+    ) -> NDArray[np.int64]:
         tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
-        if self.batched:
-            for start in range(0, len(drafts), BATCH_ROWS):
-                rows = drafts[start : start + BATCH_ROWS]
-                tokens[start : start + len(rows)] = self._batch(rows, rng, log)
-            return tokens
         size, target = self.problem.vocab_size, self.problem.target
         for n, row in enumerate(drafts):
             try:
                 answer = self.call(row, rng)
+            except UnservedDraw:
+                raise
             except Exception as error:  # the callable is not ours: anything may come
                 if log.count == n == _HOPELESS_CALLS - 1:
                     raise InvalidInput(
@@ -112,6 +125,9 @@ class Subject:
                     ) from error
                 log.add("exception", row, f"drafts {row.tolist()} raised {describe(error)}")
                 continue
+            finally:
+                if n == 0:
+                    serving.check()  # not only after many calls in vain
             kind, token, message = judged(answer, size)
             if kind:
                 log.add(kind, row, f"drafts {row.tolist()} gave {message}")
@@ -126,6 +142,8 @@ class Subject:
     ) -> NDArray[np.int64]:
         try:
             answer = self._callable(self.problem.target, self._draft, rows.copy(), rng)
+        except UnservedDraw:
+            raise
         except Exception as error:
             raise InvalidInput(
                 f"verify failed on a batch of drafts of shape {rows.shape} with {describe(error)}. "
