@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from mdsd_opt.solution import TransportPlan as TransportPlan
     from mdsd_opt.solvers import methods as methods
     from mdsd_opt.solvers import solve as solve
+    from mdsd_opt.tree_audit import TreeAuditReport as TreeAuditReport
+    from mdsd_opt.tree_audit import audit_tree as audit_tree
     from mdsd_opt.versions import show_versions as show_versions
 
 # Public names and where they live; each is imported when it is first asked for, so that
@@ -67,12 +69,14 @@ _HOME = {
     "TopKDrafts": "drafts",
     "TransportPlan": "solution",
     "TransportProblem": "problem",
+    "TreeAuditReport": "tree_audit",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
     "acceptance_rates": "batch",
     "audit": "auditing",
     "audit_drafts": "auditing",
     "audit_trace": "auditing",
+    "audit_tree": "tree_audit",
     "best_draft_temperature": "draft_choice",
     "certify": "certificate",
     "compare_draft_schemes": "draft_choice",

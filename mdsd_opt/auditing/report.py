@@ -332,7 +332,7 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
-        result = {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        result = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
         result["verdict"] = self.verdict
         if self.num_cells > 1:
             result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}
@@ -348,15 +348,15 @@ def _deviation(deviation: TokenDeviation) -> str:
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     if isinstance(value, Interval):
-        return {"low": _plain(value.low), "high": _plain(value.high)}
+        return {"low": plain(value.low), "high": plain(value.high)}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, (Check, TokenDeviation, Violation)):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value
