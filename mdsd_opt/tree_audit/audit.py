@@ -188,7 +188,7 @@ class _TreeAudit:
             found = driven_tree(run, checks, size)
             num_checks += found.num_checks
             coarse |= found.coarse
-            for leaf in found.leaves():
+            for leaf in found.outcomes():
                 mass = probability * leaf.mass
                 outcome = leaf.outcome
                 if isinstance(outcome, Failure):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -162,6 +162,15 @@ class DrawTree:
     def leaves(self) -> Iterator[Leaf]:
         """All leaves."""
         return self._leaves(self._root, 1.0, ())
+
+    def outcomes(self) -> list[Leaf]:
+        """Every outcome once, likeliest first, each with the path to its heaviest leaf."""
+        merged: dict[Hashable, Leaf] = {}
+        for leaf in sorted(self.leaves(), key=lambda leaf: -leaf.mass):
+            first = merged.get(leaf.outcome)
+            mass = leaf.mass + (0.0 if first is None else first.mass)
+            merged[leaf.outcome] = replace(first or leaf, mass=mass)
+        return list(merged.values())
 
     def _leaves(
         self, node: _Node, mass: float, path: tuple[tuple[Draw, Step], ...]

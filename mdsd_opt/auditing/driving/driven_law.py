@@ -77,7 +77,7 @@ class DrivenLaw:
         self.num_checks += tree.num_checks
         self.coarse |= tree.coarse
         law = np.zeros(target.size)
-        for leaf in sorted(tree.leaves(), key=lambda leaf: -leaf.mass):
+        for leaf in tree.outcomes():
             outcome = leaf.outcome
             at = tuple(drafts.tolist())
             where = f", with {leaf.where}" if leaf.where else ""
