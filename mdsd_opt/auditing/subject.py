@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import index
@@ -91,27 +93,44 @@ class Subject:
         return self._callable(self.problem.target, self._draft, drafts.copy(), rng)
 
     def outcomes(
-        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog
+        self,
+        drafts: Tokens,
+        rng: np.random.Generator,
+        log: ViolationLog,
+        deadline: float = math.inf,
     ) -> NDArray[np.int64]:
-        """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed."""
+        """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed.
+
+        After the deadline (of `time.perf_counter`) the other tuples are left out.
+        """
         with served(rng) as serving:
             if self.batched:
-                return self._batches(drafts, rng, log)
-            return self._one_by_one(drafts, rng, log, serving)
+                return self._batches(drafts, rng, log, deadline)
+            return self._one_by_one(drafts, rng, log, deadline, serving)
 
     def _batches(
-        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog
+        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog, deadline: float
     ) -> NDArray[np.int64]:
-        starts = range(0, len(drafts), BATCH_ROWS)
-        tokens = [self._batch(drafts[start : start + BATCH_ROWS], rng, log) for start in starts]
+        tokens: list[NDArray[np.int64]] = []
+        for start in range(0, len(drafts), BATCH_ROWS):
+            if start and time.perf_counter() > deadline:
+                break
+            tokens.append(self._batch(drafts[start : start + BATCH_ROWS], rng, log))
         return np.concatenate(tokens)
 
     def _one_by_one(
-        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog, serving: Serving
+        self,
+        drafts: Tokens,
+        rng: np.random.Generator,
+        log: ViolationLog,
+        deadline: float,
+        serving: Serving,
     ) -> NDArray[np.int64]:
         tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
         size, target = self.problem.vocab_size, self.problem.target
         for n, row in enumerate(drafts):
+            if n and time.perf_counter() > deadline:
+                return tokens[:n]
             try:
                 answer = self.call(row, rng)
             except UnservedDraw:

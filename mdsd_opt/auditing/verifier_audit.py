@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -30,7 +31,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
-from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.settings import Limits, Settings, generator_of
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
     Subject,
@@ -59,8 +60,9 @@ def audit(
     verify: Any,
     problem: TransportProblem,
     rng: np.random.Generator | int,
-    num_trials: int = 100_000,
+    num_trials: int | None = None,
     *,
+    seconds: float | None = None,
     batched: bool = False,
     method: str = "auto",
     sample: Sampler | None = None,
@@ -97,8 +99,12 @@ def audit(
     problem : TransportProblem
         Target and drafts.
     rng : numpy.random.Generator or int
-    num_trials : int
-        Calls, each with drafts of its own.
+    num_trials : int, optional
+        Calls, each with drafts of its own: by default 100,000, or as many as 45 seconds allow.
+    seconds : float, optional
+        Time for the calls, instead of their number or as a limit to it. How many there were, and
+        which bias they can see (`detectable_bias`), is in the report; it can be repeated to the
+        last digit with that number of trials.
     batched : bool
         `verify` takes (N, K) drafts and returns (N,) tokens.
     method : str
@@ -144,7 +150,8 @@ def audit(
     UnsupportedScheme
         A verifier of this package is not made for these drafts.
     """
-    settings = Settings(false_alarm, power, confidence, num_trials, problem.num_drafts)
+    limits = Limits.of(num_trials, seconds, problem.num_drafts)
+    settings = Settings(false_alarm, power, confidence, limits.num_trials, problem.num_drafts)
     if method not in METHODS:
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)
@@ -155,7 +162,11 @@ def audit(
     if simulate is not None:
         if sample is not None or method not in ("auto", "sampling"):
             raise InvalidInput("what draws its own drafts is audited by sampling, without sample")
-        drafts, tokens = simulated(simulate, problem, rng, num_trials, log)
+        if seconds is not None:
+            raise InvalidInput(
+                "what draws its own drafts takes all trials at once: give num_trials"
+            )
+        drafts, tokens = simulated(simulate, problem, rng, settings.num_trials, log)
         return _sampled_report(
             problem, drafts, tokens, log, (ViolationLog(), 0), True, settings, rng
         )
@@ -167,13 +178,37 @@ def audit(
         if tolerance is None:
             tolerance = _COARSE if driven is not None and driven.coarse else _FINE
         return _enumerated_report(
-            subject, enumerated, driven, settings, tolerance, edge_probes, rng
+            subject, enumerated, driven, settings, limits, tolerance, edge_probes, rng
         )
     foreign = sample is not None
-    drafts = drawn_tuples(sample if foreign else problem.drafts, problem.drafts, rng, num_trials)
-    tokens = subject.outcomes(drafts, rng, log)
+    drafts, tokens = _trials(
+        subject, sample if foreign else problem.drafts, settings.num_trials, limits, rng, log
+    )
+    settings = replace(settings, num_trials=len(tokens))
     edges = edge_violations(subject, rng, edge_probes)
     return _sampled_report(problem, drafts, tokens, log, edges, foreign, settings, rng)
+
+
+def _trials(
+    subject: Subject,
+    sample: Any,
+    num_trials: int,
+    limits: Limits,
+    rng: np.random.Generator,
+    log: ViolationLog,
+) -> tuple[Tokens, Tokens]:
+    """Drafts (N, K) and output tokens (N,), until there are enough or time is up."""
+    deadline = limits.deadline()
+    drafts: list[Tokens] = []
+    tokens: list[Tokens] = []
+    left = num_trials
+    while left and not (tokens and time.perf_counter() > deadline):
+        rows = drawn_tuples(sample, subject.problem.drafts, rng, min(left, limits.chunk))
+        given = subject.outcomes(rows, rng, log, deadline)
+        drafts.append(rows[: len(given)])
+        tokens.append(given)
+        left -= len(rows)
+    return np.concatenate(drafts), np.concatenate(tokens)
 
 
 def optimum(problem: TransportProblem) -> float | None:
@@ -216,6 +251,7 @@ def _enumerated_report(
     law: EnumeratedLaw,
     driven: DrivenLaw | None,
     settings: Settings,
+    limits: Limits,
     tolerance: float,
     edge_probes: int,
     rng: np.random.Generator,
@@ -231,9 +267,9 @@ def _enumerated_report(
         for token in np.flatnonzero((problem.target <= 0) & (law.output > 0)).tolist():
             log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
     # The law is one thing, the sampler that should follow it another.
-    settings = replace(settings, num_trials=min(settings.num_trials, _SAMPLER_TRIALS))
-    drafts = problem.drafts.sample(rng, settings.num_trials)
-    tokens = subject.outcomes(drafts, rng, log)
+    most = min(settings.num_trials, _SAMPLER_TRIALS)
+    drafts, tokens = _trials(subject, problem.drafts, most, limits, rng, log)
+    settings = replace(settings, num_trials=len(tokens))
     valid = tokens != NO_TOKEN
     points, unexpected = law.transformed(drafts[valid], tokens[valid], rng)
     if unexpected:

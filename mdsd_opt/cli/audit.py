@@ -46,7 +46,16 @@ def audit(
     num_drafts: Annotated[
         int, typer.Option("--num-drafts", "-k", help="Drafts of the random problem.")
     ] = 3,
-    trials: Annotated[int, typer.Option(help="Sampled verifications.")] = 100_000,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Sampled verifications; by default 100,000, or what 45 seconds allow.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Time for them instead.", show_default=False)
+    ] = None,
     method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
     temperature: Annotated[float, typer.Option(help="Of the trace's target logits.")] = 1.0,
     draft_temperature: Annotated[
@@ -67,7 +76,7 @@ def audit(
     if verifier is not None:
         report = _audit_verifier(
             verifier, _problem(problem, scheme, vocab_size, num_drafts, seed), method, trials,
-            false_alarm, seed,
+            seconds, false_alarm, seed,
         )  # fmt: skip
     else:
         assert trace is not None
@@ -100,7 +109,13 @@ def audit(
 
 
 def _audit_verifier(
-    name: str, problem: TransportProblem, method: str, trials: int, false_alarm: float, seed: int
+    name: str,
+    problem: TransportProblem,
+    method: str,
+    trials: int | None,
+    seconds: float | None,
+    false_alarm: float,
+    seed: int,
 ) -> AuditReport:
     from mdsd_opt.auditing import audit as run
     from mdsd_opt.auditing import load_verifier
@@ -108,7 +123,9 @@ def _audit_verifier(
 
     look_here_for_modules()
     found = load_verifier(name)
-    return run(found, problem, seed, trials, method=method, false_alarm=false_alarm)
+    return run(
+        found, problem, seed, trials, seconds=seconds, method=method, false_alarm=false_alarm
+    )
 
 
 def _problem(
