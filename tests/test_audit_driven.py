@@ -244,6 +244,21 @@ def test_a_counterexample_becomes_a_continuation() -> None:
     assert report.total_variation == pytest.approx(0.02 * (1 - 0.4567), rel=1e-9)
 
 
+@pytest.mark.parametrize("start", [0.32, 0.511, 0.93])
+def test_a_window_between_the_points_of_the_grid_is_found(start: float) -> None:
+    """Both sides of it give the same; a random check falls into it."""
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        first = rng.random()
+        if start < first < start + 0.02:
+            return 0
+        return int(np.searchsorted(np.cumsum(target), rng.random(), side="right"))
+
+    report = mo.audit(verify, CHAIN, 0, 200, method="driven", edge_probes=0)
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(0.02 * 0.6, rel=1e-9)
+
+
 def test_failures_are_outcomes_with_their_mass() -> None:
     def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
         first = rng.random()

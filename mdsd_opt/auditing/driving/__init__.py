@@ -9,8 +9,9 @@ after the other, and what follows is explored once for each step. A draw from kn
 What a value of a draw leads to can only be seen with some values for the draws that follow: these
 continuations are random ones, all draws at their lower and all at their upper end, and every
 counterexample that later turned up: the tree is tried at random and near the ends of its steps,
-and is built again with each run that it does not foretell as one more continuation. The law is
-exact up to these checks: a step that none of them has met stays hidden.
+and is built again with each run that it does not foretell as one more continuation, and its numbers
+as points to begin from. The law is exact up to these checks: a step that none of them has met stays
+hidden.
 """
 
 from mdsd_opt.auditing.driving.draw_tree import DrawTree, Leaf, driven_tree

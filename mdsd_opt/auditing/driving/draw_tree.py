@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -33,7 +34,7 @@ from mdsd_opt.errors import InvalidInput
 Run = Callable[[Tape], Hashable]
 
 #: Points at which a uniform is tried before bisection.
-_GRID = 33
+_GRID = 17
 
 #: Bits to which steps are found; narrower types to their own grid.
 _RESOLUTION = 45
@@ -144,6 +145,8 @@ class DrawTree:
         self._rng = np.random.default_rng(seed)
         self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
+        #: By place, numbers in [0, 1] of counterexamples: a step may lie between points of the grid.
+        self._tried: defaultdict[int, list[float]] = defaultdict(list)
         self._calls = 0
         self.coarse = False
         self.num_checks = 0
@@ -157,6 +160,9 @@ class DrawTree:
             if counterexample is None:
                 return root
             self._tails.append(counterexample)
+            for place, answer in counterexample.script.items():
+                if isinstance(answer, float):
+                    self._tried[place].append(answer)
         raise Undrivable("its thresholds depend on uniforms drawn before")
 
     def leaves(self) -> Iterator[Leaf]:
@@ -230,7 +236,8 @@ class DrawTree:
         top = draw.grid.size - 1
         self.coarse |= draw.grid.bits < 53
         inner = (top * n // (_GRID - 1) for n in range(1, _GRID - 1))
-        points = sorted({0, 1, *inner, top - 1, top})
+        tried = (min(int(x * draw.grid.size), top) for x in self._tried[len(values)])
+        points = sorted({0, 1, *inner, *tried, top - 1, top})
         signatures = [self._signature((*values, k)) for k in points]
         edges = [0]
         for (low, low_seen), (high, high_seen) in pairwise(zip(points, signatures, strict=True)):
