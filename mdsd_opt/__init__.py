@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from mdsd_opt import cddlib_checks as cddlib_checks
     from mdsd_opt import corpora as corpora
     from mdsd_opt import decoding as decoding
+    from mdsd_opt import engines as engines
     from mdsd_opt import gpu as gpu
     from mdsd_opt import solvers as solvers
+    from mdsd_opt import tree_audit as tree_audit
     from mdsd_opt import verifiers as verifiers
     from mdsd_opt.auditing import AuditReport as AuditReport
     from mdsd_opt.auditing import audit as audit
@@ -92,7 +94,10 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
-_MODULES = ("batch", "cddlib_checks", "corpora", "decoding", "gpu", "solvers", "verifiers")
+_MODULES = (
+    *("batch", "cddlib_checks", "corpora", "decoding", "engines", "gpu", "solvers"),
+    *("tree_audit", "verifiers"),
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -145,6 +145,9 @@ class AuditReport:
         law was stated: by sampling, and of a driven law, which nothing proves.
     num_checks : int or None
         Random calls that a driven law has foretold; None by any other method.
+    impossible_mass : float or None
+        Probability of tokens that the target rules out, under the stated (driven) law; None by
+        sampling.
     tolerance : float or None
         Total variation put down to rounding; None by sampling.
     sampled_acceptance_rate : float or None
@@ -179,6 +182,7 @@ class AuditReport:
     detectable_bias: float
     law_proven_lossless: bool | None = None
     num_checks: int | None = None
+    impossible_mass: float | None = None
     tolerance: float | None = None
     sampled_acceptance_rate: float | None = None
     sampler_p_value: float | None = None
@@ -290,6 +294,8 @@ class AuditReport:
             answer = "proven" if self.law_proven_lossless else "refuted"
             rows.append(("stated law lossless", f"{answer}, to {self.tolerance:g} (enumeration)"))
         rows.append(("total variation", f"{self.total_variation:.6g} ({of})"))
+        if self.impossible_mass:
+            rows.append(("impossible tokens", f"probability {self.impossible_mass:.3g} ({of})"))
         rows.append(("acceptance rate", f"{self.acceptance_rate:.6g} ({of})"))
         rows.append(("p-value of the calls", f"{self.sampler_p_value:.3g} (that they follow it)"))
         low, high = self.total_variation_interval

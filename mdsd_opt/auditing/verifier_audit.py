@@ -313,6 +313,7 @@ def _enumerated_report(
         acceptance_rate=law.acceptance_rate,
         law_proven_lossless=fits_target if driven is None else None,
         num_checks=None if driven is None else driven.num_checks,
+        impossible_mass=float(law.output[problem.target <= 0].sum()),
         tolerance=tolerance,
         sampled_acceptance_rate=calls.acceptance_rate if valid.any() else None,
         sampler_p_value=p_value,

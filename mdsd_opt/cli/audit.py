@@ -35,6 +35,18 @@ def audit(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="What an installed engine ships: transformers, lmdeploy, sglang, sglang_block, or "
+            "all for a table of those that are installed.",
+            show_default=False,
+        ),
+    ] = None,
+    any_version: Annotated[
+        bool,
+        typer.Option("--any-version", help="Call versions of an engine that were not tested."),
+    ] = False,
     problem: Annotated[
         Path | None,
         typer.Option(help="Problem to audit on; a random one if left out.", show_default=False),
@@ -71,8 +83,13 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
-    if (verifier is None) == (trace is None):
-        raise InvalidInput("give either --verifier or --trace")
+    if [verifier, trace, engine].count(None) != 2:
+        raise InvalidInput("give one of --verifier, --trace and --engine")
+    if engine is not None:
+        from mdsd_opt.cli.audit_engine import audit_engines
+
+        audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, as_json)
+        return
     if verifier is not None:
         report = _audit_verifier(
             verifier, _problem(problem, scheme, vocab_size, num_drafts, seed), method, trials,

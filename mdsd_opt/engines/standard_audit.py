@@ -45,11 +45,6 @@ class EngineAudit:
         """Whether both found nothing."""
         return self.texts.lossless and self.zeros.lossless
 
-    @property
-    def impossible(self) -> float:
-        """Probability of tokens that must not come, on the problem with zeros."""
-        return self.zeros.total_variation if self.zeros.num_violations else 0.0
-
     def row(self) -> dict[str, Any]:
         """One line of a table."""
         best = self.texts.optimal_accept_length
@@ -62,7 +57,7 @@ class EngineAudit:
             "method": self.texts.method,
             "tokens_a_step": self.texts.accept_length,
             "optimal_tokens_a_step": best,
-            "impossible_tokens": self.impossible,
+            "impossible_mass": self.zeros.impossible_mass,
             "finding": "" if self.lossless else self._finding(),
             "rebound": self.engine.rebound,
             "seconds": self.seconds,

@@ -209,7 +209,10 @@ class _TreeAudit:
                         f"probability {mass:.3g} in all",
                     )
         if failing > 1 - 1e-9:
-            raise Undrivable(self._log.listed[0].message)
+            raise InvalidInput(
+                f"verify fails on every call: {self._log.listed[0].message}. It is called with "
+                "(root, rng)."
+            )
         tolerance = self._tolerance or (_COARSE if coarse else _FINE)
         distance = 0.5 * (float(np.abs(law - texts.law).sum()) + failing)
         return self._report(
@@ -229,6 +232,7 @@ class _TreeAudit:
 
     def sampled(self, rng: np.random.Generator, seconds: float) -> TreeAuditReport:
         texts, deadline = self._texts, time.perf_counter() + seconds
+        self._log = ViolationLog()  # of this, not of a law that could not be driven to its end
         numbers: list[int] = []
         lengths: list[int] = []
         with served(rng) as serving:

@@ -145,7 +145,7 @@ class DrawTree:
         self._rng = np.random.default_rng(seed)
         self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
-        #: By place, numbers in [0, 1] of counterexamples: a step may lie between points of the grid.
+        #: By place, numbers in [0, 1] of counterexamples: steps may lie between points of the grid.
         self._tried: defaultdict[int, list[float]] = defaultdict(list)
         self._calls = 0
         self.coarse = False
