@@ -268,3 +268,12 @@ def is_rational(weights: Any) -> bool:
     return all(isinstance(x, (Fraction, int)) for x in weights) and any(
         isinstance(x, Fraction) for x in weights
     )
+
+
+def mass_of_others(masses: NDArray[Any], tokens: NDArray[np.int64]) -> Any:
+    """Sum of all masses but those of some tokens: no difference, in which a small rest is lost."""
+    total, start = masses[:0].sum(), 0
+    for token in sorted(set(tokens.tolist())):
+        total = total + masses[start:token].sum()
+        start = token + 1
+    return total + masses[start:].sum()

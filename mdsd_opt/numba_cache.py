@@ -29,8 +29,10 @@ import llvmlite
 import numba
 from numba import types
 from numba.core import caching, compiler, event, serialize
+from numba.core.runtime import rtsys
 
 from mdsd_opt._version import __version__
+from mdsd_opt.numba_inner import InnerCompiler
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -84,6 +86,7 @@ def kernel(
     if inner:
         options["no_cpython_wrapper"] = True
         options["_nrt"] = False  # nothing is allocated, so there is nothing to count
+        options["pipeline_class"] = InnerCompiler
     dispatcher = numba.njit(**options)(function)
     if not inner:
         dispatcher._cache = KernelCache(function)
@@ -119,7 +122,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Compiled code for a signature; None where there is none, or none that can be read."""
-        target_context.refresh()
+        # All of numba that compiled code needs; what it compiles with takes half a second to load.
+        rtsys.initialize(target_context)
         try:
             payload = pickle.loads(self._path(sig, target_context.codegen()).read_bytes())
             return compiler.CompileResult._rebuild(target_context, *payload)

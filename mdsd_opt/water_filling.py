@@ -130,7 +130,9 @@ def fill(
 
 def _sums(values: Vector) -> Vector:
     """Sums over the first 0..n columns."""
-    return np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1)
+    sums = np.zeros_like(values, shape=(len(values), values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    return sums
 
 
 def water_fill(

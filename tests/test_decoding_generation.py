@@ -7,7 +7,7 @@ import pytest
 from support.chi_square import p_value
 from support.tables import Table, target_law
 
-from mdsd_opt.cli.decode import _rows
+from mdsd_opt.cli.decode import compared_rules
 from mdsd_opt.decoding import (
     DynamicTree,
     Metrics,
@@ -179,7 +179,9 @@ def test_bad_input(pair):
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy", "top_k"])
 def test_the_rules_that_are_compared_fit_the_drafts(pair, tree, scheme):
     target, draft = pair
-    rows = _rows([*rule_names()], lambda rule: warm_up(rule, 3, tree, scheme), by_default=True)
+    rows = compared_rules(
+        [*rule_names()], lambda rule: warm_up(rule, 3, tree, scheme), by_default=True
+    )
     rules = [row.rule for row in rows]
     assert {"level_sequential", "optimal", "naive_target"} <= set(rules)
     for rule in rules:

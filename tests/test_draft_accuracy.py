@@ -195,12 +195,12 @@ def test_tokens_that_hardly_ring_are_added_at_once(
 
 def test_light_tokens_by_fractions() -> None:
     """Both laws before any heavy token, against the product of exact generating functions."""
-    from mdsd_opt.drafts.drafted_masses import _light_laws
+    from mdsd_opt.drafts.drafted_masses import light_laws
 
     q = np.array([3e-6, 1e-6, 8e-7, 2e-7])
     p = np.array([0.1, 0.2, 0.3, 0.4])
     t = np.array([0.5, 20.0, 100.0])
-    rang, hits = _light_laws(p, q, t, 4)
+    rang, hits = light_laws(p, q, t, 4)
     for node, time in enumerate(t.tolist()):
         odds = [Fraction(float(np.expm1(rate * time))) for rate in q.tolist()]
         scale = float(np.exp(-q.sum() * time))

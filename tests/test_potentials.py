@@ -21,7 +21,7 @@ from mdsd_opt.verifiers.optimal import Optimal
 from mdsd_opt.verifiers.optimal.choice_laws import leagues_of
 from mdsd_opt.verifiers.optimal.noisy_choice import win_probabilities
 from mdsd_opt.verifiers.optimal.potentials import fit
-from mdsd_opt.verifiers.ratio_hull import RatioHull
+from mdsd_opt.verifiers.ratio_hull import RatioHull, hull_of
 
 
 class TestNoisyChoice:
@@ -117,7 +117,7 @@ class TestOptimal:
         rate = verifier.acceptance_rate(problem)
         assert isinstance(rate, CertifiedRate)
         assert rate.gap <= 1.1e-6
-        selection = verifier._rule(problem).potentials.selection
+        selection = fit(problem, 1e-6).selection
         assert selection.sum() == pytest.approx(1.0, abs=1e-12)
         # The certificate knows nothing of potentials: its bounds enclose the optimum.
         certificate = mo.certify(problem, mo.solve(problem, "submodular"))
@@ -228,7 +228,7 @@ class TestRatioHull:
     @given(case=cases(("independent",), max_vocab=6))
     def test_its_law_is_the_law_of_its_selection(self, case: Case) -> None:
         rule = RatioHull()
-        hull = rule._hull(case.problem)
+        hull = hull_of(case.problem.target, case.problem.drafts)
         law = np.zeros(case.problem.vocab_size)
         for drafts, mass in case.law.items():
             row = np.array(drafts)
@@ -247,6 +247,8 @@ class TestRatioHull:
         problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
         rule = RatioHull()
         bound = rule.acceptance_bound(problem)
-        assert rule._hull(problem).selection.sum() == pytest.approx(1.0, abs=1e-12)
+        assert hull_of(problem.target, problem.drafts).selection.sum() == pytest.approx(
+            1.0, abs=1e-12
+        )
         optimum = mo.solve(problem).acceptance_rate
         assert optimum - 0.02 < bound <= optimum + 1e-12

@@ -18,6 +18,7 @@ import mdsd_opt as mo
 from mdsd_opt.bench.record import Record
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
+from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
 
 if TYPE_CHECKING:
@@ -121,12 +122,11 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
     drafts: Any = problem.drafts
     tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
     p, q, k = problem.target, drafts.q, problem.num_drafts
-    collapsed = _collapsed()
     routes: dict[str, Callable[[], Any]] = {
         "optimal": lambda: output_token(GroupedPlan(p, drafts), tokens, uniforms),
         _AGAINST: lambda: _argsort_route(p, q, k),
         "packed sort route": lambda: _packed_sort_route(p, q, k),
-        "optimal, collapsed": lambda: collapsed._verify(problem, tokens, uniforms),
+        "optimal, collapsed": lambda: output_token(CollapsedPlan(p, drafts), tokens, uniforms),
     }
     if problem.vocab_size <= max(_FEW_TOKENS.values()):
         unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything

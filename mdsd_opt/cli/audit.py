@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def audit(
         float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
     if [verifier, trace, engine].count(None) != 2:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.files import check_writable
 
@@ -41,7 +42,7 @@ def bench(
         Path | None,
         typer.Option(help="A saved .json: show what has become slower; exit code 1 if any."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure speed side by side with the alternatives, in one run, with the gap of every answer.
 
@@ -55,7 +56,7 @@ def bench(
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.report import bench_plot, bench_tables
     from mdsd_opt.report.bench_files import save_report
-    from mdsd_opt.report.rates_plot import check_plot_path
+    from mdsd_opt.report.pictures import check_plot_path
 
     if plot is not None:
         check_plot_path(plot)

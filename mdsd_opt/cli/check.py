@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def check(
     trials: Annotated[int, typer.Option(help="With --search: random instances.")] = 10_000,
     seed: Annotated[int, typer.Option(help="With --search: seed of the instances.")] = 0,
     start: Annotated[int, typer.Option(help="With --search: first trial, to resume.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Progress line on stderr.")
     ] = None,

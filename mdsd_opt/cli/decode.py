@@ -51,12 +51,10 @@ def decode(
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
     tokens: Annotated[int, typer.Option(help="New tokens for each prompt, at most.")] = 64,
-    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0,
-    draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft; the target's unless given.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None,
+    temperature: options.Temperature = 1.0,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
     compare: Annotated[
         bool,
@@ -66,7 +64,7 @@ def decode(
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
     ] = "bfloat16",
     device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
 
@@ -131,7 +129,7 @@ def decode(
         return generate_steps(**options(rule, n))
 
     if compare:
-        rows = _rows(rules, warm, by_default=verifier is None)
+        rows = compared_rules(rules, warm, by_default=verifier is None)
         warm_models(next(row.rule for row in rows if not row.refusal))
         _compare(rows, begin, len(ids), tokens, as_json, forecast)
         return
@@ -166,7 +164,9 @@ def decode(
             )
 
 
-def _rows(rules: list[str], warm: Callable[[str], None], by_default: bool) -> list[ComparedRule]:
+def compared_rules(
+    rules: list[str], warm: Callable[[str], None], by_default: bool
+) -> list[ComparedRule]:
     """The rules, each warmed up; refused, or by default left out, if they cannot decode here.
 
     By default not lp: where it almost fits, it takes minutes.

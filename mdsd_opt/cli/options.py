@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +22,15 @@ DraftModel = Annotated[
     ),
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all by default.")]
+Temperature = Annotated[float, typer.Option(help="Of the target; 0 is greedy.")]
+DraftTemperature = Annotated[
+    float | None, typer.Option(help="Of the draft; the target's unless given.")
+]
+TopK = Annotated[int | None, typer.Option(help="Top-k filter, on each side.")]
+TopP = Annotated[float | None, typer.Option(help="Top-p filter, on each side.")]
+MinP = Annotated[float | None, typer.Option(help="Min-p filter, on each side.")]
+Plot = Annotated[Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
 ]

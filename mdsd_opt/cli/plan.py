@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
 
@@ -36,17 +37,13 @@ def plan(
     scheme: Annotated[
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
-    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0,
-    draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft; the target's unless given.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    temperature: options.Temperature = 1.0,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    plot: options.Plot = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """The tree of drafts that accepts most within its size, by rates measured on logits.
 
@@ -59,8 +56,8 @@ def plan(
     from mdsd_opt.decoding.tree_plans import plan_tree
     from mdsd_opt.files.logits import load_logits
     from mdsd_opt.report import plans
+    from mdsd_opt.report.pictures import check_plot_path
     from mdsd_opt.report.plans_plot import save_plan_plot
-    from mdsd_opt.report.rates_plot import check_plot_path
     from mdsd_opt.report.tables import as_json as to_json
 
     if plot is not None:

@@ -49,21 +49,17 @@ def rates(
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
     ] = "1-8",
-    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0,
-    draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft; the target's unless given.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None,
+    temperature: options.Temperature = 1.0,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
     ] = False,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    plot: Annotated[
-        Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plot: options.Plot = None,
+    as_json: options.AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     threads: options.Threads = None,
     progress: options.Progress = None,
@@ -96,8 +92,9 @@ def rates(
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.report import tables
     from mdsd_opt.report.intervals import interval_note
+    from mdsd_opt.report.pictures import check_plot_path
     from mdsd_opt.report.rates import refusals
-    from mdsd_opt.report.rates_plot import check_plot_path, save_rates_plot
+    from mdsd_opt.report.rates_plot import save_rates_plot
 
     if plot is not None:
         check_plot_path(plot)

@@ -43,7 +43,7 @@ def reproduce(
     workers: options.Workers = None,
     threads: options.Threads = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
     progress: options.Progress = None,
 ) -> None:
     """A paper's experiment on your logits, beside what the paper states."""

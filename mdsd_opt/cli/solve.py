@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
@@ -27,7 +28,7 @@ def solve(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for each method that can take long.")
     ] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Solve a transport problem by every method that applies, and certify each result.
 

@@ -19,9 +19,8 @@ The values must be known before these drafts are drawn.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,13 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
 from mdsd_opt.drafts.mixture import SortedMixtureDrafts
-from mdsd_opt.verifiers.optimal.block_rules import BlockRule, Drawn, block_rule, masses_left
+from mdsd_opt.verifiers.optimal.block_rules import (
+    BlockRule,
+    Drawn,
+    block_rule,
+    masses_left,
+    mixed_rule,
+)
 
 Values = NDArray[np.float64]
 
@@ -53,7 +58,7 @@ def valued_rule(drafts: PrefixDraftScheme, drawn: Drawn, values: Values) -> Bloc
         Of the places, positive.
     """
     if isinstance(drafts, SortedMixtureDrafts):
-        return _of_mixture(drafts, drawn, values)
+        return mixed_rule(drafts, drawn, partial(valued_rule, values=values))
     if isinstance(drafts, WithReplacement):
         return _best_place(drawn, values)
     rule = block_rule(drafts, drawn)
@@ -89,7 +94,7 @@ def _with_swaps(
         other = replace(drawn, tokens=drawn.tokens[order], places=drawn.places[order])
         between = slice(min(j, k), max(j, k))
         ratio = left[0] / left[0]
-        for mine, theirs in zip(left[between], masses_left(other)[between], strict=True):
+        for mine, theirs in zip(left[between], masses_left(other, left[-1])[between], strict=True):
             ratio = ratio * mine / theirs
         return ratio, block_rule(drafts, other)
 
@@ -103,22 +108,5 @@ def _with_swaps(
             result[k] -= moved
             result[best] += moved
         return result
-
-    return shares
-
-
-def _of_mixture(drafts: SortedMixtureDrafts, drawn: Drawn, values: Values) -> BlockRule:
-    """Each component's rule, weighted by how likely the component is given the drafts."""
-    rules: list[tuple[float, Callable[[int, int], NDArray[Any]]]] = []
-    for weight, component in zip(drafts.mixture_weights, drafts.components, strict=True):
-        if component.num_drafts == drawn.tokens.size:
-            odds = float(weight * component.draw_masses(drawn.tokens[np.newaxis]).mass.prod())
-            if odds > 0.0:
-                rules.append((odds, valued_rule(component, drawn, values)))
-    total = sum(odds for odds, _ in rules)
-
-    def shares(start: int, stop: int) -> NDArray[Any]:
-        parts = [odds / total * rule(start, stop) for odds, rule in rules]
-        return np.sum(parts, axis=0)
 
     return shares

@@ -55,12 +55,12 @@ def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
     is_light = q * t[-1] < _LIGHT
     if float(q[is_light].sum()) * t[-1] > _MOST_RINGS:
         is_light[:] = False
-    rang, hits = _light_laws(p[is_light], q[is_light], t, most)
+    rang, hits = light_laws(p[is_light], q[is_light], t, most)
     heavy = ~is_light
     return drafted_masses_kernels.drafted_masses(p[heavy], q[heavy], t, w, rang, hits)
 
 
-def _light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vector]:
+def light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vector]:
     r"""Where the kernel begins: tokens that hardly ring, all at once, shape (most, nodes) each.
 
     With :math:`x_i = e^{q_i t} - 1` the number that rang has the generating function

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.distributions import mass_of_others
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search import containment_kernels as kernels
 from mdsd_opt.prefix_search.race_budget import require_race
@@ -24,8 +25,8 @@ Flags = NDArray[np.bool_]
 _COARSE_MASS = 8e-3
 _COARSE_BUCKETS = 16
 
-#: Tokens up to which the likeliest are looked for one at a time.
-_FEW = 16
+#: Tokens of which only the largest is looked at first.
+_STRETCH = 256
 
 
 class Containment(ABC):
@@ -130,20 +131,22 @@ class Raced(Containment):
 
 def race_rates(q: Vector, num_drafts: int) -> tuple[float, float]:
     """The slowest rate that matters, and that of all tokens but the likeliest."""
-    most = num_drafts - 1
-    left = q.copy()
-    if most <= _FEW:
-        likeliest = np.empty(most)
-        for n in range(most):
-            token = left.argmax()
-            likeliest[n] = left[token]
-            left[token] = 0.0
-    else:
-        tokens = np.argpartition(left, left.size - most)[left.size - most :]
-        likeliest = np.sort(left[tokens])[::-1]
-        left[tokens] = 0.0
-    slowest = float(left.sum())
-    return slowest, float(likeliest[1:].sum()) + slowest
+    likeliest = _likeliest(q, num_drafts - 1)
+    slowest = float(mass_of_others(q, likeliest))
+    return slowest, float(np.sort(q[likeliest])[-2::-1].sum()) + slowest
+
+
+def _likeliest(q: Vector, count: int) -> Integers:
+    """The likeliest tokens, looked for among the stretches with the largest maxima."""
+    if count == 0:
+        return np.empty(0, np.int64)
+    starts = np.arange(0, q.size, _STRETCH)
+    candidates = np.arange(q.size)
+    if starts.size > count:
+        largest = np.maximum.reduceat(q, starts).argpartition(-count)[-count:]
+        candidates = (starts[largest, np.newaxis] + np.arange(_STRETCH)).ravel()
+        candidates = candidates[candidates < q.size]
+    return candidates[q[candidates].argpartition(-count)[-count:]]
 
 
 def containment_of(

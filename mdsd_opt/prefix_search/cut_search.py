@@ -10,6 +10,7 @@ from mdsd_opt.prefix_search import doubt_kernels
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
 from mdsd_opt.prefix_search.containment import Containment, containment_of
 from mdsd_opt.prefix_search.ratio_groups import Groups, packed_keys, ratio_keys
+from mdsd_opt.prefix_search.sum_kernels import BLOCK
 
 Vector = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -52,8 +53,10 @@ class CutSearch:
         self.p, self.q = p, drafts.q
         self._rounds = rounds
         buckets = np.empty(p.size, np.uint16)
-        lost, sums = np.empty((2, kernels.NUM_BUCKETS, 2))
-        kernels.collect(p, drafts.q, buckets, lost, sums)
+        sums = np.empty((kernels.NUM_BUCKETS, 2))
+        # A decision follows the target whatever its sums lose; a rate shows it.
+        lost = np.empty((0 if rounds else kernels.NUM_BUCKETS, 2))
+        kernels.collect(p, drafts.q, np.empty(BLOCK), buckets, lost, sums)
         self.containment: Containment = containment_of(drafts, buckets, sums, coarse, checks)
         self._is_drafted = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q] > 0.0
         self._is_open, self.is_doubtful = np.zeros((2, kernels.NUM_BUCKETS), np.bool_)

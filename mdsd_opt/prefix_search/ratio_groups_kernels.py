@@ -58,25 +58,43 @@ P, Q, CONTAINED, RATIO = 0, 1, 2, 3
 
 
 @kernel
-def collect(p: Vector, q: Vector, buckets: Buckets, lost: Matrix, sums: Matrix) -> None:
+def collect(
+    p: Vector, q: Vector, ratios: Vector, buckets: Buckets, lost: Matrix, sums: Matrix
+) -> None:
     """Bucket of every token, and the sums of p and of q over every bucket.
 
     Everything below 2**-22 or from 2**14 on is in the outermost. `lost`, of shape (NUM_BUCKETS, 2),
-    is room for what the sums lose in rounding until it is given back.
+    is room for what the sums lose in rounding until it is given back; it takes twice as long, and
+    is left out where there is none. `ratios` is room for some tokens at once.
     """
-    for i in range(p.size):
-        bucket: Any = ((np.float64(p[i] / q[i]).view(np.int64) + HALF) >> _SHIFT) - _LOWEST
-        bucket = bucket if bucket > 0 else 0
-        bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
-        buckets[i] = bucket if q[i] > 0.0 else NEVER_DRAFTED
+    bits = ratios.view(np.int64)
+    for start in range(0, p.size, ratios.size):
+        p_here = p[start : start + ratios.size]
+        q_here = q[start : start + ratios.size]
+        buckets_here = buckets[start : start + ratios.size]
+        for i in range(p_here.size):
+            ratios[i] = p_here[i] / q_here[i]
+        for i in range(p_here.size):
+            bucket: Any = ((bits[i] + HALF) >> _SHIFT) - _LOWEST
+            bucket = bucket if bucket > 0 else 0
+            bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
+            buckets_here[i] = bucket if q_here[i] > 0.0 else NEVER_DRAFTED
     for b in range(NUM_BUCKETS):
-        for column in range(2):
-            sums[b, column] = 0.0
-            lost[b, column] = 0.0
-    for i in range(p.size):
-        b = buckets[i]
-        sums[b, P], lost[b, P] = add_carrying(sums[b, P], p[i], lost[b, P])
-        sums[b, Q], lost[b, Q] = add_carrying(sums[b, Q], q[i], lost[b, Q])
+        sums[b, P] = 0.0
+        sums[b, Q] = 0.0
+    for b in range(lost.shape[0]):
+        lost[b, P] = 0.0
+        lost[b, Q] = 0.0
+    if lost.shape[0] > 0:
+        for i in range(p.size):
+            b = buckets[i]
+            sums[b, P], lost[b, P] = add_carrying(sums[b, P], p[i], lost[b, P])
+            sums[b, Q], lost[b, Q] = add_carrying(sums[b, Q], q[i], lost[b, Q])
+    else:
+        for i in range(p.size):
+            b = buckets[i]
+            sums[b, P] += p[i]
+            sums[b, Q] += q[i]
 
 
 @kernel

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mdsd_opt.bench.record import Record, Report
-from mdsd_opt.errors import MissingExtra
 from mdsd_opt.files import atomic_write
+from mdsd_opt.report.pictures import new_figure
 
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "x")
@@ -32,18 +32,13 @@ def save_plot(report: Report, path: Path) -> None:
     MissingExtra
         matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra.of("matplotlib", "plot", "a picture") from None
-
     done = [record for record in report.records if record.median_ms is not None]
     panels = {
         benchmark: _lines([record for record in done if record.benchmark == benchmark])
         for benchmark in dict.fromkeys(record.benchmark for record in done)
     }
     heights = [max(3.6, 0.15 * len(lines) + 0.7) for lines in panels.values()]
-    figure = Figure(figsize=(10.0, sum(heights)), layout="constrained")
+    figure = new_figure(figsize=(10.0, sum(heights)))
     all_axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (benchmark, lines) in zip(all_axes, panels.items(), strict=True):
         routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mdsd_opt.decoding.topology import Place, RateTable, Topology
-from mdsd_opt.errors import MissingExtra
 from mdsd_opt.files import atomic_write
+from mdsd_opt.report.pictures import check_plot_path, new_figure
 from mdsd_opt.report.plans import Forecast, chances
-from mdsd_opt.report.rates_plot import check_plot_path
 
 
 def save_plan_plot(
@@ -24,14 +23,9 @@ def save_plan_plot(
         matplotlib is not installed.
     """
     check_plot_path(path)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra.of("matplotlib", "plot", "the picture") from error
-
+    figure = new_figure(figsize=(8.4, 4.2))
     topology = rows[0].topology
     of, across = chances(topology, table), _columns(topology)
-    figure = Figure(figsize=(8.4, 4.2), layout="constrained")
     tree, bars = figure.subplots(1, 2, width_ratios=(3, 2))
     for place in of:
         if place:

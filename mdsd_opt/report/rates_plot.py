@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.errors import InvalidInput, MissingExtra
-from mdsd_opt.files import atomic_write, check_writable
+from mdsd_opt.files import atomic_write
+from mdsd_opt.report.pictures import check_plot_path, new_figure
 from mdsd_opt.report.rates import RateRow
 from mdsd_opt.report.tables import SCHEME_TITLES
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_FORMATS = (".png", ".svg", ".pdf")
 _MARKERS = "osD^vPX<>"
 _STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
 
@@ -24,14 +23,6 @@ _STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0
 _MOST_LINES = 8
 
 Lines = dict[tuple[str, str], list[RateRow]]
-
-
-def check_plot_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless the suffix is one that can be drawn and the file can be written."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
-    check_writable(path)
 
 
 def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title: str) -> None:
@@ -46,15 +37,10 @@ def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title
         matplotlib is not installed.
     """
     check_plot_path(path)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra.of("matplotlib", "plot", "the picture") from error
-
+    figure = new_figure()
     lines: dict[tuple[str, str], list[RateRow]] = {}
     for row in rows:
         lines.setdefault((row.scheme, row.verifier), []).append(row)
-    figure = Figure(layout="constrained")
     if len(lines) <= _MOST_LINES:
         _draw_together(figure, lines)
     else:

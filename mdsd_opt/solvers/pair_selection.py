@@ -109,5 +109,8 @@ def stable_order(values: Vector) -> Ids:
     is_new = ascending[1:] != ascending[:-1]
     if is_new.all():
         return order
-    start = np.concatenate([[0], np.cumsum(is_new)]) * values.size
-    return np.sort(start + order) - start  # in each run of equal values by place
+    is_tied = np.append(~is_new, False)
+    is_tied[1:] |= ~is_new
+    run = np.append(0, np.cumsum(is_new))[is_tied] * values.size
+    order[is_tied] = np.sort(run + order[is_tied]) - run  # within each run of equal values by place
+    return order

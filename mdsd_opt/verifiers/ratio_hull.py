@@ -24,8 +24,11 @@ DEFAULT_SAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Hull:
-    """Place of each token in the order (-1: never drafted), levels, p_Z and residual."""
+class RatioHullLaw:
+    """What the rule of one problem is made of.
+
+    `position` is the place of each token in the order (-1: never drafted), `selection` p_Z.
+    """
 
     position: NDArray[np.int64]
     levels: Vector
@@ -51,7 +54,7 @@ class RatioHull(Verifier):
     rational: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[TransportProblem, _Hull] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[TransportProblem, RatioHullLaw] = WeakKeyDictionary()
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
@@ -76,14 +79,15 @@ class RatioHull(Verifier):
         bound = self.acceptance_bound(problem)
         return with_residual_hits(self, problem, bound, num_samples, seed)
 
-    def _hull(self, problem: TransportProblem) -> _Hull:
+    def _hull(self, problem: TransportProblem) -> RatioHullLaw:
         if problem not in self._known:
             assert isinstance(problem.drafts, IndependentDrafts)
-            self._known[problem] = _hull_of(problem.target, problem.drafts)
+            self._known[problem] = hull_of(problem.target, problem.drafts)
         return self._known[problem]
 
 
-def _hull_of(p: Vector, drafts: IndependentDrafts) -> _Hull:
+def hull_of(p: Vector, drafts: IndependentDrafts) -> RatioHullLaw:
+    """The hull of the drafted tokens in order of p / w, and the law of its selection."""
     from mdsd_opt.verifiers.ratio_hull_kernels import chosen_law
 
     w = drafts.q.sum(axis=0)
@@ -107,7 +111,7 @@ def _hull_of(p: Vector, drafts: IndependentDrafts) -> _Hull:
     selection[order] = law
     position = np.full(p.size, -1, dtype=np.int64)
     position[order] = np.arange(order.size)
-    return _Hull(position, levels, selection, residual_law(p, np.minimum(p, selection)))
+    return RatioHullLaw(position, levels, selection, residual_law(p, np.minimum(p, selection)))
 
 
 VERIFIER = RatioHull()

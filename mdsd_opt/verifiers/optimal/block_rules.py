@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.distributions import mass_of_others
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.mixture import SortedMixtureDrafts
 from mdsd_opt.errors import UnsupportedScheme
@@ -108,6 +109,12 @@ def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
 
 @block_rule.register
 def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
+    return mixed_rule(drafts, drawn, block_rule)
+
+
+def mixed_rule(
+    drafts: SortedMixtureDrafts, drawn: Drawn, rule_of: Callable[[Any, Drawn], BlockRule]
+) -> BlockRule:
     """Each component's rule, weighted by how likely the component is given the drafts."""
     exact = drawn.q.dtype == object
     weights = drafts.exact_mixture_weights if exact else drafts.mixture_weights.tolist()
@@ -116,7 +123,7 @@ def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
         if component.num_drafts == drawn.tokens.size:
             likelihood = weight * _probability(component, drawn)
             if likelihood > 0:
-                likely.append((likelihood, block_rule(component, drawn)))
+                likely.append((likelihood, rule_of(component, drawn)))
     total = sum(likelihood for likelihood, _ in likely)
 
     def shares(start: int, stop: int) -> NDArray[Any]:
@@ -128,11 +135,12 @@ def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
     return shares
 
 
-def masses_left(drawn: Drawn) -> list[Any]:
-    """1 - q(X_1..X_i) for i = 1..K, as sums of what is left: no difference loses a small rest."""
-    others = drawn.q.copy()
-    others[drawn.tokens] = others[:1].sum() * 0
-    left = [others.sum()]
+def masses_left(drawn: Drawn, rest: Any = None) -> list[Any]:
+    """1 - q(X_1..X_i) for i = 1..K, as sums of what is left: no difference loses a small rest.
+
+    The last of them is the rest, which the order of the draws does not change.
+    """
+    left = [mass_of_others(drawn.q, drawn.tokens) if rest is None else rest]
     for token in drawn.tokens[:0:-1]:
         left.append(left[-1] + drawn.q[token])
     return left[::-1]

@@ -11,6 +11,7 @@ accepted with min(1, p/p_I). The rest is what `acceptance_rate` reports as its `
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +122,8 @@ class CollapsedOptimal(Verifier):
     """`optimal` on buckets of p/q: exactly lossless, next to optimal, one pass over the vocabulary.
 
     Lossless for drafts with and without replacement. Where these are certain, or the vocabulary is
-    too large for the buckets (2**18 tokens), the exact rule decides. Cost: O(V) for a decision.
+    too large for the buckets (2**18 tokens), the exact rule decides. Cost: O(V) once for each
+    problem and for each rejection; else O(number of buckets).
     Source: this package.
 
     Parameters
@@ -136,6 +138,7 @@ class CollapsedOptimal(Verifier):
 
     def __init__(self, exact: Verifier) -> None:
         self._exact = exact
+        self._known: WeakKeyDictionary[TransportProblem, CollapsedPlan] = WeakKeyDictionary()
 
     def acceptance_rate(self, problem: TransportProblem) -> CertifiedRate:
         """Probability of accepting a draft; the optimum is at most its `gap` higher.
@@ -145,7 +148,7 @@ class CollapsedOptimal(Verifier):
         self.check(problem)
         if not applies_to(problem.drafts):
             return CertifiedRate(float(self._exact.acceptance_rate(problem)), 0.0)
-        plan = _plan(problem)
+        plan = self._plan(problem)
         rate = float(np.minimum(plan.target, plan.selection).sum())
         return CertifiedRate(min(rate, 1.0), max(plan.most - rate, 0.0))
 
@@ -154,7 +157,7 @@ class CollapsedOptimal(Verifier):
     ) -> Decision:
         if not applies_to(problem.drafts):
             return self._exact.decide(problem, drafts, exact)
-        plan = _plan(problem)
+        plan = self._plan(problem)
         return Decision(acceptance_probabilities(plan, drafts), plan.residual)
 
     def _verify(
@@ -162,9 +165,10 @@ class CollapsedOptimal(Verifier):
     ) -> Verdict:
         if not applies_to(problem.drafts):
             return self._exact._verify(problem, tokens, uniforms)
-        return verdict(output_token(_plan(problem), tokens, uniforms), tokens)
+        return verdict(output_token(self._plan(problem), tokens, uniforms), tokens)
 
-
-def _plan(problem: TransportProblem) -> CollapsedPlan:
-    drafts: Any = problem.drafts
-    return CollapsedPlan(problem.target, drafts)
+    def _plan(self, problem: TransportProblem) -> CollapsedPlan:
+        if problem not in self._known:
+            drafts: Any = problem.drafts
+            self._known[problem] = CollapsedPlan(problem.target, drafts)
+        return self._known[problem]
