@@ -64,7 +64,8 @@ def test_examples_print_what_the_page_says(
 ROOMS = (
     *("", ".drafts", ".draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
     *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".reproduce"),
-    ".tree_audit", ".engines",
+    ".tree_audit",
+    ".engines",
 )
 
 

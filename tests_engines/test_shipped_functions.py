@@ -138,6 +138,8 @@ def mutate(adapter: Any, mistake: tuple[str, str], tmp_path: Path, monkeypatch: 
     real = loading.metadata.distribution(adapter.PACKAGE)
 
     class Mutated:
+        version = real.version
+
         def locate_file(self, path: str) -> Path:
             source = Path(str(real.locate_file(path))).read_text()
             assert source.count(right) == 1
