@@ -64,7 +64,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_engines_have_names() -> None:
-    assert {"transformers", "lmdeploy", "sglang", "sglang_block"} <= set(engines.names())
+    assert {"transformers", "lmdeploy", "eagle", "sglang", "sglang_block"} <= set(engines.names())
     with pytest.raises(UnknownName, match="sglang_block"):
         engines.get("sglang-block")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import warnings
 from typing import Any
@@ -217,6 +218,23 @@ def test_float32_arithmetic_is_not_a_finding_but_more_is() -> None:
     report = mo.audit(rule(pick=biased), PROBLEM, 0, 100, method="driven", edge_probes=0)
     assert not report.lossless
     assert report.total_variation == pytest.approx(0.4 * 4e-5, rel=1e-3)
+
+
+def test_coins_of_python_beside_float32_arithmetic_are_no_finding() -> None:
+    """The coins have 53 bits, the residual that the last token is drawn by has 24."""
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        p, q = torch.tensor(target).float(), torch.tensor(draft).float()
+        x = int(drafts[0])
+        if random.random() < float(p[x] / q[x]):
+            return x
+        left = (p - q).clamp(min=0)
+        return int(torch.multinomial(left / left.sum(), 1))
+
+    report = mo.audit(verify, PROBLEM, 0, 100, method="driven", edge_probes=0)
+    assert report.tolerance == 1e-6
+    assert 1e-9 < report.total_variation < 1e-6
+    assert report.lossless, report.verdict
 
 
 def test_a_correct_rule_is_never_accused() -> None:

@@ -128,7 +128,7 @@ def audit(
         Of the intervals.
     tolerance : float, optional
         Total variation that enumeration puts down to rounding: by default 1e-9, and 1e-6 for a
-        driven callable that draws in float32 or coarser, or runs races.
+        driven callable that draws in float32 or coarser, by weights of float32, or runs races.
     max_tuples : int
         Limit of enumeration.
     edge_probes : int

@@ -1,14 +1,16 @@
-"""A shipped function that verifies a chain of drafts, behind one form of call."""
+"""A shipped function that verifies drafts, behind one form of call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.decoding.draft_tree import Node, scheme_maker
+from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 
@@ -17,6 +19,19 @@ Tokens = tuple[int, ...]
 
 #: p (n + 1, V), q (n, V) and n drafts -> the accepted ones and one more token.
 Chain = Callable[[Laws, Laws, Tokens], Tokens]
+
+#: The root of a drawn tree, with the target's laws at its nodes -> the same.
+Rule = Callable[[Node], Tokens]
+
+
+class Drafted(NamedTuple):
+    """The trees that an engine is audited on, and how their drafts are drawn."""
+
+    tree: Topology
+    scheme: str = "with_replacement"
+
+
+CHAINS = Drafted(parse_topology("chain2"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +47,11 @@ class Engine:
         Where it stands in the package.
     rebound : str
         What had to be replaced for it to run here; empty if nothing was.
-    block : bool
-        Whether it decides about the drafts together.
-    chain : callable
-        (p, q, drafts) -> tokens, with p of shape (n + 1, V) and q of shape (n, V).
+    rule : callable
+        From the root of a drawn tree (`mdsd_opt.decoding.Node`) to the accepted drafts and one more
+        token.
+    drafted : Drafted
+        The tree of its standard audits, and the name of the scheme.
     """
 
     name: str
@@ -43,28 +59,38 @@ class Engine:
     version: str
     function: str
     rebound: str
-    block: bool
-    chain: Chain
+    rule: Rule
+    drafted: Drafted = CHAINS
 
     def __call__(
         self, target: Laws, draft: Laws, drafts: NDArray[np.int64], rng: np.random.Generator
     ) -> int:
-        """The first token that it gives for one draft."""
-        if len(drafts) != 1:
-            raise InvalidInput(
-                f"{self.name} verifies one draft after another, not {len(drafts)} in one place: "
-                "audit it on problems of one draft, or by audit_tree on a chain"
-            )
-        rows = np.stack([target, target])
-        return self.chain(rows, np.asarray(draft)[None], (int(drafts[0]),))[0]
+        """The first token that it gives for drafts in one place."""
+        root = Node((), (), target=target)
+        scheme = scheme_maker(self.drafted.scheme)(draft, len(drafts))
+        for child in root.add_drafts(scheme, np.asarray(drafts)):
+            child.target = target
+        return self.rule(root)[0]
 
     def verify(self, root: Node, rng: np.random.Generator) -> Tokens:
-        """The tokens that it gives for a tree that is a chain."""
+        """The tokens that it gives for a tree."""
+        return self.rule(root)
+
+
+def of_chains(name: str, chain: Chain) -> Rule:
+    """A function for chains, as a rule for trees: those of one branch."""
+
+    def rule(root: Node) -> Tokens:
         nodes, q = [root], []
         while nodes[-1].drafts is not None:
             node = nodes[-1]
             if not isinstance(node.drafts, WithReplacement) or node.drafts.num_drafts != 1:
-                raise InvalidInput(f"{self.name} verifies chains: give a tree such as chain2")
+                raise InvalidInput(
+                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
+                    "and on problems of one draft"
+                )
             q.append(node.drafts.q)
             nodes.append(node.children[int(node.draws[0])])
-        return self.chain(np.stack([node.target for node in nodes]), np.stack(q), nodes[-1].tokens)
+        return chain(np.stack([node.target for node in nodes]), np.stack(q), nodes[-1].tokens)
+
+    return rule

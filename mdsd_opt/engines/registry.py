@@ -7,23 +7,25 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
-from mdsd_opt.engines import lmdeploy_engine, sglang_engine, transformers_engine
-from mdsd_opt.engines.engine import Chain, Engine
+from mdsd_opt.engines import eagle_engine, lmdeploy_engine, sglang_engine, transformers_engine
+from mdsd_opt.engines.engine import CHAINS, Chain, Drafted, Engine, Rule, of_chains
 from mdsd_opt.engines.loading import installed_version
 from mdsd_opt.errors import UnknownName
 
 
 class _Entry(NamedTuple):
     adapter: ModuleType
-    chain: Callable[[], Chain]
-    block: bool = False
+    chain: Callable[[], Chain] | None = None
+    rule: Callable[[], Rule] | None = None
+    drafted: Drafted = CHAINS
 
 
 _ENTRIES = {
     "transformers": _Entry(transformers_engine, transformers_engine.chain),
     "lmdeploy": _Entry(lmdeploy_engine, lmdeploy_engine.chain),
+    "eagle": _Entry(eagle_engine, rule=eagle_engine.rule, drafted=eagle_engine.DRAFTED),
     "sglang": _Entry(sglang_engine, partial(sglang_engine.chain, block=False)),
-    "sglang_block": _Entry(sglang_engine, partial(sglang_engine.chain, block=True), True),
+    "sglang_block": _Entry(sglang_engine, partial(sglang_engine.chain, block=True)),
 }
 
 
@@ -52,6 +54,10 @@ def get(name: str, *, any_version: bool = False) -> Engine:
     """
     if name not in _ENTRIES:
         raise UnknownName.among("engine", name, _ENTRIES)
-    adapter, chain, block = _ENTRIES[name]
-    version = installed_version(adapter.PACKAGE, adapter.TESTED, any_version)
-    return Engine(name, adapter.PACKAGE, version, adapter.FUNCTION, adapter.REBOUND, block, chain())
+    entry = _ENTRIES[name]
+    package = entry.adapter.PACKAGE
+    version = installed_version(package, entry.adapter.TESTED, any_version)
+    rule = of_chains(name, entry.chain()) if entry.chain else entry.rule()
+    return Engine(
+        name, package, version, entry.adapter.FUNCTION, entry.adapter.REBOUND, rule, entry.drafted
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mdsd_opt.auditing import AuditReport, audit
-from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.decoding.draft_tree import scheme_maker
 from mdsd_opt.engines.engine import Engine
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.tree_audit import TableModel, TreeAuditReport, audit_tree
@@ -18,7 +18,6 @@ _TARGET, _DRAFT = (0.5, 0.5, 0.0, 0.0), (0.1, 0.2, 0.3, 0.4)
 #: Tables (seeds of target and draft) whose residuals hold several tokens after an accepted draft.
 _TABLES = (6, 7)
 _VOCAB_SIZE = 3
-_CHAIN = "chain2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class EngineAudit:
     ----------
     engine : Engine
     texts : TreeAuditReport
-        Of texts of three tokens over three, after chains of two drafts.
+        Of texts of three tokens over three, after two levels of drafts.
     zeros : AuditReport
         Of one token, where drafts may have a target probability of zero.
     seconds : float
@@ -90,10 +89,18 @@ def audit_engine(engine: Engine, seed: int = 0, seconds: float = 60.0) -> Engine
         For whole texts, where they have to be sampled.
     """
     began = time.perf_counter()
+    tree, scheme = engine.drafted
     target, draft = (TableModel(_VOCAB_SIZE, table) for table in _TABLES)
     texts = audit_tree(
-        engine.verify, target, draft, _CHAIN, seed, seconds=seconds, driven_checks=50
+        engine.verify,
+        target,
+        draft,
+        tree,
+        seed,
+        scheme=scheme,
+        seconds=seconds,
+        driven_checks=50,
     )
-    problem = TransportProblem(_TARGET, WithReplacement(_DRAFT, 1))
+    problem = TransportProblem(_TARGET, scheme_maker(scheme)(_DRAFT, tree.drafts_at(())))
     zeros = audit(engine, problem, seed, 200, method="driven", driven_checks=50, edge_probes=64)
     return EngineAudit(engine, texts, zeros, time.perf_counter() - began)

@@ -106,8 +106,8 @@ def audit_tree(
     power : float
         With which the reported `detectable_bias` is found.
     tolerance : float, optional
-        Total variation put down to rounding: by default 1e-9, and 1e-6 where draws are float32 or
-        coarser, or races.
+        Total variation put down to rounding: by default 1e-9, and 1e-6 where draws, or the weights
+        they go by, are float32 or coarser, or races.
     max_trees : int
         Trees that are driven one by one.
     driven_checks : int

@@ -132,8 +132,8 @@ class DrawTree:
     num_checks : int
         Runs that it has foretold, corners included.
     coarse : bool
-        Whether any draw has less than 53 bits, or any weight was found by bisection: then rounding
-        shows in the seventh digit.
+        Whether any draw has less than 53 bits, any weight was found by bisection, or any was
+        computed in float32: then rounding shows in the seventh digit.
 
     Raises
     ------
@@ -224,6 +224,7 @@ class DrawTree:
                 step.start + int(_INSIDE * (step.stop - step.start)) for step in steps
             ]
         elif isinstance(draw, CategoryDraw):
+            self.coarse |= draw.rounded
             possible = [(k, share) for k, share in enumerate(draw.weights) if share > 0]
             steps = [Step(k, k + 1, share) for k, share in possible]
             inside = [step.start for step in steps]

@@ -29,9 +29,10 @@ class UniformDraw:
 
 @dataclass(frozen=True, slots=True)
 class CategoryDraw:
-    """One of some categories, of known weights."""
+    """One of some categories, of known weights; `rounded` ones were computed in float32."""
 
     weights: tuple[float, ...]
+    rounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,8 @@ class Tape:
         rows = [self._row(width) for _ in range(math.prod(shape) // max(width, 1))]
         return np.array(rows).clip(clock.lowest, clock.highest).reshape(shape)
 
-    def categories(self, weights: Vector) -> Integers:
-        return np.array([self._category(row) for row in weights], dtype=np.int64)
+    def categories(self, weights: Vector, rounded: bool = False) -> Integers:
+        return np.array([self._category(row, rounded) for row in weights], dtype=np.int64)
 
     def below(self, count: int) -> int:
         if count <= _MAX_INTEGERS:
@@ -170,10 +171,10 @@ class Tape:
         self.answered.append(row)
         return row
 
-    def _category(self, weights: Vector) -> int:
+    def _category(self, weights: Vector, rounded: bool = False) -> int:
         total = float(weights.sum())
         chances = weights / total
-        k = self._next(CategoryDraw(tuple(chances.tolist())))
+        k = self._next(CategoryDraw(tuple(chances.tolist()), rounded))
         if not isinstance(k, int):
             fraction = self._tail.fraction(len(self.seen) - 1)
             k = int(categories_at(chances[None], np.array([fraction]))[0])

@@ -29,8 +29,11 @@ class Source(Protocol):
     def clocks(self, clock: Clock, shape: Shape) -> Vector:
         """Exponentials of rate one; each row, along the last axis, may be a race."""
 
-    def categories(self, weights: Vector) -> Integers:
-        """One category for each row of weights, shape (n, V) -> (n,)."""
+    def categories(self, weights: Vector, rounded: bool = False) -> Integers:
+        """One category for each row of weights, shape (n, V) -> (n,).
+
+        `rounded` says that they were computed in float32 or coarser.
+        """
 
     def below(self, count: int) -> int:
         """An integer in 0..count-1, each as likely as the others."""
@@ -61,7 +64,7 @@ class SampledSource:
         drawn = -np.log1p(-self.rng.random(shape))
         return np.clip(drawn, clock.lowest, clock.highest)
 
-    def categories(self, weights: Vector) -> Integers:
+    def categories(self, weights: Vector, rounded: bool = False) -> Integers:
         return categories_at(weights, self.rng.random(len(weights)))
 
     def below(self, count: int) -> int:

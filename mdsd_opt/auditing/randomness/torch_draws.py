@@ -91,7 +91,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         undrawn = np.ones(rows.shape, dtype=np.bool_)
         drawn = np.empty((len(rows), size), dtype=np.int64)
         for n in range(size):
-            drawn[:, n] = self._source.categories(rows)
+            drawn[:, n] = self._source.categories(rows, _rounded(weights))
             if not replacement and n + 1 < size:
                 undrawn[np.arange(len(rows)), drawn[:, n]] = False
                 rows *= undrawn
@@ -102,17 +102,22 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         return torch.from_numpy(drawn.reshape(shape)).to(weights.device)
 
     def _bernoulli(self, like: Any, given: Any = None, p: Any = None) -> Any:
-        given = next(x for x in (given, p, like) if x is not None)
-        chances = torch.as_tensor(given).double().expand(like.shape).cpu().numpy().reshape(-1)
+        given = torch.as_tensor(next(x for x in (given, p, like) if x is not None))
+        chances = given.double().expand(like.shape).cpu().numpy().reshape(-1)
         if not ((chances >= 0) & (chances <= 1)).all():
             raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-        drawn = self._source.categories(np.stack([1.0 - chances, chances], axis=1))
+        drawn = self._source.categories(np.stack([1.0 - chances, chances], axis=1), _rounded(given))
         return _as(drawn.reshape(tuple(like.shape)), like)
 
 
 def _as(values: NDArray[Any], like: Any) -> Any:
     """A tensor of the numbers, of the type, device and shape of another."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(like).reshape(like.shape)
+
+
+def _rounded(weights: Any) -> bool:
+    """Whether they come from arithmetic in float32 or coarser."""
+    return bool(torch.finfo(weights.dtype).bits < 64) if weights.is_floating_point() else False
 
 
 def _weights(weights: Any) -> NDArray[np.float64]:
