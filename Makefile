@@ -42,7 +42,7 @@ test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines 
 # Beside the environment: without what they depend on, the files under audit run all the same.
 .engines: $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
-		lmdeploy==0.18.0 sglang==0.5.23 triton==3.9.0
+		lmdeploy==0.18.0 eagle-llm==1.2.1 vllm==0.33.0 sglang==0.5.23 triton==3.9.0
 
 test-wheels: $(VENV)/.test  ## wheel and sdist in empty environments of every Python found
 	./scripts/check-wheels $(BIN)/python

@@ -64,7 +64,15 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_engines_have_names() -> None:
-    assert {"transformers", "lmdeploy", "eagle", "sglang", "sglang_block"} <= set(engines.names())
+    assert set(engines.names()) == {
+        "transformers",
+        "lmdeploy",
+        "eagle",
+        "vllm",
+        "sglang",
+        "sglang_block",
+        "sglang_dspark",
+    }
     with pytest.raises(UnknownName, match="sglang_block"):
         engines.get("sglang-block")
 

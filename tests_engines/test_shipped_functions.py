@@ -16,7 +16,16 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 import mdsd_opt as mo
 from mdsd_opt import engines
-from mdsd_opt.engines import lmdeploy_engine, loading, registry, sglang_engine
+from mdsd_opt.decoding import Topology
+from mdsd_opt.engines import (
+    dspark_engine,
+    eagle_engine,
+    lmdeploy_engine,
+    loading,
+    registry,
+    sglang_engine,
+    vllm_engine,
+)
 from mdsd_opt.errors import MissingExtra
 from mdsd_opt.tree_audit import TableModel
 
@@ -37,9 +46,12 @@ def installed(name: str) -> engines.Engine:
         pytest.skip(str(error))
 
 
-def of_texts(engine: engines.Engine, seeds: tuple[int, int] = (6, 7)) -> Any:
+def of_texts(engine: engines.Engine, seeds: tuple[int, int] = (6, 7), checks: int = 20) -> Any:
     target, draft = (TableModel(3, seed) for seed in seeds)
-    return mo.audit_tree(engine.verify, target, draft, "chain2", 0, driven_checks=20)
+    tree, scheme = engine.drafted
+    return mo.audit_tree(
+        engine.verify, target, draft, tree, 0, scheme=scheme, driven_checks=checks, method="driven"
+    )
 
 
 @pytest.mark.parametrize("name", ["transformers", "lmdeploy", "sglang"])
@@ -64,7 +76,7 @@ def test_an_accepted_zero_has_its_mass(name: str) -> None:
     assert report.violations[0].kind == "impossible token"
 
 
-@pytest.mark.parametrize("name", ["transformers", "lmdeploy"])
+@pytest.mark.parametrize("name", ["transformers", "lmdeploy", "sglang_dspark"])
 def test_whole_texts_of_shipped_functions(name: str) -> None:
     report = of_texts(installed(name))
     assert report.method == "driven"
@@ -72,7 +84,7 @@ def test_whole_texts_of_shipped_functions(name: str) -> None:
     assert report.total_variation < 1e-6
 
 
-@pytest.mark.parametrize("name", ["sglang", "sglang_block"])
+@pytest.mark.parametrize("name", ["sglang", "sglang_block", "vllm"])
 def test_texts_of_two_tokens_of_an_interpreted_kernel(name: str) -> None:
     target, draft = TableModel(2, 0), TableModel(2, 1)
     report = mo.audit_tree(
@@ -80,6 +92,29 @@ def test_texts_of_two_tokens_of_an_interpreted_kernel(name: str) -> None:
     )
     assert report.lossless, report.verdict
     assert report.total_variation < 1e-6
+
+
+def test_two_children_of_eagle() -> None:
+    """Coins of Python, 53 bits, beside arithmetic in float32."""
+    report = of_children(installed("eagle"))
+    assert report.tolerance == 1e-6
+    assert report.lossless, report.verdict
+    assert report.total_variation < 1e-6
+
+
+def of_children(engine: engines.Engine) -> Any:
+    """Two drafts without replacement at the root, and nothing below."""
+    target, draft = TableModel(3, 6), TableModel(3, 7)
+    return mo.audit_tree(
+        engine.verify,
+        target,
+        draft,
+        Topology({(): 2}, "2x1"),
+        0,
+        scheme=engine.drafted.scheme,
+        method="driven",
+        driven_checks=20,
+    )
 
 
 def test_drafts_of_a_filtered_law_with_the_raw_one_passed_on() -> None:
@@ -125,8 +160,25 @@ LMDEPLOY = {
         "target_draft_probs / draft_token_probs >=", "draft_token_probs / target_draft_probs >=",
     ),
     "target resampled": ("(target_probs - draft_probs).clamp_min_(0)", "target_probs.clone()"),
-    "accepted after a rejection": ("accepted[:, :-1].cumprod(dim=1).bool()", "accepted[:, :-1]"),
+    "wrong row": ("(target_probs - draft_probs)", "(target_probs.roll(1, dims=1) - draft_probs)"),
 }  # fmt: skip
+EAGLE = {
+    "row of the first path": (
+        "gt_logits = logits[best_candidate, accept_length - 1]", "gt_logits = logits[0, 1]",
+    ),
+    "children not removed": ("q[mask] = 0\n", "pass\n"),
+    "not renormalised": ("gtp = gtp / gtp.sum()\n", "pass\n"),
+}  # fmt: skip
+DSPARK = {
+    "wrong row": ("log_p[rows, raw.long()]", "log_p[rows, 0 * raw.long()]"),
+    "residual not subtracted": ("torch.log1p(-torch.exp(lq_rej - lp_rej))", "0.0"),
+}
+VLLM = {
+    "wrong row": (
+        "target_probs_ptr + (start_idx + pos) * vocab_size + draft_token_id",
+        "target_probs_ptr + start_idx * vocab_size + draft_token_id",
+    ),
+}
 SGLANG = {
     "residual not scaled": ("residual_scale = prefix_prob\n", "residual_scale = 1.0\n"),
 }
@@ -161,6 +213,51 @@ def test_mistakes_in_the_source_of_lmdeploy(
     assert report.total_variation > 1e-3
 
 
+@pytest.mark.parametrize("name", EAGLE)
+def test_mistakes_in_the_source_of_eagle(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("eagle")
+    mutate(eagle_engine, EAGLE[name], tmp_path, monkeypatch)
+    report = of_children(engines.get("eagle"))
+    assert not report.lossless
+    assert report.total_variation > 1e-3
+    if name == "row of the first path":
+        assert report.first_token_variation < 1e-6
+
+
+@pytest.mark.parametrize("name", DSPARK)
+def test_mistakes_in_the_source_of_dspark(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("sglang_dspark")
+    mutate(dspark_engine, DSPARK[name], tmp_path, monkeypatch)
+    report = of_texts(engines.get("sglang_dspark"), checks=5)
+    assert not report.lossless
+    assert report.total_variation > 1e-3
+
+
+@pytest.mark.parametrize("name", VLLM)
+def test_mistakes_in_the_kernel_of_vllm(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tokens are enough for the row of the second draft; the first token is right."""
+    installed("vllm")
+    mutate(vllm_engine, VLLM[name], tmp_path, monkeypatch)
+    report = mo.audit_tree(
+        engines.get("vllm").verify,
+        TableModel(2, 0),
+        TableModel(2, 1),
+        "chain2",
+        0,
+        method="driven",
+        driven_checks=1,
+    )
+    assert not report.lossless
+    assert report.first_token_variation < 1e-6
+    assert report.total_variation > 1e-3
+
+
 @pytest.mark.parametrize("name", SGLANG)
 def test_mistakes_in_the_kernel_of_sglang(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +265,7 @@ def test_mistakes_in_the_kernel_of_sglang(
     """Its first token is right."""
     installed("sglang_block")
     mutate(sglang_engine, SGLANG[name], tmp_path, monkeypatch)
-    report = of_texts(engines.get("sglang_block"))
+    report = of_texts(engines.get("sglang_block"), checks=1)
     assert not report.lossless
     assert report.first_token_variation < 1e-6
     assert report.total_variation > 1e-3

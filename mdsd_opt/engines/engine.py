@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node, scheme_maker
-from mdsd_opt.decoding.topology import Topology, parse_topology
+from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 
@@ -31,7 +31,7 @@ class Drafted(NamedTuple):
     scheme: str = "with_replacement"
 
 
-CHAINS = Drafted(parse_topology("chain2"))
+CHAINS = Drafted(Topology({(): 1, (0,): 1}, "chain2"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import warnings
 from importlib import metadata
@@ -86,3 +87,17 @@ def stand_in(name: str, **contents: object) -> dict[str, ModuleType]:
         made[module.__name__] = module
     vars(made[name]).update(contents)
     return made
+
+
+def interpret_triton(package: str) -> None:
+    """Have Triton interpret kernels; it reads that once, when it is imported."""
+    if "triton" not in sys.modules:
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    elif os.environ.get("TRITON_INTERPRET") != "1":
+        raise InvalidInput(
+            "triton is imported already, and compiles: set TRITON_INTERPRET=1 before it is"
+        )
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(f"the kernels of {package} need triton: {error}") from error

@@ -7,7 +7,14 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
-from mdsd_opt.engines import eagle_engine, lmdeploy_engine, sglang_engine, transformers_engine
+from mdsd_opt.engines import (
+    dspark_engine,
+    eagle_engine,
+    lmdeploy_engine,
+    sglang_engine,
+    transformers_engine,
+    vllm_engine,
+)
 from mdsd_opt.engines.engine import CHAINS, Chain, Drafted, Engine, Rule, of_chains
 from mdsd_opt.engines.loading import installed_version
 from mdsd_opt.errors import UnknownName
@@ -19,13 +26,22 @@ class _Entry(NamedTuple):
     rule: Callable[[], Rule] | None = None
     drafted: Drafted = CHAINS
 
+    def ready(self, name: str) -> Rule:
+        """The function, loaded, as a rule for trees."""
+        if self.chain is not None:
+            return of_chains(name, self.chain())
+        assert self.rule is not None
+        return self.rule()
+
 
 _ENTRIES = {
     "transformers": _Entry(transformers_engine, transformers_engine.chain),
     "lmdeploy": _Entry(lmdeploy_engine, lmdeploy_engine.chain),
     "eagle": _Entry(eagle_engine, rule=eagle_engine.rule, drafted=eagle_engine.DRAFTED),
+    "vllm": _Entry(vllm_engine, vllm_engine.chain),
     "sglang": _Entry(sglang_engine, partial(sglang_engine.chain, block=False)),
     "sglang_block": _Entry(sglang_engine, partial(sglang_engine.chain, block=True)),
+    "sglang_dspark": _Entry(dspark_engine, dspark_engine.chain),
 }
 
 
@@ -57,7 +73,7 @@ def get(name: str, *, any_version: bool = False) -> Engine:
     entry = _ENTRIES[name]
     package = entry.adapter.PACKAGE
     version = installed_version(package, entry.adapter.TESTED, any_version)
-    rule = of_chains(name, entry.chain()) if entry.chain else entry.rule()
+    adapter = entry.adapter
     return Engine(
-        name, package, version, entry.adapter.FUNCTION, entry.adapter.REBOUND, rule, entry.drafted
+        name, package, version, adapter.FUNCTION, adapter.REBOUND, entry.ready(name), entry.drafted
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import partial
 from typing import Any
 
 from mdsd_opt.engines.engine import Chain, Laws, Tokens
-from mdsd_opt.engines.loading import file_alone
-from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.engines.loading import file_alone, interpret_triton
 
 PACKAGE = "sglang"
 TESTED = ("0.5.23",)
@@ -21,7 +18,7 @@ def chain(*, block: bool) -> Chain:
     """The coins are uniforms in float32, drawn before the call, as its engine does."""
     import torch
 
-    _interpret_triton()
+    interpret_triton(PACKAGE)
     path = "sglang/kernels/ops/speculative/reject_sampling.py"
     sample = partial(
         file_alone(PACKAGE, path, {}).chain_speculative_sampling_triton, block_verification=block
@@ -45,17 +42,3 @@ def chain(*, block: bool) -> Chain:
         return tuple(predicts[: int(count) + 1].tolist())
 
     return verify
-
-
-def _interpret_triton() -> None:
-    """Triton reads this once, when it is imported."""
-    if "triton" not in sys.modules:
-        os.environ.setdefault("TRITON_INTERPRET", "1")
-    elif os.environ.get("TRITON_INTERPRET") != "1":
-        raise InvalidInput(
-            "triton is imported already, and compiles: set TRITON_INTERPRET=1 before it is"
-        )
-    try:
-        import triton  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(f"sglang's kernel needs triton: {error}") from error

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mdsd_opt.auditing import AuditReport, audit
 from mdsd_opt.decoding.draft_tree import scheme_maker
 from mdsd_opt.engines.engine import Engine
@@ -101,6 +103,6 @@ def audit_engine(engine: Engine, seed: int = 0, seconds: float = 60.0) -> Engine
         seconds=seconds,
         driven_checks=50,
     )
-    problem = TransportProblem(_TARGET, scheme_maker(scheme)(_DRAFT, tree.drafts_at(())))
+    problem = TransportProblem(_TARGET, scheme_maker(scheme)(np.array(_DRAFT), tree.drafts_at(())))
     zeros = audit(engine, problem, seed, 200, method="driven", driven_checks=50, edge_probes=64)
     return EngineAudit(engine, texts, zeros, time.perf_counter() - began)
