@@ -284,3 +284,56 @@ def test_torch_imported_by_the_first_call_is_served() -> None:
         assert report.total_variation < 1e-12, report
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def drawn_by_torch(rng: Any, size: int) -> Any:
+    """Drafts of a draft model whose sampler is torch's."""
+    return torch.multinomial(torch.tensor(Q).expand(size, 4), 1).numpy()
+
+
+class Simulated:
+    """What draws its own drafts, from torch."""
+
+    def simulate(self, problem: Any, rng: Any, size: int) -> Any:
+        drafts = drawn_by_torch(rng, size)
+        p, q = torch.tensor(P), torch.tensor(Q)
+        x = torch.from_numpy(drafts[:, 0])
+        left = torch.multinomial((p - q).clamp(min=0).expand(size, 4), 1)[:, 0]
+        return drafts, torch.where(torch.rand(size) < (p / q)[x], x, left)
+
+
+def numbers(report: Any) -> list[Any]:
+    return [report.p_value, report.total_variation, *(check.p_value for check in report.checks)]
+
+
+def test_samplers_of_drafts_are_served() -> None:
+    """The seed of the audit alone decides, and torch's own generator stays where it was."""
+    seen = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        drafts = mo.audit_drafts(drawn_by_torch, mo.WithReplacement(Q, 1), 0, 2_000)
+        whole = mo.audit(Simulated(), PROBLEM, 0, 2_000)
+        assert torch.equal(before, torch.get_rng_state())
+        assert drafts.lossless
+        assert whole.lossless, whole.verdict
+        seen.append([numbers(drafts), numbers(whole)])
+    assert seen[0] == seen[1]
+
+
+def test_samplers_that_draw_past_the_audit_are_refused() -> None:
+    def sample(rng: Any, size: int) -> Any:
+        drafts = []
+        thread = threading.Thread(target=lambda: drafts.append(drawn_by_torch(rng, size)))
+        thread.start()
+        thread.join()
+        return drafts[0]
+
+    class Elsewhere(Simulated):
+        def simulate(self, problem: Any, rng: Any, size: int) -> Any:
+            return (drafts := sample(rng, size)), drafts[:, 0]
+
+    with pytest.raises(UnservedDraw, match="another thread"):
+        mo.audit_drafts(sample, mo.WithReplacement(Q, 1), 0, 100)
+    with pytest.raises(UnservedDraw, match="another thread"):
+        mo.audit(Elsewhere(), PROBLEM, 0, 100)

@@ -16,11 +16,12 @@ from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.draft_transform import repeat_probabilities, transform
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import deviations, uniformity_checks
+from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
 from mdsd_opt.drafts import DraftScheme, DraftSetLaw
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnservedDraw
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -56,7 +57,8 @@ def audit_drafts(
     ----------
     sample : callable or DraftScheme
         ``sample(rng) -> (K,)`` or ``sample(rng, size) -> (size, K)`` token ids in draw order,
-        padded with -1; the second form if it takes two arguments.
+        padded with -1; the second form if it takes two arguments. What it draws from PyTorch,
+        Python's `random` and `numpy.random` is answered by the audit, see `mdsd_opt.audit`.
     drafts : DraftScheme
         The law assumed.
     rng : numpy.random.Generator or int
@@ -76,6 +78,8 @@ def audit_drafts(
     ------
     InvalidInput
         `sample` raises, or returns something else than token ids of the right shape.
+    UnservedDraw
+        It draws random numbers that the audit cannot answer.
     """
     settings = Settings(false_alarm, power, confidence, num_trials, drafts.num_drafts)
     rng = generator_of(rng)
@@ -154,8 +158,15 @@ def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, siz
         )
     try:
         whole = _takes_size(sample)
-        raw = sample(rng, size) if whole else [to_numpy(sample(rng), "drafts") for _ in range(size)]
+        with served(rng):
+            raw = (
+                sample(rng, size)
+                if whole
+                else [to_numpy(sample(rng), "drafts") for _ in range(size)]
+            )
         tuples = to_numpy(raw, "the drafts returned by sample")
+    except UnservedDraw:
+        raise
     except Exception as error:  # the callable is not ours: anything may come
         raise InvalidInput(f"sample failed with {describe(error)}") from error
     if tuples.shape != (size, drafts.num_drafts) or tuples.dtype.kind not in "iu":

@@ -215,8 +215,11 @@ def simulated(
 ) -> tuple[Tokens, Tokens]:
     """Drafts (size, K) and output tokens (size,), checked."""
     try:
-        drafts, answer = simulate(problem, rng, size)
+        with served(rng):
+            drafts, answer = simulate(problem, rng, size)
         tuples = to_numpy(drafts, "the drafts")
+    except UnservedDraw:
+        raise
     except Exception as error:  # it may not be ours: anything may come
         raise InvalidInput(f"simulate failed with {describe(error)}") from error
     if tuples.shape != (size, problem.num_drafts) or tuples.dtype.kind not in "iu":
