@@ -48,8 +48,8 @@ class Serving:
         """Note what was drawn, in case the engine catches the error, and raise it."""
         self._refused = (
             f"the function under audit drew from {what}, which is not served. Served are "
-            "torch.rand, rand_like, uniform_, exponential_, multinomial and bernoulli, Python's random, "
-            "numpy.random, and the rng that it is given."
+            "torch.rand, rand_like, uniform_, exponential_, multinomial and bernoulli, Python's "
+            "random, numpy.random, and the rng that it is given."
         )
         raise UnservedDraw(self._refused)
 
@@ -75,8 +75,8 @@ class Serving:
             raise UnservedDraw(
                 f"the function under audit seeds a generator of {moved} or draws from it past the "
                 "audit: from another thread, below an operator of C++, or by a function bound "
-                "before (from random import random). Let it draw in the thread it is called in, seed "
-                "nothing, and look up its functions when it calls them."
+                "before (from random import random). Let it draw in the thread it is called in, "
+                "seed nothing, and look up its functions when it calls them."
             )
 
 
