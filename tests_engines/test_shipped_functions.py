@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,15 @@ def test_two_children_of_eagle() -> None:
     assert report.tolerance == 1e-6
     assert report.lossless, report.verdict
     assert report.total_variation < 1e-6
+
+
+def test_eagle_at_another_temperature() -> None:
+    """The token after accepted drafts is drawn from logits that no processor has seen."""
+    half = replace(installed("eagle"), rule=eagle_engine.rule(temperature=0.5))
+    report = of_children(half, 3)
+    assert not report.lossless
+    assert report.first_token_variation < 1e-6
+    assert report.total_variation == pytest.approx(0.138889, rel=1e-4)
 
 
 def of_children(engine: engines.Engine, vocab_size: int) -> Any:

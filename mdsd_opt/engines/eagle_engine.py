@@ -22,12 +22,15 @@ REBOUND = "nothing; the file is loaded alone"
 DRAFTED = Drafted(Topology({(): 2, (0,): 2}, "2, 2 after the first"), "without_replacement")
 
 
-def rule() -> Rule:
-    """With the buffers of `generate_tree_buffers`; the last token is drawn as by its caller."""
+def rule(temperature: float = 1.0) -> Rule:
+    """With the buffers of `generate_tree_buffers`; the last token is drawn as by its caller.
+
+    The logits are such that their laws at the temperature are the target's.
+    """
     import torch
 
     utils = file_alone(PACKAGE, "eagle/model/utils.py", {})
-    temperature_one = utils.prepare_logits_processor(temperature=1.0)
+    processor = utils.prepare_logits_processor(temperature=temperature)
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
 
     def verify(root: Node) -> Tokens:
@@ -39,13 +42,13 @@ def rule() -> Rule:
         # one row past the end for the index -1, which pads short paths
         tokens = torch.tensor([0, *(node.tokens[-1] for node in nodes[1:]), -1])
         with np.errstate(divide="ignore"):
-            logits = np.log(np.stack([node.target for node in nodes]))
+            logits = temperature * np.log(np.stack([node.target for node in nodes]))
         chances, laws = _draws(nodes)
         paths = buffers["retrieve_indices"]
         best, accepted, law = utils.evaluate_posterior(
             torch.from_numpy(logits).float()[paths],
             tokens[paths],
-            temperature_one,
+            processor,
             torch.tensor(chances).float()[paths],
             [torch.from_numpy(np.stack(level)).float() for level in laws],
             buffers["p_indices"],
