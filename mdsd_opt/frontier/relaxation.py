@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-from mdsd_opt.frontier.base import Frontier
+from mdsd_opt.frontier.curve import Frontier
 from mdsd_opt.frontier.distances import distances
-from mdsd_opt.frontier.prefixes import PrefixFrontier
+from mdsd_opt.frontier.prefixes import by_prefixes
 from mdsd_opt.problem import TransportProblem
 
 
@@ -126,7 +126,7 @@ def relax(
     budgets = {"acceptance_rate": acceptance_rate, "tv": tv, "kl": kl, "chi2": chi2}
     name, budget = _the_budget(budgets)
     frontier = frontier_of(problem, exact)
-    reached = _bought(frontier, name, budget)
+    reached = _bought(problem, frontier, name, budget)
     relaxed = problem
     if reached > frontier.least:
         relaxed = TransportProblem(list(frontier.law(reached)), problem.drafts)
@@ -146,7 +146,7 @@ def relax(
 def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
     """The frontier of a problem, prepared for any number of laws."""
     if isinstance(problem.drafts, PrefixDraftScheme):
-        return PrefixFrontier(problem, exact)
+        return by_prefixes(problem, exact)
     raise UnsupportedScheme(
         f"relax needs a draft scheme with a prefix order, which {problem.drafts.scheme!r} has not: "
         "take drafts of one model, with or without replacement, greedy or top-K"
@@ -164,13 +164,13 @@ def _the_budget(budgets: dict[str, Any]) -> tuple[str, Any]:
     return name, budget
 
 
-def _bought(frontier: Frontier, name: str, budget: Any) -> Any:
+def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: Any) -> Any:
     """The largest acceptance rate that the budget buys."""
     if name in ("kl", "chi2"):
         if not frontier.exact:
             return _within(frontier, name, float(budget))
         # logarithms are irrational: look for the rate in floating point, then take it as it is
-        found = Fraction(_within(frontier_of(frontier.problem), name, float(budget)))
+        found = Fraction(_within(frontier_of(problem), name, float(budget)))
         most = frontier.most_finite if np.isfinite(float(budget)) else frontier.most
         return min(max(found, frontier.least), max(most, frontier.least))
     if name == "tv":
