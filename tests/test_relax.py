@@ -13,16 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracles
-from support.strategies import PREFIX_SCHEMES, Case, cases, distributions
+from support.strategies import PREFIX_SCHEMES, SCHEMES, Case, cases, distributions
 
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.frontier import decomposition
 from mdsd_opt.frontier.distances import distances
 
 shares = st.sampled_from(
     [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
 )
+
+
+def most(law: oracles.Law) -> Fraction:
+    """No output is a draft where nothing is drafted."""
+    return 1 - law.get((), Fraction(0))
 
 
 def assert_closest(
@@ -46,10 +52,10 @@ def assert_closest(
         assert sum((x[i] for i in h), Fraction(0)) == required
 
 
-@given(cases(PREFIX_SCHEMES), shares)
+@given(cases(SCHEMES), shares)
 def test_is_feasible_and_closest(case: Case, share: Fraction) -> None:
     least = oracles.optimum_over_subsets(case.target, case.law)
-    rate = least + (1 - least) * share
+    rate = least + (most(case.law) - least) * share
     found = mo.relax(case.problem, acceptance_rate=rate, exact=True)
     x = found.problem.exact_target
 
@@ -64,7 +70,9 @@ def test_is_feasible_and_closest(case: Case, share: Fraction) -> None:
 @given(cases(PREFIX_SCHEMES, max_vocab=4, max_drafts=2), shares)
 def test_the_optimal_verifier_attains_it(case: Case, share: Fraction) -> None:
     least = oracles.optimum_over_subsets(case.target, case.law)
-    found = mo.relax(case.problem, acceptance_rate=least + (1 - least) * share, exact=True)
+    found = mo.relax(
+        case.problem, acceptance_rate=least + (most(case.law) - least) * share, exact=True
+    )
     optimal = mo.verifiers.get("optimal")
     output = optimal.output_law(found.problem, exact=True)
     assert tuple(output) == found.problem.exact_target
@@ -72,10 +80,10 @@ def test_the_optimal_verifier_attains_it(case: Case, share: Fraction) -> None:
     assert rate == found.acceptance_rate
 
 
-@given(cases(PREFIX_SCHEMES), shares)
+@given(cases(SCHEMES), shares)
 def test_floats_are_near_the_fractions(case: Case, share: Fraction) -> None:
     least = oracles.optimum_over_subsets(case.target, case.law)
-    rate = least + (1 - least) * share
+    rate = least + (most(case.law) - least) * share
     exact = mo.relax(case.problem, acceptance_rate=rate, exact=True)
     found = mo.relax(case.problem, acceptance_rate=float(rate))
     np.testing.assert_allclose(found.target, exact.target, atol=1e-13)
@@ -106,7 +114,7 @@ def test_more_acceptance_costs_more_and_more_drafts_cost_less(
             assert all(b <= a + rounding for a, b in zip(fewer, more, strict=True))
 
 
-SCHEMES: dict[str, Callable[[Any], Any]] = {
+KINDS: dict[str, Callable[[Any], Any]] = {
     "one": lambda q: mo.WithReplacement(q, 1),
     "with": lambda q: mo.WithReplacement(q, 3),
     "without": lambda q: mo.WithoutReplacement(q, 2),
@@ -115,15 +123,20 @@ SCHEMES: dict[str, Callable[[Any], Any]] = {
         [(0.4, mo.WithReplacement(q, 1)), (0.6, mo.WithoutReplacement(q, 3))]
     ),
     "fixed": lambda q: mo.FixedPlusDrafts([1], mo.WithReplacement(q, 2)),
+    "different": lambda q: mo.IndependentDrafts([q, q[::-1], (q + 0.2) / 2]),
+    "set_law": lambda q: mo.DraftSetLaw(
+        5, {(0, 1): q[0], (1, 2): q[1], (2, 3, 4): q[2], (3,): q[3], (0, 4): q[4]}
+    ),
+    "fixed_different": lambda q: mo.FixedPlusDrafts([2], mo.IndependentDrafts([q, q[::-1]])),
 }
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", KINDS)
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_convex_programmes_find_nothing_closer(scheme: str, share: float) -> None:
     rng = np.random.default_rng(len(scheme))
     p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
-    assert_no_programme_beats(mo.TransportProblem(p, SCHEMES[scheme](q)), share)
+    assert_no_programme_beats(mo.TransportProblem(p, KINDS[scheme](q)), share)
 
 
 def assert_no_programme_beats(problem: mo.TransportProblem, share: float) -> None:
@@ -288,6 +301,41 @@ def test_full_vocabulary_is_certified(scheme: str) -> None:
     assert certificate.valid
     assert certificate.lower == pytest.approx(found.acceptance_rate, abs=1e-11)
     assert certificate.upper == pytest.approx(found.acceptance_rate, abs=1e-11)
+
+
+class TestDifferentModels:
+    def problem(self, size: int = 40) -> mo.TransportProblem:
+        rng = np.random.default_rng(5)
+        p, *models = (rng.dirichlet(np.full(size, 0.3)) for _ in range(3))
+        return mo.TransportProblem(p, mo.IndependentDrafts(models))
+
+    def test_is_certified(self) -> None:
+        found = mo.relax(self.problem(), kl=0.02)
+        assert found.gap < 2e-6
+        assert found.kl == pytest.approx(0.02, abs=1e-9)
+        proven = mo.certify(found.problem, mo.solve(found.problem))
+        assert proven.lower >= found.acceptance_rate - found.gap - 2e-9
+        assert proven.upper <= found.acceptance_rate + 1e-12
+
+    def test_the_gap_of_a_short_chain_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = mo.relax(self.problem(), tv=0.1)
+        monkeypatch.setattr(decomposition._Minimised, "tolerance", 0.02)
+        short = mo.relax(self.problem(), tv=0.1)
+        assert short.gap > 1e-4
+        best = mo.solve(short.problem).lower_bound
+        assert best == pytest.approx(short.acceptance_rate - short.gap, abs=2e-6)
+        assert short.kl < whole.kl  # fewer sets ask for less: a lower bound for every such law
+
+    def test_exact_arithmetic_has_its_limit(self) -> None:
+        with pytest.raises(mo.ProblemTooLarge, match="all subsets of the 40 tokens"):
+            mo.relax(self.problem(), tv=0.1, exact=True)
+
+    def test_nothing_may_be_drafted(self) -> None:
+        drafts = mo.DraftSetLaw(2, {(): Fraction(1, 4), (0,): Fraction(3, 4)})
+        problem = mo.TransportProblem([Fraction(1, 2), Fraction(1, 2)], drafts)
+        assert mo.relax(problem, tv=1, exact=True).acceptance_rate == Fraction(3, 4)
+        with pytest.raises(InvalidInput, match=r"no law allows more than 0\.75"):
+            mo.relax(problem, acceptance_rate=0.8)
 
 
 class TestDistances:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.frontier.curve import Frontier
+from mdsd_opt.frontier.decomposition import by_decomposition, shortfall
 from mdsd_opt.frontier.distances import distances
 from mdsd_opt.frontier.prefixes import by_prefixes
 from mdsd_opt.problem import TransportProblem
@@ -38,6 +39,10 @@ class Relaxation:
         the other has not.
     chi2 : float or Fraction
         The sum of (relaxed - target)^2 / target.
+    gap : float
+        How much of `acceptance_rate` is not proven: no law that allows all of it is closer, and
+        this one allows it but for the gap. Zero in exact arithmetic and where tokens have a prefix
+        order (there but for rounding).
     """
 
     problem: TransportProblem
@@ -47,6 +52,7 @@ class Relaxation:
     kl: float
     reverse_kl: float
     chi2: float | Fraction
+    gap: float
 
     @property
     def target(self) -> NDArray[np.float64]:
@@ -81,7 +87,8 @@ def relax(
     .. math:: p_a = p \cdot (\text{slopes of the least concave majorant of }
               (P_j, (F_j - c)_+)_{j < V} \text{ and } (1, 1)),
 
-    P_j and F_j the target's mass and Q of the first j tokens: O(V log V).
+    P_j and F_j the target's mass and Q of the first j tokens: O(V log V). Elsewhere the sets that
+    take the place of prefixes are found by repeated minimisation, to a certified `gap`.
 
     This is a statement about one step. Over a text the distances add up (KL by the chain rule,
     total variation at most), and none of them says what the change does to the text's quality.
@@ -89,8 +96,7 @@ def relax(
     Parameters
     ----------
     problem : TransportProblem
-        With a draft scheme that has a prefix order: with or without replacement, greedy, top-K,
-        mixtures of these, a fixed set beside them.
+        With any draft scheme.
     acceptance_rate : float, optional
         a, at least 0. Below the optimum of the problem the answer is the target itself.
     tv, kl, chi2 : float, optional
@@ -110,14 +116,16 @@ def relax(
     InvalidInput
         Not exactly one budget, one that is negative or NaN, or an acceptance rate that no law
         allows.
-    UnsupportedScheme
-        The scheme has no prefix order.
+    ProblemTooLarge
+        Without a prefix order: more tokens than exact arithmetic takes, or than a draft law that is
+        known by its containment probabilities alone.
 
     Notes
     -----
     Where some tokens Z have no mass in the target, KL and chi-square are finite up to
     :math:`a = 1 - Q(Z)`, where they may stop short of their budget, and infinite beyond. The mass
-    on Z is then fixed in total; it is shared in proportion to the draft's weights.
+    on Z is then fixed in total, and none of these divergences asks how it is shared: here in
+    proportion to the draft's weights where there is a prefix order.
 
     For K = 1 and total variation the frontier is known [Yin24]; that one law serves every
     divergence is Fujishige's lexicographically optimal base [Fujishige80]. See the theory page
@@ -140,6 +148,7 @@ def relax(
         kl=found.kl,
         reverse_kl=found.reverse_kl,
         chi2=found.chi2,
+        gap=_gap(relaxed, reached),
     )
 
 
@@ -147,10 +156,13 @@ def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
     """The frontier of a problem, prepared for any number of laws."""
     if isinstance(problem.drafts, PrefixDraftScheme):
         return by_prefixes(problem, exact)
-    raise UnsupportedScheme(
-        f"relax needs a draft scheme with a prefix order, which {problem.drafts.scheme!r} has not: "
-        "take drafts of one model, with or without replacement, greedy or top-K"
-    )
+    return by_decomposition(problem, exact)
+
+
+def _gap(relaxed: TransportProblem, reached: Any) -> float:
+    if isinstance(relaxed.drafts, PrefixDraftScheme) or isinstance(reached, Fraction):
+        return 0.0
+    return shortfall(relaxed, reached)
 
 
 def _the_budget(budgets: dict[str, Any]) -> tuple[str, Any]:
