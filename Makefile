@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-wheels lint bench docs clean
+.PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-engines test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -35,6 +35,14 @@ MODEL_TESTS ?= tests_models
 
 test-models: $(VENV)/.test $(VENV)/.models $(VENV)/.smollm2  ## PyTorch and a real language model
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(MODEL_TESTS)
+
+test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines ship, of pinned versions
+	PYTHONPATH=.engines $(BIN)/python -m pytest tests_engines
+
+# Beside the environment: without what they depend on, the files under audit run all the same.
+.engines: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
+		lmdeploy==0.18.0 sglang==0.5.23 triton==3.9.0
 
 test-wheels: $(VENV)/.test  ## wheel and sdist in empty environments of every Python found
 	./scripts/check-wheels $(BIN)/python

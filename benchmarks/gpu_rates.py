@@ -80,6 +80,7 @@ def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Call
     from mdsd_opt.arrays import Opened
     from mdsd_opt.gpu import interop, rates
     from mdsd_opt.gpu.cupy_engine import engine_of_device
+    from mdsd_opt.gpu.pair import Pair
 
     engine = engine_of_device(interop.current_device())
     scale = float(np.log2(np.e))
@@ -88,7 +89,7 @@ def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Call
         sides = [interop.opened(engine, side, stream, given[0]) for side in given]
     if sides[0] is None or sides[1] is None:
         raise TypeError("logits that the kernels do not read")
-    pair = rates.Pair(sides[0], sides[1], scale, scale)
+    pair = Pair(sides[0], sides[1], scale, scale)
     function = getattr(rates, drafts)
     return lambda: function(engine, pair, (num_drafts,))
 

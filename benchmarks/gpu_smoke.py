@@ -9,6 +9,7 @@ Every case is tried whatever became of those before it, and the exit status says
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import traceback
 from collections.abc import Callable
@@ -36,6 +37,9 @@ RATES: dict[str, dict[str, Any]] = {
     "top_k": {"drafts": "top_k"},
     "filters": {"top_k": 5, "top_p": 0.9},
 }
+
+#: Schemes of the drafts that decisions are made for.
+DECISIONS = {"decisions": "with_replacement", "race_decisions": "without_replacement"}
 
 
 def make_logits(num_rows: int, size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -70,14 +74,20 @@ def cases(cupy: Any, target: NDArray[Any], draft: NDArray[Any]) -> dict[str, Cal
     """What to launch, by name; each returns an array on the host with a number for every row."""
     pair = [cupy.asarray(x) for x in (target, draft)]
     num_drafts = min(_NUM_DRAFTS, target.shape[1])
-    tokens = cupy.zeros((len(target), num_drafts), np.int64)
+    tokens = cupy.asarray(np.tile(np.arange(num_drafts), (len(target), 1)))
 
     def rates(options: dict[str, Any]) -> Callable[[], Any]:
         return lambda: mo.acceptance_rates(*pair, num_drafts, **options)
 
     found: dict[str, Callable[[], Any]] = {name: rates(x) for name, x in RATES.items()}
-    found["decisions"] = lambda: verify_batch(*pair, tokens, with_rates=True).acceptance_rate
+    for name, scheme in DECISIONS.items():
+        found[name] = functools.partial(decided, pair, tokens, scheme)
     return found
+
+
+def decided(pair: list[Any], tokens: Any, scheme: str) -> Any:
+    """Acceptance rates of decisions."""
+    return verify_batch(*pair, tokens, scheme=scheme, with_rates=True).acceptance_rate
 
 
 def run(cupy: Any, num_rows: int, size: int) -> bool:

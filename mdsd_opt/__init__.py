@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from mdsd_opt import cddlib_checks as cddlib_checks
     from mdsd_opt import corpora as corpora
     from mdsd_opt import decoding as decoding
+    from mdsd_opt import engines as engines
     from mdsd_opt import gpu as gpu
     from mdsd_opt import solvers as solvers
+    from mdsd_opt import tree_audit as tree_audit
     from mdsd_opt import verifiers as verifiers
     from mdsd_opt.auditing import AuditReport as AuditReport
     from mdsd_opt.auditing import audit as audit
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from mdsd_opt.solution import TransportPlan as TransportPlan
     from mdsd_opt.solvers import methods as methods
     from mdsd_opt.solvers import solve as solve
+    from mdsd_opt.tree_audit import TreeAuditReport as TreeAuditReport
+    from mdsd_opt.tree_audit import audit_tree as audit_tree
     from mdsd_opt.versions import show_versions as show_versions
 
 # Public names and where they live; each is imported when it is first asked for, so that
@@ -70,12 +74,14 @@ _HOME = {
     "TopKDrafts": "drafts",
     "TransportPlan": "solution",
     "TransportProblem": "problem",
+    "TreeAuditReport": "tree_audit",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
     "acceptance_rates": "batch",
     "audit": "auditing",
     "audit_drafts": "auditing",
     "audit_trace": "auditing",
+    "audit_tree": "tree_audit",
     "best_draft_temperature": "draft_choice",
     "certify": "certificate",
     "compare_draft_schemes": "draft_choice",
@@ -92,7 +98,10 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
-_MODULES = ("batch", "cddlib_checks", "corpora", "decoding", "gpu", "solvers", "verifiers")
+_MODULES = (
+    *("batch", "cddlib_checks", "corpora", "decoding", "engines", "gpu", "solvers"),
+    *("tree_audit", "verifiers"),
+)
 
 
 def __getattr__(name: str) -> Any:

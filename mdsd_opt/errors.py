@@ -63,3 +63,7 @@ class MissingExtra(MdsdError, ImportError):
 
 class WorkerDied(MdsdError, RuntimeError):
     """A worker process of an engine ended before its work was done."""
+
+
+class UnservedDraw(InvalidInput):
+    """An engine under audit drew random numbers that the audit could not answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -321,6 +322,7 @@ def test_a_callable_that_always_fails_is_no_verifier() -> None:
         ({"rng": None}, InvalidInput, "rng is None"),
         ({"rng": 0.5}, InvalidInput, "rng is 0.5"),
         ({"num_trials": 0}, InvalidInput, "num_trials is 0"),
+        ({"seconds": 0}, InvalidInput, "seconds is 0"),
         ({"num_trials": 1.5}, InvalidInput, "num_trials is 1.5"),
         ({"false_alarm": 0.0}, InvalidInput, "false_alarm is 0.0"),
         ({"power": 1}, InvalidInput, "power is 1"),
@@ -488,6 +490,42 @@ def test_false_alarms_come_as_rarely_as_stated() -> None:
         for seed in range(300)
     )
     assert alarms <= 30  # Pr(more | 5 %) < 1e-4
+
+
+def test_a_time_budget_instead_of_a_number() -> None:
+    def slow(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        time.sleep(0.002)
+        return samples_target(target, draft, drafts, rng)
+
+    report = mo.audit(slow, PROBLEM, 0, seconds=0.3, edge_probes=0)
+    assert 10 < report.num_trials <= 150
+    assert report.lossless
+    expected = mo.audit(samples_target, PROBLEM, 0, report.num_trials, edge_probes=0)
+    assert report.detectable_bias == expected.detectable_bias
+    assert mo.audit(slow, PROBLEM, 0, 40, seconds=60, edge_probes=0).num_trials == 40
+    assert mo.audit(slow, PROBLEM, 0, 4_000, seconds=0.1, edge_probes=0).num_trials < 60
+
+    def batch(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        return rng.choice(5, size=len(drafts), p=target)
+
+    report = mo.audit(batch, PROBLEM, 0, seconds=0.2, batched=True, edge_probes=0)
+    assert report.num_trials % 65_536 == 0
+    assert report.lossless
+
+
+def test_the_default_ends_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time runs sixty times as fast."""
+    monkeypatch.setattr("mdsd_opt.auditing.settings._DEFAULT_SECONDS", 45 / 60)
+
+    def slow(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        time.sleep(0.0005)
+        return samples_target(target, draft, drafts, rng)
+
+    began = time.perf_counter()
+    report = mo.audit(slow, PROBLEM, 0, edge_probes=64)
+    assert time.perf_counter() - began < 3
+    assert 100 < report.num_trials < 2_000
+    assert f"{report.num_trials:,} trials" in report.verdict
 
 
 def test_one_token_vocabulary() -> None:

@@ -9,7 +9,10 @@ import pytest
 from wrong_verifiers import faultless
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.scripted import LARGEST_UNIFORM, ScriptedBits
+from mdsd_opt.auditing.driving import Tape
+from mdsd_opt.auditing.driving.tape import Tail
+from mdsd_opt.auditing.randomness.grids import DOUBLE, GRIDS
+from mdsd_opt.auditing.randomness.sources import EdgeSource
 from mdsd_opt.errors import InvalidInput
 
 TARGET = np.array([0.4, 0.3, 0.2, 0.1])
@@ -17,38 +20,62 @@ DRAFT = np.array([0.1, 0.2, 0.3, 0.4])
 PROBLEM = mo.TransportProblem(TARGET, mo.WithReplacement(DRAFT, 2))
 
 
-def test_scripted_bits_make_a_real_generator() -> None:
-    bits = ScriptedBits()
-    rng = bits.generator
+def scripted(*values: int) -> Tape:
+    """A tape whose first uniforms are these multiples of 2**-53."""
+    tape = Tape()
+    tape.restart(values, Tail(0))
+    return tape
+
+
+def test_a_tape_makes_a_real_generator() -> None:
+    tape = scripted(0, 2**51, DOUBLE.size - 1)
+    rng = tape.bit_generator.generator
     assert isinstance(rng, np.random.Generator)
-    bits.restart({0: 0.0, 1: 0.25, 3: LARGEST_UNIFORM})
     drawn = rng.random(4)
-    assert drawn[0] == 0.0
-    assert drawn[1] == 0.25
-    assert 0 < drawn[2] < 1
-    assert drawn[3] == LARGEST_UNIFORM < 1
-    assert bits.drawn == 4
-    assert not bits.drew_bits
+    assert drawn[:3].tolist() == [0.0, 0.25, 1 - 2.0**-53]
+    assert 0 < drawn[3] < 1
+    assert len(tape.seen) == 4
+    assert not tape.trouble
 
 
 def test_scripted_uniforms_reach_every_kind_of_draw() -> None:
-    bits = ScriptedBits()
-    rng = bits.generator
-    bits.restart({0: 0.0})
-    assert rng.random(dtype=np.float32) == 0.0
-    bits.restart({0: LARGEST_UNIFORM})
-    assert rng.random(dtype=np.float32) == 1 - 2.0**-24
-    bits.restart({0: 0.45})
-    assert rng.choice(4, p=TARGET) == 1
-    bits.restart({0: 0.5})
-    assert rng.uniform(2, 3) == 2.5
-    bits.restart({0: 0.0})
-    assert rng.standard_exponential() == 0.0
-    assert bits.drew_bits
+    def drawn(fraction: float, draw: Any) -> Any:
+        return draw(scripted(int(fraction * 2.0**53)).bit_generator.generator)
+
+    assert drawn(0.45, lambda rng: rng.choice(4, p=TARGET)) == 1
+    assert drawn(0.5, lambda rng: rng.uniform(2, 3)) == 2.5
+    tape = scripted(0)
+    assert tape.bit_generator.generator.standard_exponential() == 0.0
+    assert "raw bits" in tape.trouble
 
 
-def test_the_largest_uniform_is_the_largest() -> None:
-    assert np.finfo(float).epsneg == (1.0 - LARGEST_UNIFORM)
+def test_edges_are_those_of_the_type() -> None:
+    source = EdgeSource(np.random.default_rng(0))
+    rng = source.bit_generator.generator
+    for upper, end in ((False, 0.0), (True, 1 - 2.0**-24)):
+        source.restart(1, upper)
+        assert 0 < rng.random() < 1
+        assert rng.random(dtype=np.float32) == end
+        assert source.rarity == 32
+        assert source.drawn == 2
+    source.restart(2, upper=True)
+    rng.random(2)
+    assert source.rarity is None  # it was not reached
+
+
+@pytest.mark.parametrize(
+    ("name", "highest", "zeros"),
+    [("float32", 24, 1), ("float16", 11, 2**12), ("bfloat16", 8, 2**15)],
+)
+def test_grids_round_as_torch_does(name: str, highest: int, zeros: int) -> None:
+    """bfloat16: 0 once in 512 draws, as what rounds up to 1 becomes 0."""
+    grid = GRIDS[name]
+    values = grid.values(np.arange(grid.size))
+    assert values.max() == grid.highest == 1 - 2.0**-highest
+    assert abs(int((values == 0).sum()) - zeros) <= 1 + (zeros > 1)
+    assert np.log2(grid.size / (values == 0).sum()) == pytest.approx(grid.rarity, abs=0.01)
+    if name == "float16":
+        assert set(values.tolist()) == set(values.astype(np.float16).astype(float).tolist())
 
 
 def test_a_driven_law_is_that_of_the_rule() -> None:
@@ -143,7 +170,8 @@ def test_exceptions_at_the_edge_are_violations() -> None:
     report = mo.audit(verify, WITH_ZERO, 0, 500, method="sampling")
     assert not report.lossless
     assert report.edge_violations[0].kind == "exception"
-    assert "draw 0 equal to 0 raised ZeroDivisionError" in report.edge_violations[0].message
+    message = report.edge_violations[0].message
+    assert "draw 0 equal to 0, once in 2**53 draws, raised ZeroDivisionError" in message
 
 
 def test_a_strict_comparison_passes_the_edges() -> None:
@@ -159,17 +187,106 @@ def test_edge_probes_can_be_limited() -> None:
     assert report.lossless
 
 
-def test_a_driven_law_is_called_no_proof() -> None:
-    """The probes may miss a step: whatever the law found looks like, nothing was proved."""
+def test_a_driven_law_says_up_to_how_many_checks() -> None:
+    """A step that none of the checks met stays hidden: nothing was proved."""
     report = mo.audit(faultless, PROBLEM, 0, 2_000, method="driven")
     assert report.law_proven_lossless is None
-    assert "as far as the probes tell" in report.verdict
-    biased = mo.audit(lambda *_: 0, PROBLEM, 0, 100, method="driven", edge_probes=0)
-    assert biased.verdict.startswith("NOT LOSSLESS: as far as the probes tell")
-    for shown in (str(report), str(biased)):
-        assert "exact" not in shown
-        assert "proven" not in shown
-        assert (
-            "as far as the probes tell"
-            in dict(line.split("  ", 1) for line in shown.splitlines())["total variation"]
-        )
+    assert report.num_checks is not None
+    assert report.num_checks >= 16 * 200  # of each of the 16 draft tuples
+    biased = mo.audit(
+        lambda *_: 0, PROBLEM, 0, 100, method="driven", edge_probes=0, driven_checks=5
+    )
+    assert biased.num_checks == 16 * 9  # with four corners of the one leaf
+    assert biased.verdict.startswith("NOT LOSSLESS: exact up to 144 random checks")
+    for shown in (report, biased):
+        up_to = f"exact up to {shown.num_checks:,} random checks"
+        assert up_to in shown.verdict
+        assert up_to in dict(shown.rows())["total variation"]
+        assert "proven" not in str(shown)
+
+
+CHAIN = mo.TransportProblem([0.4, 0.3, 0.3], mo.WithReplacement([0.2, 0.3, 0.5], 1))
+
+
+@pytest.mark.parametrize(("above", "distance"), [(0.994, 1.2e-3), (0.99995, 1e-5)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_step_that_shows_only_at_the_end_of_a_later_draw_is_found(
+    above: float, distance: float, seed: int
+) -> None:
+    """With four fixed continuations in the middle of the range it was called lossless."""
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        x, first, second = int(drafts[0]), rng.random(), rng.random()
+        if second > above and first > 0.5:
+            return 0
+        if first * draft[x] < target[x]:
+            return x
+        left = np.maximum(target - draft, 0)
+        return int(np.searchsorted(np.cumsum(left / left.sum()), rng.random(), side="right"))
+
+    report = mo.audit(verify, CHAIN, seed, 200, method="driven", edge_probes=0)
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(distance, rel=1e-9)
+
+
+def test_a_counterexample_becomes_a_continuation() -> None:
+    """The step of the first draw shows only in a window of the second."""
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        first, second = rng.random(), rng.random()
+        if 0.31 < second < 0.33:
+            return 0 if first < 0.4567 else 1
+        return int(np.searchsorted(np.cumsum(target), second, side="right"))
+
+    report = mo.audit(verify, CHAIN, 0, 200, method="driven", edge_probes=0)
+    assert not report.lossless
+    # the window belonged to token 0
+    assert report.total_variation == pytest.approx(0.02 * (1 - 0.4567), rel=1e-9)
+
+
+@pytest.mark.parametrize("start", [0.32, 0.511, 0.93])
+def test_a_window_between_the_points_of_the_grid_is_found(start: float) -> None:
+    """Both sides of it give the same; a random check falls into it."""
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        first = rng.random()
+        if start < first < start + 0.02:
+            return 0
+        return int(np.searchsorted(np.cumsum(target), rng.random(), side="right"))
+
+    report = mo.audit(verify, CHAIN, 0, 200, method="driven", edge_probes=0)
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(0.02 * 0.6, rel=1e-9)
+
+
+def test_failures_are_outcomes_with_their_mass() -> None:
+    def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        first = rng.random()
+        if first < 0.11:
+            raise KeyError(first)
+        if first > 0.9:
+            return 7
+        return int(np.searchsorted(np.cumsum(target), rng.random(), side="right"))
+
+    report = mo.audit(verify, CHAIN, 0, 300, method="driven", edge_probes=0)
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(0.21, abs=1e-9)
+    shown = " ".join(violation.message for violation in report.violations)
+    assert "raised KeyError" in shown
+    assert "probability 0.11 given these drafts" in shown
+    assert "token 7, outside 0..2: probability 0.1 given" in shown
+
+
+def test_an_impossible_token_comes_with_its_probability() -> None:
+    report = mo.audit(accepts_at_zero, WITH_ZERO, 0, 300, method="driven", edge_probes=0)
+    assert not report.lossless
+    assert report.total_variation < 1e-12
+    message = report.violations[0].message
+    assert "token 2 has probability zero, yet comes out with drafts [2, " in message
+    assert "draw 0 equal to 0, once in 2**53 draws: probability" in message
+    # 2 as the first draft, or as the second after a rejected 1
+    left = np.maximum(np.array([0.6, 0.4]) - [0.2, 0.3], 0)
+    refused = 0.2 * max(0, 1 - 0.6 / 0.2) + 0.3 * max(0, 1 - 0.4 / 0.3) + 0.5
+    mass = (0.5 + refused * 0.5) * 2.0**-53
+    assert left.sum() == pytest.approx(0.5)
+    assert f"probability {mass:.3g} in all" in message

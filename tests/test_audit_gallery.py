@@ -49,7 +49,8 @@ def test_its_bias_is_what_it_says(name: str) -> None:
     report = mo.audit(wrong.verify, wrong.problem, 0, 100, method="driven", edge_probes=0)
     assert wrong.total_variation is not None
     assert report.total_variation == pytest.approx(wrong.total_variation, abs=1e-9)
-    assert report.lossless == (wrong.total_variation == 0)
+    # accepts_at_zero is off by no more than 2**-53, on a token that must never come
+    assert report.lossless == (wrong.total_variation == 0 and name != "accepts_at_zero")
 
 
 def test_the_bias_of_the_race_in_half_precision() -> None:

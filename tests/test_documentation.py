@@ -52,6 +52,8 @@ def test_examples_print_what_the_page_says(
     text = (ROOT / "docs" / page).read_text()
     if "cddlib_checks" in text and importlib.util.find_spec("cdd") is None:
         pytest.skip("needs the extra cdd")
+    if "import torch" in text and importlib.util.find_spec("torch") is None:
+        pytest.skip("needs PyTorch")
     try:
         failures = run_page(text, page)
     except MissingExtra as error:
@@ -62,6 +64,8 @@ def test_examples_print_what_the_page_says(
 ROOMS = (
     *("", ".drafts", ".draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
     *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".frontier", ".reproduce"),
+    ".tree_audit",
+    ".engines",
 )
 
 

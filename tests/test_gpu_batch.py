@@ -23,7 +23,7 @@ from mdsd_opt.batch.device_rates import Request, rates_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import availability, dlpack
 from mdsd_opt.gpu.layout import DeviceLogits
-from mdsd_opt.gpu.rates import FilterSettings
+from mdsd_opt.gpu.pair import FilterSettings
 
 
 @pytest.fixture(scope="module")

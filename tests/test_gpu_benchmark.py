@@ -64,7 +64,6 @@ class _Event:
 CUPY: Any = SimpleNamespace(
     asarray=np.asarray,
     asnumpy=np.asarray,
-    zeros=np.zeros,
     cuda=SimpleNamespace(Event=_Event, get_elapsed_time=lambda start, stop: 1.0),
 )
 
@@ -73,7 +72,10 @@ CUPY: Any = SimpleNamespace(
 def test_first_contact_launches_everything(size: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu_smoke.run(CUPY, 2, size)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0].split()[-1] for line in lines] == [*gpu_smoke.RATES, "decisions"]
+    assert [line.partition(":")[0].split()[-1] for line in lines] == [
+        *gpu_smoke.RATES,
+        *gpu_smoke.DECISIONS,
+    ]
 
 
 def test_first_contact_goes_on_after_a_failure_and_says_so(
@@ -85,7 +87,7 @@ def test_first_contact_goes_on_after_a_failure_and_says_so(
     lines = capsys.readouterr().out.splitlines()
     assert "error" in lines[0]
     assert lines[3].endswith("kseq: FAILED")
-    assert len(lines) == len(gpu_smoke.RATES) + 1
+    assert len(lines) == len(gpu_smoke.RATES) + len(gpu_smoke.DECISIONS)
     monkeypatch.undo()
     monkeypatch.setitem(gpu_smoke.RATES, "with_replacement", {"temperature": 1.5})
     assert not gpu_smoke.run(CUPY, 2, 700)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
-from support import kernel_twin as twin
-from support.kernel_cases import LOG2_E, flat_rows, near_rows
-from support.logit_rows import rows_of_every_character
+from support import gpu_references
+from support.gpu_references import COMBINATIONS, DTYPES, FILTERS, SCHEMES, SIZES, reference
+from support.kernel_cases import near_rows
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
@@ -24,57 +23,30 @@ pytestmark = [
 ]
 
 TOLERANCE = 2e-6
-DTYPES: dict[str, Any] = {
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-}
-COMBINATIONS = {
-    "optimal": {},
-    "without_replacement": {"drafts": "without_replacement"},
-    "kseq": {"verifier": "kseq"},
-    "rrs": {"verifier": "rrs"},
-    "greedy": {"drafts": "greedy"},
-    "top_k": {"drafts": "top_k"},
-}
 
 
-def reference(target: Any, draft: Any, counts: Any, **options: Any) -> Any:
-    return mo.acceptance_rates(
-        target.astype(np.float64), draft.astype(np.float64), counts, device="cpu", **options
-    )
+def check(case: Any, *arguments: Any) -> None:
+    """Rates on the device are those of the file, see `support.gpu_references`."""
+    given = case(*arguments)
+    found = mo.acceptance_rates(*given.pair, given.counts, device="gpu", **given.options)
+    np.testing.assert_allclose(found, reference(case, *arguments), rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1, 2, 7, 701, 40_000, 131_071, 262_144])
+@pytest.mark.parametrize("size", SIZES)
 def test_rates_of_every_character(size: int, dtype: str, name: str) -> None:
-    counts = (1, 2, 3, 8, 16)
-    rows = rows_of_every_character(size)
-    target, draft = (
-        np.stack([np.clip(pair[side], -6e4, 6e4) for pair in rows.values()]).astype(DTYPES[dtype])
-        for side in (0, 1)
-    )
-    found = mo.acceptance_rates(
-        target, draft, counts, temperature=0.8, device="gpu", **COMBINATIONS[name]
-    )
-    expected = reference(target, draft, counts, temperature=0.8, **COMBINATIONS[name])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    check(gpu_references.of_every_character, size, dtype, name)
 
 
 @pytest.mark.parametrize("dtypes", list(product(DTYPES, repeat=2)))
 def test_types_that_differ(dtypes: tuple[str, str]) -> None:
-    target, draft = (x.astype(DTYPES[d]) for x, d in zip(near_rows(4, 5000), dtypes, strict=True))
-    found = mo.acceptance_rates(target, draft, (2, 4), device="gpu")
-    np.testing.assert_allclose(found, reference(target, draft, (2, 4)), rtol=0, atol=TOLERANCE)
+    check(gpu_references.of_types, *dtypes)
 
 
-@pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize("drafts", SCHEMES)
 def test_many_open_bins(drafts: str) -> None:
-    target, draft = flat_rows(131_072)
-    found = mo.acceptance_rates(target, draft, 3, drafts, device="gpu")
-    expected = reference(target, draft, 3, drafts=drafts)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    check(gpu_references.of_open_bins, drafts)
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
@@ -87,23 +59,16 @@ def test_runs_agree_bit_for_bit(name: str) -> None:
 
 
 def test_batches_larger_than_a_chunk() -> None:
-    rows = near_rows(8, 131_072)
-    target, draft = (np.tile(x, (80, 1)) for x in rows)
+    target, draft = (np.tile(x, (80, 1)) for x in gpu_references.of_large_rows().pair)
     found = mo.acceptance_rates(target, draft, 3, device="gpu")
-    expected = np.tile(reference(*rows, 3), 80)
+    expected = np.tile(reference(gpu_references.of_large_rows), 80)
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
-@pytest.mark.parametrize(
-    "options",
-    [{"top_k": 40}, {"top_k": 2}, {"top_p": 0.9}, {"min_p": 0.02}, {"temperature": 0.0}],
-)
-def test_filters(options: dict[str, Any], drafts: str) -> None:
-    target, draft = near_rows(6, 50_000)
-    found = mo.acceptance_rates(target, draft, (1, 3), drafts, device="gpu", **options)
-    expected = reference(target, draft, (1, 3), drafts=drafts, **options)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+@pytest.mark.parametrize("drafts", SCHEMES)
+@pytest.mark.parametrize("place", range(len(FILTERS)))
+def test_filters(place: int, drafts: str) -> None:
+    check(gpu_references.of_filters, place, drafts)
 
 
 def test_bad_rows() -> None:
@@ -120,7 +85,7 @@ class TestLibraries:
         on_device = [cupy.asarray(x)[:, 3:1000].reshape(2, 3, -1) for x in (target, draft)]
         found = mo.acceptance_rates(*on_device, (2, 3))
         assert isinstance(found, cupy.ndarray)
-        expected = reference(target[:, 3:1000], draft[:, 3:1000], (2, 3)).reshape(2, 3, 2)
+        expected = reference(gpu_references.of_slices).reshape(2, 3, 2)
         np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=0, atol=TOLERANCE)
 
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -134,51 +99,44 @@ class TestLibraries:
             found = mo.acceptance_rates(*(x[:, :5000] for x in padded), 3)
             assert found.device.type == "cuda"
             again = (found + 0).cpu().numpy()
-        rounded = [x.double().cpu().numpy() for x in pair]
-        np.testing.assert_allclose(again, reference(*rounded, 3), rtol=0, atol=TOLERANCE)
+        expected = reference(gpu_references.of_library, dtype)
+        np.testing.assert_allclose(again, expected, rtol=0, atol=TOLERANCE)
 
     def test_jax(self) -> None:
         jax = pytest.importorskip("jax")
-        target, draft = near_rows(4, 3000)
+        target, draft = near_rows(6, 5000)
         on_device = [jax.numpy.asarray(x) for x in (target, draft)]
         if on_device[0].devices().pop().platform != "gpu":
             pytest.skip("JAX has no device here")
         found = mo.acceptance_rates(*on_device, 3)
         assert isinstance(found, jax.Array)
-        np.testing.assert_allclose(
-            np.asarray(found), reference(target, draft, 3), rtol=0, atol=TOLERANCE
-        )
+        expected = reference(gpu_references.of_library, "float32")
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=TOLERANCE)
 
     def test_what_the_kernels_do_not_do_goes_to_the_cpu(self) -> None:
         cupy = pytest.importorskip("cupy")
+        pytest.importorskip("numba")
         target, draft = near_rows(3, 500)
         on_device = [cupy.asarray(x) for x in (target, draft)]
         options = {"drafts": "without_replacement"}
         found = mo.acceptance_rates(*on_device, 40, **options)
         assert isinstance(found, cupy.ndarray)
-        expected = reference(target, draft, 40, **options)
+        expected = mo.acceptance_rates(target, draft, 40, **options)
         np.testing.assert_allclose(found.get(), expected, atol=1e-9)
         with pytest.raises(mo.errors.UnsupportedScheme, match="at most 32"):
             mo.acceptance_rates(*on_device, 40, device="gpu", **options)
 
 
-def drafts_of(draft: Any, num_drafts: int) -> Any:
-    rng = np.random.default_rng(0)
-    return np.stack([rng.choice(row.size, num_drafts, p=row) for row in mo.softmax(draft)])
-
-
 class TestVerification:
-    def test_decides_as_the_twin(self) -> None:
-        target, draft = near_rows(64, 4000)
-        drafts = drafts_of(draft, 4)
-        uniforms = np.random.default_rng(1).random((64, 4))
-        found = verify_batch(target, draft, drafts, uniforms=uniforms, device="gpu")
-        expected = [
-            twin.verify_row(twin.weigh(p, q, 4, LOG2_E, LOG2_E), d, u).token
-            for p, q, d, u in zip(target, draft, drafts, uniforms, strict=True)
-        ]
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_decides_as_on_the_host(self, scheme: str) -> None:
+        given = gpu_references.decisions()
+        found = verify_batch(
+            *given.pair, given.drafts, uniforms=given.uniforms, scheme=scheme, device="gpu"
+        )
+        expected = gpu_references.stored()[f"tokens {scheme}"]
         # The device's exp2 rounds differently: a decision may tip, once in many thousands.
-        assert (found.tokens == np.array(expected)).mean() >= 0.98
+        assert (found.tokens == expected).mean() >= 0.98
         assert (found.accepted == (found.draft_index >= 0)).all()
 
     def test_batches_larger_than_a_chunk(self) -> None:
@@ -194,16 +152,17 @@ class TestVerification:
             assert isinstance(there, cupy.ndarray)
             assert there.get().tobytes() == here.tobytes()
 
+    @pytest.mark.parametrize("scheme", SCHEMES)
     @pytest.mark.parametrize("dtypes", list(product(DTYPES, repeat=2)))
-    def test_rates_bracket_the_optimum(self, dtypes: tuple[str, str]) -> None:
-        pair = [x.astype(DTYPES[d]) for x, d in zip(near_rows(6, 20_000), dtypes, strict=True)]
+    def test_rates_bracket_the_optimum(self, dtypes: tuple[str, str], scheme: str) -> None:
         for k in (1, 3, 8):
+            case = gpu_references.of_decisions(*dtypes, k, scheme)
             drafts = np.tile(np.arange(k), (6, 1))
-            found = verify_batch(*pair, drafts, with_rates=True, device="gpu")
-            best = reference(*pair, k)
+            found = verify_batch(*case.pair, drafts, scheme=scheme, with_rates=True, device="gpu")
+            best = reference(gpu_references.of_decisions, *dtypes, k, scheme)
             assert (found.acceptance_rate <= best + TOLERANCE).all()
             assert (found.acceptance_rate + found.gap >= best - TOLERANCE).all()
-            assert (found.gap <= 6e-3).all()
+            assert (found.gap <= 1e-3).all()
 
     def test_output_has_the_law_of_the_target(self) -> None:
         cupy = pytest.importorskip("cupy")

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.barrier_removal import barrier_sites, is_noticed
+from support.barrier_removal import barrier_sites, cases_by_barrier, is_noticed
 from support.host_engine import (
     SCHEDULES,
     Build,
@@ -22,11 +22,12 @@ from support.host_engine import (
     KernelFault,
     sanitizer_runtime,
 )
-from support.kernel_cases import CASES, LOG2_E, flat_rows, near_rows, pair_of
+from support.kernel_cases import CASE_TYPES, CASES, LOG2_E, flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.gpu import rates
+from mdsd_opt.gpu.pair import FilterSettings, RowRates, scale_arguments, with_filters
 
 TESTS = Path(__file__).parent
 DTYPES: dict[str, Any] = {
@@ -63,7 +64,7 @@ def with_replacement(
     draft: NDArray[Any],
     counts: tuple[int, ...],
     *temperatures: float,
-) -> rates.RowRates:
+) -> RowRates:
     return rates.with_replacement(engine, pair_of(target, draft, *temperatures), counts)
 
 
@@ -146,7 +147,7 @@ class TestWithReplacement:
         )
 
 
-OTHERS: dict[str, tuple[Callable[..., rates.RowRates], dict[str, str]]] = {
+OTHERS: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
     "greedy": (rates.greedy, {"drafts": "greedy"}),
     "top_k": (rates.top_k, {"drafts": "top_k"}),
     "kseq": (rates.kseq, {"verifier": "kseq"}),
@@ -228,13 +229,13 @@ class TestFilters:
     def test_rates_of_filtered_rows(
         self, engine: HostEngine, options: dict[str, Any], dtype: str
     ) -> None:
-        settings = rates.FilterSettings(**options)
+        settings = FilterSettings(**options)
         for size in (1, 7, 700):
             for name, rows in rows_of_every_character(size).items():
                 if name == "uniform draft" and "top_p" in options:
                     continue  # all tie but for rounding; see below
                 target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in rows)
-                pair = rates.with_filters(engine, pair_of(target, draft, 0.7, 1.3), settings)
+                pair = with_filters(engine, pair_of(target, draft, 0.7, 1.3), settings)
                 found = rates.with_replacement(engine, pair, (1, 3))
                 expected = on_cpu(
                     target, draft, (1, 3), temperature=0.7, draft_temperature=1.3, **options
@@ -249,12 +250,12 @@ class TestFilters:
         target[1, 400:] = target.max()
         draft[1, 300:] = draft.max()
         target[2] = draft[2]
-        settings = rates.FilterSettings(*sides)
+        settings = FilterSettings(*sides)
         temperatures = {
             "temperature": 0.0 if sides[0] else 1.0,
             "draft_temperature": 0.0 if sides[1] else 1.0,
         }
-        pair = rates.with_filters(engine, pair_of(target, draft), settings)
+        pair = with_filters(engine, pair_of(target, draft), settings)
         for function, options in ((rates.with_replacement, {}), OTHERS["greedy"], OTHERS["rrs"]):
             found = function(engine, pair, (1, 3))
             expected = on_cpu(target, draft, (1, 3), **temperatures, **options)
@@ -262,8 +263,8 @@ class TestFilters:
 
     def test_all_filters_of_fixed_drafts(self, engine: HostEngine) -> None:
         target, draft = near_rows(3, 800)
-        settings = rates.FilterSettings(top_k=6, top_p=0.9)
-        pair = rates.with_filters(engine, pair_of(target, draft), settings)
+        settings = FilterSettings(top_k=6, top_p=0.9)
+        pair = with_filters(engine, pair_of(target, draft), settings)
         for name in OTHERS:
             function, options = OTHERS[name]
             found = function(engine, pair, (2, 5, 9))
@@ -274,9 +275,7 @@ class TestFilters:
         draft = np.zeros((1, 64), np.float32)
         target = np.repeat(np.arange(8, dtype=np.float32), 8)[None]
         for options in ({"top_k": 3}, {"top_p": 0.4}, {"top_p": 1e-9}, {"top_k": 12}):
-            pair = rates.with_filters(
-                engine, pair_of(target, draft), rates.FilterSettings(**options)
-            )
+            pair = with_filters(engine, pair_of(target, draft), FilterSettings(**options))
             found = rates.with_replacement(engine, pair, (2,))
             expected = on_cpu(target, draft, (2,), **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
@@ -324,25 +323,31 @@ class TestReproducibility:
                     assert case(engine) == expected, (schedule, block_size)
 
     def test_clusters_do_not_matter(self, library: Path, built_kernels: Build) -> None:
-        single = built_kernels(cluster_size=1)
-        eight = built_kernels(cluster_size=8)
+        single = built_kernels(cluster_size=1, types=CASE_TYPES)
+        eight = built_kernels(cluster_size=8, types=CASE_TYPES)
         for case in CASES.values():
             expected = case(HostEngine(library))
             assert case(HostEngine(single)) == expected
             assert case(HostEngine(eight, "random")) == expected
 
 
+@pytest.fixture(scope="session")
+def concerned(library: Path) -> dict[str, list[str]]:
+    """Cases that come to each barrier."""
+    return cases_by_barrier(library)
+
+
 class TestBarriers:
-    def test_all_of_them_are_met(self, library: Path) -> None:
-        engine = HostEngine(library)
-        for case in CASES.values():
-            case(engine)
-        assert set(barrier_sites()) == set(engine.barriers_met())
+    def test_all_of_them_are_met(self, concerned: dict[str, list[str]]) -> None:
+        assert set(barrier_sites()) == set(concerned)
 
     @pytest.mark.parametrize("site", barrier_sites())
-    def test_one_that_is_removed_is_missed(self, library: Path, site: str) -> None:
+    def test_one_that_is_removed_is_missed(
+        self, library: Path, concerned: dict[str, list[str]], site: str
+    ) -> None:
         """By some case under some schedule: a wrong result, a fault, or a crash."""
         command = [sys.executable, "-m", "support.barrier_removal", str(library), site]
+        command += concerned[site]
         paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
         done = subprocess.run(
             command,
@@ -362,7 +367,7 @@ class TestBarriers:
 @pytest.fixture(scope="session")
 def sanitized_run(built_kernels: Build) -> subprocess.CompletedProcess[str]:
     """All cases under AddressSanitizer and UBSan, in a process that preloads their runtime."""
-    library = built_kernels(cluster_size=2, sanitizer="address")
+    library = built_kernels(cluster_size=2, sanitizer="address", types=CASE_TYPES)
     code = (
         "import sys; from pathlib import Path\n"
         "from support.host_engine import HostEngine\n"
@@ -396,5 +401,5 @@ def test_unknown_kernels_are_refused(engine: HostEngine) -> None:
 
 
 def test_scales_keep_what_single_precision_drops() -> None:
-    high, low = rates.scale_arguments(LOG2_E)
+    high, low = scale_arguments(LOG2_E)
     assert float(high) + float(low) == pytest.approx(math.log2(math.e), rel=1e-14)

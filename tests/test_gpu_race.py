@@ -14,6 +14,7 @@ from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.gpu import rates
+from mdsd_opt.gpu.pair import FilterSettings, with_filters
 
 DTYPES: dict[str, Any] = {
     "float32": np.float32,
@@ -35,14 +36,14 @@ def check(
     target: NDArray[Any],
     draft: NDArray[Any],
     counts: tuple[int, ...],
-    settings: rates.FilterSettings | None = None,
+    settings: FilterSettings | None = None,
     **options: Any,
 ) -> None:
     """Compare with the CPU, in float64, on the same rounded logits."""
     temperatures = options.get("temperature", 1.0), options.get("draft_temperature", 1.0)
     pair = pair_of(target, draft, *(t if t > 0 else 1.0 for t in temperatures))
     if settings is not None:
-        pair = rates.with_filters(engine, pair, settings)
+        pair = with_filters(engine, pair, settings)
     found = rates.without_replacement(engine, pair, counts)
     expected = mo.acceptance_rates(
         target.astype(np.float64),
@@ -134,7 +135,7 @@ def test_as_many_drafts_as_tokens(engine: HostEngine) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_filtered_rows(engine: HostEngine, options: dict[str, Any], dtype: str) -> None:
     """Often fewer tokens are left than drafts."""
-    settings = rates.FilterSettings(**options)
+    settings = FilterSettings(**options)
     for size in (1, 7, 700):
         for name, rows in rows_of_every_character(size).items():
             if name == "uniform draft" and "top_p" in options:
@@ -153,7 +154,7 @@ def test_temperature_of_zero(engine: HostEngine, sides: tuple[bool, bool]) -> No
         "temperature": 0.0 if sides[0] else 1.0,
         "draft_temperature": 0.0 if sides[1] else 1.0,
     }
-    check(engine, target, draft, (1, 3), rates.FilterSettings(*sides), **temperatures)
+    check(engine, target, draft, (1, 3), FilterSettings(*sides), **temperatures)
 
 
 def test_logits_far_from_zero(engine: HostEngine) -> None:

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.barrier_removal import barrier_sites
+from support.barrier_removal import barrier_sites, cases_by_barrier
 from support.host_engine import Build, sanitizer_runtime
+from support.kernel_cases import CASE_TYPES
 
 TESTS = Path(__file__).parent
 CONTROLS = barrier_sites()[::6]
@@ -23,8 +24,13 @@ CONTROLS = barrier_sites()[::6]
 
 @pytest.fixture(scope="session")
 def library(built_kernels: Build) -> Path:
-    types = (("float32", "float32"), ("bfloat16", "bfloat16"))
-    return built_kernels(2, sanitizer="thread", types=types)
+    return built_kernels(2, sanitizer="thread", types=CASE_TYPES)
+
+
+@pytest.fixture(scope="session")
+def concerned(built_kernels: Build) -> dict[str, list[str]]:
+    """Cases that come to each barrier."""
+    return cases_by_barrier(built_kernels(cluster_size=2))
 
 
 def run(library: Path, *site: str) -> subprocess.CompletedProcess[str]:
@@ -55,7 +61,9 @@ def test_there_are_no_races(library: Path) -> None:
 
 
 @pytest.mark.parametrize("site", CONTROLS)
-def test_a_barrier_that_is_removed_makes_one(library: Path, site: str) -> None:
-    done = run(library, site)
+def test_a_barrier_that_is_removed_makes_one(
+    library: Path, concerned: dict[str, list[str]], site: str
+) -> None:
+    done = run(library, site, *concerned[site])
     assert "WARNING: ThreadSanitizer: data race" in done.stderr, done.stdout + done.stderr
     assert done.returncode == 66

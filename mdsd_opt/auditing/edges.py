@@ -1,16 +1,18 @@
-"""Calls with a uniform of exactly 0, or of the largest float below 1: where `<=` and `<` differ.
+"""Calls with one draw at an end of its range, such as a uniform of 0: where `<=` and `<` differ.
 
 A draft of target probability zero that is accepted when u <= p/q comes out once in 2**53 draws
-(once in 2**24 with float32 uniforms): no sample shows it, a chosen uniform does.
+(once in 2**24 with float32 uniforms): no sample shows it, a chosen uniform does. The ends are those
+of the type drawn: the largest float32 uniform is 1 - 2**-24.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.auditing.scripted import LARGEST_UNIFORM, ScriptedBits
+from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.sources import EdgeSource
 from mdsd_opt.auditing.subject import Subject, Tokens, ViolationLog, describe, judged
-from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.errors import UnservedDraw, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 #: Places in the sequence of draws that are put to an edge.
@@ -34,55 +36,65 @@ def edge_violations(
     -------
     log : ViolationLog
     num_probes : int
-        Calls made.
+        Calls in which the draw that was to be put to an end was really made.
     """
     log = ViolationLog()
     tuples = telling_tuples(subject.problem, rng)
-    bits = ScriptedBits(seed=int(rng.integers(2**32)))
+    source = EdgeSource(np.random.default_rng(int(rng.integers(2**32))))
     unlikely = np.flatnonzero(subject.problem.target <= 0)[:_MAX_IMPOSSIBLE].tolist()
     probes = 0
     seen: set[tuple[str, str]] = set()
     draws = [1] * len(tuples)  # the most draws seen in a call with this tuple
-    for _ in range(_REPEATS):
-        for edge in (0.0, LARGEST_UNIFORM):
-            for n, row in enumerate(tuples):
-                # A race draws one uniform for each token: its place there is the token itself.
-                for place in sorted({*range(_MAX_PLACES), *unlikely}):
-                    if place >= draws[n]:
-                        break
-                    if probes >= max_probes:
-                        return log, probes
-                    bits.restart({place: edge})
-                    where = f"with draw {place} equal to {'0' if edge == 0 else '1 - 2**-53'}"
-                    _probe(subject, row, bits, where, log, seen)
-                    probes += 1
-                    draws[n] = max(draws[n], bits.drawn)
+    with served(source) as serving:
+        for _ in range(_REPEATS):
+            for upper in (False, True):
+                for n, row in enumerate(tuples):
+                    # A race draws one number for each token: its place there is the token itself.
+                    for place in sorted({*range(_MAX_PLACES), *unlikely}):
+                        if place >= draws[n]:
+                            break
+                        if probes >= max_probes:
+                            return log, probes
+                        source.restart(place, upper)
+                        _probe(subject, row, source, place, log, seen)
+                        serving.check()
+                        probes += source.rarity is not None
+                        draws[n] = max(draws[n], source.drawn)
     return log, probes
 
 
 def _probe(
     subject: Subject,
     row: Tokens,
-    bits: ScriptedBits,
-    where: str,
+    source: EdgeSource,
+    place: int,
     log: ViolationLog,
     seen: set[tuple[str, str]],
 ) -> None:
     """One call; every kind of violation is listed once for each draft tuple."""
     try:
         with np.errstate(all="ignore"):
-            answer = subject.call(row, bits.generator)
+            answer = subject.call(row, source.bit_generator.generator)
+    except UnservedDraw:
+        raise
     except Exception as error:  # the callable is not ours: anything may come
-        kind, message = "exception", f"drafts {row.tolist()} {where} raised {describe(error)}"
+        kind, what = "exception", f"raised {describe(error)}"
     else:
         kind, token, message = judged(answer, subject.problem.vocab_size)
         if not kind and subject.problem.target[token] <= 0:
             kind = "impossible token"
             message = f"token {token}, whose target probability is zero"
-        message = f"drafts {row.tolist()} {where} gave {message}"
-    if kind and (kind, str(row)) not in seen:
+        what = f"gave {message}"
+    if kind and source.rarity is not None and (kind, str(row)) not in seen:
         seen.add((kind, str(row)))
-        log.add(kind, row, message)
+        where = f"draw {place} equal to {_end(source)}, once in 2**{source.rarity} draws,"
+        log.add(kind, row, f"drafts {row.tolist()} with {where} {what}")
+
+
+def _end(source: EdgeSource) -> str:
+    """The end that a draw was put to, as a power of two where it is just below 1."""
+    below = 1.0 - source.value
+    return f"1 - 2**{round(np.log2(below))}" if 0 < below < 0.01 else f"{source.value:.4g}"
 
 
 def telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Tokens:

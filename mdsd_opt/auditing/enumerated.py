@@ -63,6 +63,9 @@ class EnumeratedLaw:
             places = np.argsort(is_draft, kind="stable")
             below = np.empty(law.size)
             below[places] = np.cumsum(law[places]) - law[places]
+            total = law.sum()  # less than 1 where some calls fail
+            if 0 < total < 1:
+                law, below = law / total, below / total
             drawn = tokens[rows]
             points[rows] = np.where(law[drawn] > 0, below[drawn] + noise[rows] * law[drawn], np.nan)
         possible = ~np.isnan(points)

@@ -93,7 +93,7 @@ class AuditReport:
         said: by enumeration that is the sampler against its law, else the output itself.
     method : str
         "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
-        callable with given uniforms, as far as the probes tell) or "sampling".
+        callable with given random numbers, exact up to `num_checks`) or "sampling".
     num_trials : int
         Outcomes that were sampled.
     p_value : float or None
@@ -128,9 +128,9 @@ class AuditReport:
     violations : tuple of Violation
         The first few of `num_violations`.
     edge_violations : tuple of Violation
-        Wrong outcomes at uniforms of exactly 0 or of the largest float below 1, the first few.
+        Wrong outcomes with a draw at an end of what its type can hold, the first few.
     num_edge_probes : int
-        How many such calls were made.
+        Calls in which such a draw was made: 0 means that the edges were not probed.
     num_cells : int
         Groups of tokens that the chi-square check tells apart; where a law was enumerated, bins of
         outcomes ordered by it.
@@ -143,6 +143,11 @@ class AuditReport:
         What enumeration settles, apart from any trial: whether the output law that follows from the
         stated conditional law equals the target, to a total variation of `tolerance`. None where no
         law was stated: by sampling, and of a driven law, which nothing proves.
+    num_checks : int or None
+        Random calls that a driven law has foretold; None by any other method.
+    impossible_mass : float or None
+        Probability of tokens that the target rules out, under the stated (driven) law; None by
+        sampling.
     tolerance : float or None
         Total variation put down to rounding; None by sampling.
     sampled_acceptance_rate : float or None
@@ -176,6 +181,8 @@ class AuditReport:
     num_cells: int
     detectable_bias: float
     law_proven_lossless: bool | None = None
+    num_checks: int | None = None
+    impossible_mass: float | None = None
     tolerance: float | None = None
     sampled_acceptance_rate: float | None = None
     sampler_p_value: float | None = None
@@ -221,7 +228,7 @@ class AuditReport:
             if self.law_proven_lossless:
                 law = "the stated law is lossless (enumerated)"
             else:
-                law = "lossless as far as the probes tell: the law found by driving it fits"
+                law = f"lossless, {self._up_to}: the law found by driving it fits"
             return f"{law}; {self._sampler_shows()}."
         if not math.isfinite(self.detectable_bias):
             return "no deviation found, but there are too few trials to see one."
@@ -243,12 +250,12 @@ class AuditReport:
         if wrong:
             return f"{self.num_violations:,} impossible outcomes, e.g. {wrong[0].message}"
         if self.edge_violations:
-            return f"at the edge of the uniforms, {self.edge_violations[0].message}"
+            return f"at the edge of its draws, {self.edge_violations[0].message}"
         p_value = self.drafts_p_value if draft_checks else self.p_value
         if p_value is None:
             away = f"{self.total_variation:.3g} away from the target"
             if self.method == "driven":
-                return f"as far as the probes tell, the output law is {away}"
+                return f"{self._up_to}, the output law is {away}"
             return f"the output law is {away}"
         checks = [check for check in self.checks if check.of_drafts == draft_checks]
         worst = min(checks, key=lambda check: check.p_value)
@@ -266,6 +273,8 @@ class AuditReport:
         if self.optimal_acceptance_rate is not None:
             rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
         rows.append(("detectable bias", self._bias_text()))
+        if self.subject == "verifier":
+            rows.append(("edges of the draws", self._edges_text()))
         rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
         rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
@@ -279,12 +288,14 @@ class AuditReport:
 
     def _law_rows(self) -> list[tuple[str, str]]:
         """Of the law first, then of the trials."""
-        of = "of the stated law" if self.method == "enumeration" else "as far as the probes tell"
+        of = "of the stated law" if self.method == "enumeration" else self._up_to
         rows = []
         if self.law_proven_lossless is not None:
             answer = "proven" if self.law_proven_lossless else "refuted"
             rows.append(("stated law lossless", f"{answer}, to {self.tolerance:g} (enumeration)"))
         rows.append(("total variation", f"{self.total_variation:.6g} ({of})"))
+        if self.impossible_mass:
+            rows.append(("impossible tokens", f"probability {self.impossible_mass:.3g} ({of})"))
         rows.append(("acceptance rate", f"{self.acceptance_rate:.6g} ({of})"))
         rows.append(("p-value of the calls", f"{self.sampler_p_value:.3g} (that they follow it)"))
         low, high = self.total_variation_interval
@@ -302,6 +313,10 @@ class AuditReport:
         return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}] {self._with_confidence}"
 
     @property
+    def _up_to(self) -> str:
+        return f"exact up to {self.num_checks:,} random checks"
+
+    @property
     def _with_confidence(self) -> str:
         return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
 
@@ -311,9 +326,19 @@ class AuditReport:
         trials = f"{self.num_trials:,} trials, power {self.power:g}"
         return f"{self.detectable_bias:.3g} ({trials})"
 
+    def _edges_text(self) -> str:
+        if not self.num_edge_probes:
+            return "not probed: no draw of the verifier was put to an end of its range"
+        found = (
+            f"{len(self.edge_violations)} violations listed"
+            if self.edge_violations
+            else "none wrong"
+        )
+        return f"{self.num_edge_probes:,} calls with a draw at an end of its range, {found}"
+
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
-        result = {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        result = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
         result["verdict"] = self.verdict
         if self.num_cells > 1:
             result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}
@@ -329,15 +354,15 @@ def _deviation(deviation: TokenDeviation) -> str:
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     if isinstance(value, Interval):
-        return {"low": _plain(value.low), "high": _plain(value.high)}
+        return {"low": plain(value.low), "high": plain(value.high)}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, (Check, TokenDeviation, Violation)):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -14,6 +16,38 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 #: Draft tokens that an audit may draw; it holds all of them.
 MAX_DRAWN = 200_000_000
+
+
+#: Trials, and seconds for them, where neither is given: with what comes after, within a minute.
+_DEFAULT_TRIALS, _DEFAULT_SECONDS = 100_000, 45.0
+
+#: Trials at most where only time is given, and those drawn at once.
+_MOST_TRIALS, _CHUNK = 50_000_000, 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many trials there may be, how long they may take, how many are drawn at once."""
+
+    num_trials: int
+    seconds: float
+    chunk: int
+
+    @classmethod
+    def of(cls, num_trials: int | None, seconds: float | None, num_drafts: int) -> Limits:
+        """From what was asked for; None where nothing was."""
+        given: Any = seconds
+        if given is not None and not (isinstance(given, Real) and float(given) > 0):
+            raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
+        if num_trials is not None:
+            return cls(num_trials, math.inf if seconds is None else seconds, num_trials)
+        if seconds is None:
+            return cls(_DEFAULT_TRIALS, _DEFAULT_SECONDS, _DEFAULT_TRIALS)
+        return cls(min(_MOST_TRIALS, MAX_DRAWN // max(num_drafts, 1)), seconds, _CHUNK)
+
+    def deadline(self) -> float:
+        """Of `time.perf_counter`, for trials that begin now."""
+        return time.perf_counter() + self.seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import index
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
+from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
 from mdsd_opt.drafts import (
     DraftScheme,
@@ -20,7 +23,7 @@ from mdsd_opt.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnservedDraw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 from mdsd_opt.verifiers.registry import loaded
@@ -90,19 +93,48 @@ class Subject:
         return self._callable(self.problem.target, self._draft, drafts.copy(), rng)
 
     def outcomes(
-        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog
+        self,
+        drafts: Tokens,
+        rng: np.random.Generator,
+        log: ViolationLog,
+        deadline: float = math.inf,
     ) -> NDArray[np.int64]:
-        """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed."""
+        """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed.
+
+        After the deadline (of `time.perf_counter`) the other tuples are left out.
+        """
+        with served(rng) as serving:
+            if self.batched:
+                return self._batches(drafts, rng, log, deadline)
+            return self._one_by_one(drafts, rng, log, deadline, serving)
+
+    def _batches(
+        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog, deadline: float
+    ) -> NDArray[np.int64]:
+        tokens: list[NDArray[np.int64]] = []
+        for start in range(0, len(drafts), BATCH_ROWS):
+            if start and time.perf_counter() > deadline:
+                break
+            tokens.append(self._batch(drafts[start : start + BATCH_ROWS], rng, log))
+        return np.concatenate(tokens)
+
+    def _one_by_one(
+        self,
+        drafts: Tokens,
+        rng: np.random.Generator,
+        log: ViolationLog,
+        deadline: float,
+        serving: Serving,
+    ) -> NDArray[np.int64]:
         tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
-        if self.batched:
-            for start in range(0, len(drafts), BATCH_ROWS):
-                rows = drafts[start : start + BATCH_ROWS]
-                tokens[start : start + len(rows)] = self._batch(rows, rng, log)
-            return tokens
         size, target = self.problem.vocab_size, self.problem.target
         for n, row in enumerate(drafts):
+            if n and time.perf_counter() > deadline:
+                return tokens[:n]
             try:
                 answer = self.call(row, rng)
+            except UnservedDraw:
+                raise
             except Exception as error:  # the callable is not ours: anything may come
                 if log.count == n == _HOPELESS_CALLS - 1:
                     raise InvalidInput(
@@ -112,6 +144,9 @@ class Subject:
                     ) from error
                 log.add("exception", row, f"drafts {row.tolist()} raised {describe(error)}")
                 continue
+            finally:
+                if n == 0:
+                    serving.check()  # not only after many calls in vain
             kind, token, message = judged(answer, size)
             if kind:
                 log.add(kind, row, f"drafts {row.tolist()} gave {message}")
@@ -126,6 +161,8 @@ class Subject:
     ) -> NDArray[np.int64]:
         try:
             answer = self._callable(self.problem.target, self._draft, rows.copy(), rng)
+        except UnservedDraw:
+            raise
         except Exception as error:
             raise InvalidInput(
                 f"verify failed on a batch of drafts of shape {rows.shape} with {describe(error)}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import by_ratio, merged_cells
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
-from mdsd_opt.auditing.driven import DrivenLaw
+from mdsd_opt.auditing.driving import DrivenLaw
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
     ConditionalLaw,
@@ -30,7 +31,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
-from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.settings import Limits, Settings, generator_of
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
     Subject,
@@ -51,22 +52,27 @@ METHODS = ("auto", "enumeration", "driven", "sampling")
 #: Draws on which a verifier is held against the law it states about itself.
 _SAMPLER_TRIALS = 10_000
 
+#: Total variation put down to rounding, in float64 and where float32 has a part in it.
+_FINE, _COARSE = 1e-9, 1e-6
+
 
 def audit(
     verify: Any,
     problem: TransportProblem,
     rng: np.random.Generator | int,
-    num_trials: int = 100_000,
+    num_trials: int | None = None,
     *,
+    seconds: float | None = None,
     batched: bool = False,
     method: str = "auto",
     sample: Sampler | None = None,
     false_alarm: float = 1e-6,
     power: float = 0.99,
     confidence: float = 0.99,
-    tolerance: float = 1e-9,
+    tolerance: float | None = None,
     max_tuples: int = 20_000,
     edge_probes: int = 512,
+    driven_checks: int = 200,
 ) -> AuditReport:
     r"""Settle whether a verifier is lossless: whether its output follows the target exactly.
 
@@ -75,6 +81,10 @@ def audit(
     what is tested is the law of the output, that successive outputs are independent, that the
     acceptance rate does not exceed the optimum, which no lossless verifier can, and that no token
     of probability zero comes out, not even at a uniform of exactly 0.
+
+    An engine may ignore `rng` and draw from PyTorch (if that is imported when `audit` is called),
+    from Python's `random` or from `numpy.random`: such draws are answered by the audit, in the type
+    asked for, see `mdsd_opt.auditing.served`. Draws that cannot be answered are refused.
 
     Parameters
     ----------
@@ -89,14 +99,19 @@ def audit(
     problem : TransportProblem
         Target and drafts.
     rng : numpy.random.Generator or int
-    num_trials : int
-        Calls, each with drafts of its own.
+    num_trials : int, optional
+        Calls, each with drafts of its own: by default 100,000, or as many as 45 seconds allow.
+    seconds : float, optional
+        Time for the calls, instead of their number or as a limit to it. How many there were, and
+        which bias they can see (`detectable_bias`), is in the report; it can be repeated to the
+        last digit with that number of trials.
     batched : bool
         `verify` takes (N, K) drafts and returns (N,) tokens.
     method : str
         "enumeration" of all draft tuples, from the stated conditional law; "driven", the same from
-        a law found by driving the callable through chosen uniforms, which holds as far as the
-        probes tell (small problems, rules with a few uniforms, see `mdsd_opt.auditing.driven`);
+        a law found by driving the callable through chosen random numbers, exact up to the random
+        checks that the report counts (small problems, rules with a few uniforms, choices by weight
+        and races of exponentials, see `mdsd_opt.auditing.driving`);
         "sampling"; "auto" enumerates where a law is stated and there are at most `max_tuples`
         tuples, and samples otherwise. Enumeration proves or refutes that the stated law is
         lossless; up to 10,000 trials then hold the calls against that law, and can see a departure
@@ -111,12 +126,15 @@ def audit(
         With which the reported `detectable_bias` is found.
     confidence : float
         Of the intervals.
-    tolerance : float
-        Total variation that enumeration puts down to rounding.
+    tolerance : float, optional
+        Total variation that enumeration puts down to rounding: by default 1e-9, and 1e-6 for a
+        driven callable that draws in float32 or coarser, or runs races.
     max_tuples : int
         Limit of enumeration.
     edge_probes : int
-        Calls at most with a uniform of exactly 0 or of the largest float below 1.
+        Calls at most with a draw at an end of what its type can hold, such as a uniform of 0.
+    driven_checks : int
+        Random calls for each draft tuple that a driven law must foretell.
 
     Returns
     -------
@@ -127,10 +145,13 @@ def audit(
     InvalidInput
         `verify` is no verifier: it raises on every call, or answers a batch in the wrong shape.
         Failures on some drafts only are violations in the report.
+    UnservedDraw
+        A callable draws random numbers that the audit cannot answer.
     UnsupportedScheme
         A verifier of this package is not made for these drafts.
     """
-    settings = Settings(false_alarm, power, confidence, num_trials, problem.num_drafts)
+    limits = Limits.of(num_trials, seconds, problem.num_drafts)
+    settings = Settings(false_alarm, power, confidence, limits.num_trials, problem.num_drafts)
     if method not in METHODS:
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)
@@ -141,22 +162,53 @@ def audit(
     if simulate is not None:
         if sample is not None or method not in ("auto", "sampling"):
             raise InvalidInput("what draws its own drafts is audited by sampling, without sample")
-        drafts, tokens = simulated(simulate, problem, rng, num_trials, log)
+        if seconds is not None:
+            raise InvalidInput(
+                "what draws its own drafts takes all trials at once: give num_trials"
+            )
+        drafts, tokens = simulated(simulate, problem, rng, settings.num_trials, log)
         return _sampled_report(
             problem, drafts, tokens, log, (ViolationLog(), 0), True, settings, rng
         )
     subject = Subject(verify, problem, batched)
-    law = _law_to_enumerate(subject, verify, method, sample, max_tuples)
+    law = _law_to_enumerate(subject, verify, method, sample, max_tuples, driven_checks)
     if law is not None:
         enumerated = enumerate_law(subject, law, max_tuples)
+        driven = law if isinstance(law, DrivenLaw) else None
+        if tolerance is None:
+            tolerance = _COARSE if driven is not None and driven.coarse else _FINE
         return _enumerated_report(
-            subject, enumerated, method, settings, tolerance, edge_probes, rng
+            subject, enumerated, driven, settings, limits, tolerance, edge_probes, rng
         )
     foreign = sample is not None
-    drafts = drawn_tuples(sample if foreign else problem.drafts, problem.drafts, rng, num_trials)
-    tokens = subject.outcomes(drafts, rng, log)
+    drafts, tokens = _trials(
+        subject, sample if foreign else problem.drafts, settings.num_trials, limits, rng, log
+    )
+    settings = replace(settings, num_trials=len(tokens))
     edges = edge_violations(subject, rng, edge_probes)
     return _sampled_report(problem, drafts, tokens, log, edges, foreign, settings, rng)
+
+
+def _trials(
+    subject: Subject,
+    sample: Any,
+    num_trials: int,
+    limits: Limits,
+    rng: np.random.Generator,
+    log: ViolationLog,
+) -> tuple[Tokens, Tokens]:
+    """Drafts (N, K) and output tokens (N,), until there are enough or time is up."""
+    deadline = limits.deadline()
+    drafts: list[Tokens] = []
+    tokens: list[Tokens] = []
+    left = num_trials
+    while left and not (tokens and time.perf_counter() > deadline):
+        rows = drawn_tuples(sample, subject.problem.drafts, rng, min(left, limits.chunk))
+        given = subject.outcomes(rows, rng, log, deadline)
+        drafts.append(rows[: len(given)])
+        tokens.append(given)
+        left -= len(rows)
+    return np.concatenate(drafts), np.concatenate(tokens)
 
 
 def optimum(problem: TransportProblem) -> float | None:
@@ -170,14 +222,19 @@ def optimum(problem: TransportProblem) -> float | None:
 
 
 def _law_to_enumerate(
-    subject: Subject, verify: Any, method: str, sample: Sampler | None, max_tuples: int
+    subject: Subject,
+    verify: Any,
+    method: str,
+    sample: Sampler | None,
+    max_tuples: int,
+    driven_checks: int,
 ) -> ConditionalLaw | None:
     if sample is not None and method in ("enumeration", "driven"):
         raise InvalidInput(
             f"method {method!r} enumerates the scheme's own drafts: leave out sample"
         )
     if method == "driven":
-        return DrivenLaw(subject)
+        return DrivenLaw(subject, driven_checks)
     if method == "sampling" or sample is not None:
         return None
     law = exposed_law(subject, verify)
@@ -192,27 +249,31 @@ def _law_to_enumerate(
 def _enumerated_report(
     subject: Subject,
     law: EnumeratedLaw,
-    method: str,
+    driven: DrivenLaw | None,
     settings: Settings,
+    limits: Limits,
     tolerance: float,
     edge_probes: int,
     rng: np.random.Generator,
 ) -> AuditReport:
     problem = subject.problem
-    log = ViolationLog()
     difference = law.output - problem.target
-    total_variation = 0.5 * float(np.abs(difference).sum())
-    for token in np.flatnonzero((problem.target <= 0) & (law.output > 0)).tolist():
-        log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
+    failing = max(1.0 - float(law.output.sum()), 0.0) if driven is not None else 0.0
+    total_variation = 0.5 * (float(np.abs(difference).sum()) + failing)
+    log = ViolationLog()
+    if driven is not None:
+        driven.log_violations(law, log)
+    else:
+        for token in np.flatnonzero((problem.target <= 0) & (law.output > 0)).tolist():
+            log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
     # The law is one thing, the sampler that should follow it another.
-    settings = replace(settings, num_trials=min(settings.num_trials, _SAMPLER_TRIALS))
-    drafts = problem.drafts.sample(rng, settings.num_trials)
-    tokens = subject.outcomes(drafts, rng, log)
+    most = min(settings.num_trials, _SAMPLER_TRIALS)
+    drafts, tokens = _trials(subject, problem.drafts, most, limits, rng, log)
+    settings = replace(settings, num_trials=len(tokens))
     valid = tokens != NO_TOKEN
     points, unexpected = law.transformed(drafts[valid], tokens[valid], rng)
-    driven = method == "driven"
     if unexpected:
-        whose = "law found by driving it" if driven else "stated law"
+        whose = "stated law" if driven is None else "law found by driving it"
         log.add("impossible token", (), f"{unexpected} tokens that the {whose} rules out")
     checks = uniformity_checks(
         points, rng, "sampler against its law", "calls that do not follow it"
@@ -246,11 +307,13 @@ def _enumerated_report(
     return replace(
         calls,
         lossless=calls.lossless and fits_target,
-        method="driven" if driven else "enumeration",
+        method="enumeration" if driven is None else "driven",
         p_value=p_value if sampler_fails and fits_target else None,
         total_variation=total_variation,
         acceptance_rate=law.acceptance_rate,
-        law_proven_lossless=None if driven else fits_target,
+        law_proven_lossless=fits_target if driven is None else None,
+        num_checks=None if driven is None else driven.num_checks,
+        impossible_mass=float(law.output[problem.target <= 0].sum()),
         tolerance=tolerance,
         sampled_acceptance_rate=calls.acceptance_rate if valid.any() else None,
         sampler_p_value=p_value,

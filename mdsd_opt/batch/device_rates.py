@@ -18,7 +18,7 @@ from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.gpu import interop, rates, streaming
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
-from mdsd_opt.gpu.rates import FilterSettings, Pair, RowRates
+from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.verifiers import BatchRates, Verifier
 
 
@@ -89,7 +89,7 @@ class Request:
     def pair(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> Pair:
         """Both sides as the kernels take them; filters are launched."""
         pair = Pair(target, draft, self.target_scale, self.draft_scale)
-        return pair if self.filters is None else rates.with_filters(engine, pair, self.filters)
+        return pair if self.filters is None else with_filters(engine, pair, self.filters)
 
     def compute(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> RowRates:
         """Launch the kernels; several times where there are many numbers of drafts."""

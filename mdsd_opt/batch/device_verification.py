@@ -37,7 +37,7 @@ class VerificationRequest:
     with_rates: bool
 
     def obstacle(self, engine: Engine, target: Sequence[int], draft: Sequence[int]) -> str:
-        """Why the kernel cannot do it, for logits of these shapes; "" if it can."""
+        """Why the kernels cannot do it, for logits of these shapes; "" if it can."""
         if not self.rule.declared.decides_on_device:
             return f"no kernel decides by {self.rule.names}"
         return self.rule.obstacle(engine.threads_per_row, target, draft)
@@ -54,7 +54,14 @@ class VerificationRequest:
         """Launch the kernels on rows of a batch that begin with `first_row`."""
         pair = self.rule.pair(engine, target, draft)
         return verify_rows(
-            engine, pair, drafts, self.randomness, uniforms, first_row, self.with_rates
+            engine,
+            pair,
+            drafts,
+            self.randomness,
+            uniforms,
+            first_row,
+            self.with_rates,
+            self.rule.scheme,
         )
 
 

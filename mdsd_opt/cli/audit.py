@@ -36,6 +36,18 @@ def audit(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="What an installed engine ships: transformers, lmdeploy, sglang, sglang_block, or "
+            "all for a table of those that are installed.",
+            show_default=False,
+        ),
+    ] = None,
+    any_version: Annotated[
+        bool,
+        typer.Option("--any-version", help="Call versions of an engine that were not tested."),
+    ] = False,
     problem: Annotated[
         Path | None,
         typer.Option(help="Problem to audit on; a random one if left out.", show_default=False),
@@ -47,7 +59,16 @@ def audit(
     num_drafts: Annotated[
         int, typer.Option("--num-drafts", "-k", help="Drafts of the random problem.")
     ] = 3,
-    trials: Annotated[int, typer.Option(help="Sampled verifications.")] = 100_000,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Sampled verifications; by default 100,000, or what 45 seconds allow.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Time for them instead.", show_default=False)
+    ] = None,
     method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
     temperature: Annotated[float, typer.Option(help="Of the trace's target logits.")] = 1.0,
     draft_temperature: Annotated[
@@ -63,12 +84,17 @@ def audit(
     as_json: options.AsJson = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
-    if (verifier is None) == (trace is None):
-        raise InvalidInput("give either --verifier or --trace")
+    if [verifier, trace, engine].count(None) != 2:
+        raise InvalidInput("give one of --verifier, --trace and --engine")
+    if engine is not None:
+        from mdsd_opt.cli.audit_engine import audit_engines
+
+        audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, as_json)
+        return
     if verifier is not None:
         report = _audit_verifier(
             verifier, _problem(problem, scheme, vocab_size, num_drafts, seed), method, trials,
-            false_alarm, seed,
+            seconds, false_alarm, seed,
         )  # fmt: skip
     else:
         assert trace is not None
@@ -101,7 +127,13 @@ def audit(
 
 
 def _audit_verifier(
-    name: str, problem: TransportProblem, method: str, trials: int, false_alarm: float, seed: int
+    name: str,
+    problem: TransportProblem,
+    method: str,
+    trials: int | None,
+    seconds: float | None,
+    false_alarm: float,
+    seed: int,
 ) -> AuditReport:
     from mdsd_opt.auditing import audit as run
     from mdsd_opt.auditing import load_verifier
@@ -109,7 +141,9 @@ def _audit_verifier(
 
     look_here_for_modules()
     found = load_verifier(name)
-    return run(found, problem, seed, trials, method=method, false_alarm=false_alarm)
+    return run(
+        found, problem, seed, trials, seconds=seconds, method=method, false_alarm=false_alarm
+    )
 
 
 def _problem(

@@ -49,7 +49,7 @@ class CupyEngine:
     ) -> None:
         function = _function(self._device, kernel, types if kernel.reads_logits else None)
         blocks, threads = (
-            (self.blocks_per_row, CLUSTER_BLOCK_SIZE) if kernel.reads_logits else (1, BLOCK_SIZE)
+            (self.blocks_per_row, CLUSTER_BLOCK_SIZE) if kernel.in_clusters else (1, BLOCK_SIZE)
         )
         function(
             (num_rows * blocks,),

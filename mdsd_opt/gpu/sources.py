@@ -25,7 +25,7 @@ COMPILE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel, or one instance of a template that does not depend on the types of logits.
+    """One kernel: a function, or a template over the types of logits or over a number.
 
     Attributes
     ----------
@@ -34,14 +34,15 @@ class Kernel:
     file : str
         ``kernels/<file>.cuh`` holds it.
     memory : str
-        The struct that lies over its dynamic shared memory.
+        The struct that lies over its dynamic shared memory; "" for none.
     shared_bytes : int
         Size of that struct at most; the compiler checks it.
     reads_logits : bool
-        A template over the types of both sides, run by a cluster for each row; else one block is
-        all there is, of `BLOCK_SIZE` threads at most.
+        A template over the types of both sides.
+    in_clusters : bool
+        A cluster takes a row; else one block of `BLOCK_SIZE` threads at most.
     variant : int or None
-        Argument of a template over a number.
+        Argument of a template over a number, after the types if it has these.
     records : mapping of str to int
         Structs it finds in global memory, and how many bytes each has at most.
     """
@@ -51,15 +52,17 @@ class Kernel:
     memory: str
     shared_bytes: int
     reads_logits: bool = True
+    in_clusters: bool = True
     variant: int | None = None
     records: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def expression(self, types: tuple[str, str] | None) -> str:
         """Name of an instance, for `types` of the target's and the draft's logits."""
+        arguments = [] if self.variant is None else [str(self.variant)]
         if self.reads_logits:
             assert types is not None
-            return f"{self.name}<{', '.join(STORED_TYPES[name] for name in types)}>"
-        return self.name if self.variant is None else f"{self.name}<{self.variant}>"
+            arguments = [*(STORED_TYPES[name] for name in types), *arguments]
+        return f"{self.name}<{', '.join(arguments)}>" if arguments else self.name
 
 
 #: Structs in global memory, and how many bytes each has at most.
@@ -70,7 +73,7 @@ RATIO_TABLES = Kernel(
     "ratio_tables", "ratio_tables", "RatioTablesMemory", 67_584, records=RATIO_RECORDS
 )
 ZOOMED_RATIO_TABLES = replace(RATIO_TABLES, name="zoomed_ratio_tables")
-BEST_PREFIX = Kernel("best_prefix", "best_prefix", "BestPrefixMemory", 18_432, False)
+BEST_PREFIX = Kernel("best_prefix", "best_prefix", "BestPrefixMemory", 18_432, False, False)
 BEST_ZOOMED_PREFIX = replace(BEST_PREFIX, name="best_zoomed_prefix")
 
 RACE_TABLES = Kernel("race_tables", "race_tables", "RaceTablesMemory", 68_608, records=RACE_RECORDS)
@@ -78,7 +81,15 @@ ZOOMED_RACE_TABLES = replace(RACE_TABLES, name="zoomed_race_tables")
 #: Numbers of drafts for which there are instances.
 RACE_VARIANTS = (2, 4, 8, 16, 32)
 BEST_RACE_PREFIXES = tuple(
-    Kernel("best_race_prefix", "best_race_prefix", "BestRacePrefixMemory", 83_968, False, variant)
+    Kernel(
+        "best_race_prefix",
+        "best_race_prefix",
+        "BestRacePrefixMemory",
+        84_992,
+        False,
+        False,
+        variant,
+    )
     for variant in RACE_VARIANTS
 )
 BEST_ZOOMED_RACE_PREFIXES = tuple(
@@ -87,9 +98,23 @@ BEST_ZOOMED_RACE_PREFIXES = tuple(
 
 FIXED_DRAFTS = Kernel("fixed_drafts", "fixed_drafts", "FixedDraftsMemory", 75_776)
 REJECTION = Kernel("rejection", "rejection", "RejectionMemory", 1_024)
-OPTIMAL_VERIFICATION = Kernel(
-    "optimal_verification", "optimal_verification", "OptimalVerificationMemory", 90_112
+
+#: What is decided on in every row, see `kernels/row_plan.cuh`.
+PLAN_RECORDS = {"RowPlan": 187_000, "DraftedToken": 24}
+DRAFTED_TOKENS = Kernel(
+    "drafted_tokens", "drafted_tokens", "", 0, in_clusters=False, records=PLAN_RECORDS
 )
+RATIO_GROUPS = Kernel("ratio_groups", "ratio_groups", "RatioGroupsMemory", 17_408, False, False)
+RACE_GROUPS = tuple(
+    replace(kernel, name="race_groups", file="race_groups") for kernel in BEST_RACE_PREFIXES
+)
+DRAFT_SELECTION = Kernel(
+    "draft_selection", "draft_selection", "DraftSelectionMemory", 90_112, False, False
+)
+RESIDUAL_TOKENS = Kernel(
+    "residual_tokens", "residual_tokens", "ResidualTokensMemory", 21_504, variant=0
+)
+RACE_RESIDUAL_TOKENS = replace(RESIDUAL_TOKENS, variant=1)
 TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 35_840)
 
 KERNELS = (
@@ -103,7 +128,12 @@ KERNELS = (
     *BEST_ZOOMED_RACE_PREFIXES,
     FIXED_DRAFTS,
     REJECTION,
-    OPTIMAL_VERIFICATION,
+    DRAFTED_TOKENS,
+    RATIO_GROUPS,
+    *RACE_GROUPS,
+    DRAFT_SELECTION,
+    RESIDUAL_TOKENS,
+    RACE_RESIDUAL_TOKENS,
     TOKEN_FILTERS,
 )
 
@@ -139,7 +169,8 @@ def source(*kernels: Kernel) -> str:
 
     for kernel in kernels:
         include(f"{kernel.file}.cuh")
-        for name, size in {kernel.memory: kernel.shared_bytes, **kernel.records}.items():
+        memory = {kernel.memory: kernel.shared_bytes} if kernel.memory else {}
+        for name, size in {**memory, **kernel.records}.items():
             lines.append(
                 f'static_assert(sizeof({name}) <= {size}, "{name} has outgrown its memory");'
             )

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.pair import Pair, RowRates
 from mdsd_opt.gpu.sources import Kernel
 
-if TYPE_CHECKING:
-    from mdsd_opt.gpu.rates import Pair, RowRates
-
 #: Bins of a table, see `kernels/ratio_sums.cuh`.
-_NUM_BINS = 2048
+NUM_BINS = 2048
 
 #: Of tables and what belongs to them, at a time.
 SCRATCH_BYTES = 64 << 20
@@ -72,10 +70,10 @@ def best_prefixes(
     num_counts = len(num_drafts)
     counts = [engine.upload(np.array(num_drafts, np.int32)), np.int32(num_counts)]
     c = np.float32(shape)
-    table_bytes = 4 * search.num_sums * _NUM_BINS
+    table_bytes = 4 * search.num_sums * NUM_BINS
     row_bytes = table_bytes + search.head_bytes + num_counts * search.window_bytes
     size = min(max(1, SCRATCH_BYTES // row_bytes), pair.num_rows)
-    tables = engine.empty((size, search.num_sums, _NUM_BINS), np.uint32)
+    tables = engine.empty((size, search.num_sums, NUM_BINS), np.uint32)
     heads = engine.empty((size, search.head_bytes // 8), np.uint64)
     windows = engine.empty((size * num_counts, search.window_bytes // 8), np.uint64)
     num_windows = engine.empty((1,), np.uint32)

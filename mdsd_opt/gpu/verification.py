@@ -1,4 +1,4 @@
-"""Decisions of the optimal verifier by the kernel, on whatever engine."""
+"""Decisions of the optimal verifier by the kernels, on whatever engine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.pair import Pair
 from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.gpu.rates import Pair, ratio_grid
-from mdsd_opt.gpu.sources import OPTIMAL_VERIFICATION
+from mdsd_opt.gpu.sources import (
+    DRAFT_SELECTION,
+    DRAFTED_TOKENS,
+    PLAN_RECORDS,
+    RACE_GROUPS,
+    RACE_RECORDS,
+    RACE_RESIDUAL_TOKENS,
+    RACE_TABLES,
+    RACE_VARIANTS,
+    RATIO_GROUPS,
+    RATIO_RECORDS,
+    RATIO_TABLES,
+    RESIDUAL_TOKENS,
+    Kernel,
+)
+from mdsd_opt.gpu.tables import NUM_BINS, SCRATCH_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +49,42 @@ class RowTokens:
     gaps: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """Kernels that make tables of rows and groups of these, and what goes between them.
+
+    Attributes
+    ----------
+    tables : Kernel
+    groups : tuple of Kernel
+        Each for its own numbers of drafts.
+    residual : Kernel
+    num_sums, head_bytes : int
+        Numbers in a bin, and of what is kept of a row.
+    shape : float
+        c of the bins, which are even in p / (p + c q).
+    """
+
+    tables: Kernel
+    groups: tuple[Kernel, ...]
+    residual: Kernel
+    num_sums: int
+    head_bytes: int
+    shape: float
+
+
+def _planning(scheme: str, num_drafts: int) -> Planning:
+    if scheme == "with_replacement":
+        shape = 4.0 if num_drafts >= 16 else 2.0
+        head_bytes = RATIO_RECORDS["RowHead"]
+        return Planning(RATIO_TABLES, (RATIO_GROUPS,), RESIDUAL_TOKENS, 2, head_bytes, shape)
+    assert scheme == "without_replacement"
+    largest = [variant >= num_drafts for variant in RACE_VARIANTS].index(True) + 1
+    shape = max(2.0, num_drafts / 2)
+    groups, head_bytes = RACE_GROUPS[:largest], RACE_RECORDS["RaceHead"]
+    return Planning(RACE_TABLES, groups, RACE_RESIDUAL_TOKENS, 5, head_bytes, shape)
+
+
 def verify_rows(
     engine: Engine,
     pair: Pair,
@@ -42,45 +93,66 @@ def verify_rows(
     uniforms: Any = None,
     first_row: int = 0,
     with_rates: bool = False,
+    scheme: str = "with_replacement",
 ) -> RowTokens:
     """Decide for every row.
 
     Parameters
     ----------
     drafts : buffer of int64, shape (num_rows, K), contiguous
-        Drawn independently from q; -1 where there is none.
+        Drawn from q by the scheme, in draw order; -1 where there is none.
     uniforms : buffer of float64, shape (num_rows, 4), contiguous, optional
         Those of every row, in the order of `mdsd_opt.verifiers.Uniforms`, in place of `randomness`.
     first_row : int
         Number of the first row, for random numbers.
     with_rates : bool
         Compute `rates` and `gaps`, too, at the cost of one more pass over rows that accept.
+    scheme : {"with_replacement", "without_replacement"}
     """
-    num_drafts = drafts.shape[1]
-    slope, offset = ratio_grid(pair.target.vocab_size, num_drafts)
+    num_drafts = np.int32(drafts.shape[1])
+    planning = _planning(scheme, drafts.shape[1])
     shape = (pair.num_rows,)
     result = RowTokens(
         engine.empty(shape, np.int64),
         engine.empty(shape, np.int32),
         *(engine.empty(shape, np.float64) if with_rates else None for _ in range(2)),
     )
-    outputs = (result.tokens, result.is_bad, result.rates, result.gaps)
-    for part, arguments in pair.exact_arguments():
-        engine.launch(
-            OPTIMAL_VERIFICATION,
-            pair.types,
-            part.stop - part.start,
-            [
-                *arguments,
-                slope,
-                offset,
-                drafts[part],
-                np.int32(num_drafts),
+    c = np.float32(planning.shape)
+    head_bytes = planning.head_bytes
+    row_bytes = 4 * planning.num_sums * NUM_BINS + head_bytes + PLAN_RECORDS["RowPlan"]
+    size = min(max(1, SCRATCH_BYTES // row_bytes), pair.num_rows)
+    tables = engine.empty((size, planning.num_sums, NUM_BINS), np.uint32)
+    heads = engine.empty((size, head_bytes // 8), np.uint64)
+    plans = engine.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
+    drafted = engine.empty((size, drafts.shape[1], PLAN_RECORDS["DraftedToken"] // 4), np.uint32)
+    num_windows = engine.empty((1,), np.uint32)
+    is_race = np.int32(scheme == "without_replacement")
+    if is_race:
+        values: list[Any] = [engine.upload(np.array([num_drafts])), np.int32(1)]
+    else:
+        values = [np.int32(0)]  # exact sums
+    for run, arguments in pair.arguments():
+        for start in range(run.start, run.stop, size):
+            part = slice(start, min(start + size, run.stop))
+            rows = [*arguments, np.int64(start - run.start)]
+
+            def launch(kernel: Kernel, *arguments: Any, num_rows: int = part.stop - start) -> None:
+                engine.launch(kernel, pair.types, num_rows, arguments)
+
+            made = [tables, heads, result.is_bad[part], num_windows]
+            launch(planning.tables, *rows, *values, c, *made)
+            read = [*rows, c, heads]
+            launch(DRAFTED_TOKENS, *read, is_race, drafts[part], num_drafts, drafted)
+            for kernel in planning.groups:
+                launch(kernel, tables, heads, c, drafted, num_drafts, plans)
+            draws = [
                 None if uniforms is None else uniforms[part],
                 np.uint64(randomness.seed),
-                np.uint64(first_row + part.start),
+                np.uint64(first_row + start),
                 np.uint32(randomness.step),
-                *(None if output is None else output[part] for output in outputs),
-            ],
-        )
+            ]
+            tokens = result.tokens[part]
+            launch(DRAFT_SELECTION, plans, drafted, num_drafts, *draws, tokens)
+            outputs = [x if x is None else x[part] for x in (result.rates, result.gaps)]
+            launch(planning.residual, *read, plans, *draws, tokens, *outputs)
     return result

@@ -28,7 +28,7 @@ class BatchRates:
     device : str
         Function of `mdsd_opt.gpu.rates` that computes them on a CUDA device; empty if none does.
     decides_on_device : bool
-        Whether the kernel of `mdsd_opt.gpu.verification` decides as this verifier.
+        Whether the kernels of `mdsd_opt.gpu.verification` decide as this verifier.
     is_bound : bool
         Whether the rates are lower bounds.
     estimated_from : int, optional

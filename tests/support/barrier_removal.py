@@ -1,13 +1,15 @@
 """Run the kernels with one barrier left out and say whether anybody noticed.
 
-A process of its own, as ``python -m support.barrier_removal LIBRARY SITE``: a kernel that
-lacks a barrier may well crash, which counts as noticed. Prints "noticed" or "missed".
+A process of its own, as ``python -m support.barrier_removal LIBRARY SITE [CASE ...]``: a kernel
+that lacks a barrier may well crash, which counts as noticed. Prints "noticed" or "missed". Only
+cases that come to a barrier can notice that it is gone; `cases_by_barrier` tells which these are.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from support.host_engine import KERNEL_FOLDER, SCHEDULES, HostEngine, KernelFault
@@ -25,9 +27,24 @@ def barrier_sites() -> list[str]:
     ]
 
 
-def is_noticed(library: Path, site: str) -> bool:
-    """Whether any case fails, or gives another result, under any schedule."""
-    for case in CASES.values():
+def cases_by_barrier(library: Path) -> dict[str, list[str]]:
+    """Names of the cases that come to each barrier."""
+    found: dict[str, list[str]] = {}
+    engine = HostEngine(library)
+    before = engine.barriers_met()
+    for name, case in CASES.items():
+        case(HostEngine(library))
+        after = engine.barriers_met()
+        for site, count in after.items():
+            if count > before.get(site, 0):
+                found.setdefault(site, []).append(name)
+        before = after
+    return found
+
+
+def is_noticed(library: Path, site: str, names: Iterable[str] = CASES) -> bool:
+    """Whether any of these cases fails, or gives another result, under any schedule."""
+    for case in (CASES[name] for name in names):
         expected = case(HostEngine(library))
         for schedule in reversed(SCHEDULES):
             engine = HostEngine(library, schedule)
@@ -44,4 +61,5 @@ def is_noticed(library: Path, site: str) -> bool:
 
 
 if __name__ == "__main__":
-    print("noticed" if is_noticed(Path(sys.argv[1]), sys.argv[2]) else "missed")
+    arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    print("noticed" if is_noticed(*arguments) else "missed")

@@ -143,7 +143,7 @@ class HostEngine:
         ]
         pointers = (ctypes.c_void_p * len(values))(*(v.ctypes.data for v in values))
         message = ctypes.create_string_buffer(500)
-        blocks = self.cluster_size if kernel.reads_logits else 1
+        blocks = self.cluster_size if kernel.in_clusters else 1
         failed = self._library.launch(
             kernel.expression(types).encode(),
             num_rows * blocks,

@@ -23,7 +23,10 @@ from typing import Any
 
 from mdsd_opt.gpu.sources import (
     COMPILE_OPTIONS,
-    KERNELS,
+    RACE_RESIDUAL_TOKENS,
+    RACE_TABLES,
+    RATIO_TABLES,
+    RESIDUAL_TOKENS,
     Kernel,
     source,
 )
@@ -32,9 +35,10 @@ Figures = dict[str, dict[str, dict[str, float]]]
 
 #: Kernels that every row goes through, for what a user asks.
 PASSES = {
-    "with_replacement": ("ratio_tables",),
-    "without_replacement": ("race_tables",),
-    "optimal_verification": ("optimal_verification",),
+    "with_replacement": (RATIO_TABLES,),
+    "without_replacement": (RACE_TABLES,),
+    "optimal_verification": (RATIO_TABLES, RESIDUAL_TOKENS),
+    "optimal_verification_without_replacement": (RACE_TABLES, RACE_RESIDUAL_TOKENS),
 }
 DTYPES = ("float32", "bfloat16")
 ARCHITECTURE = "sm_90"
@@ -188,8 +192,7 @@ def instructions_per_token(lines: list[str], token_bytes: int) -> list[tuple[flo
 def budget() -> Figures:
     """Figures of everything in `PASSES`."""
     found: Figures = {}
-    for name, names in PASSES.items():
-        kernels = [kernel for kernel in KERNELS if kernel.name in names]
+    for name, kernels in PASSES.items():
         for dtype in DTYPES:
             machines = [compiled(kernel, (dtype, dtype)) for kernel in kernels]
             token_bytes = 8 if dtype == "float32" else 4

@@ -19,6 +19,9 @@ LOG2_E = math.log2(math.e)
 
 Case = Callable[[HostEngine], bytes]
 
+#: Of logits in the cases.
+CASE_TYPES = (("float32", "float32"), ("bfloat16", "bfloat16"))
+
 
 def flat_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Rows with P = Q**3 for all prefixes: any may be the best, and bins are open by the dozen."""
@@ -113,15 +116,22 @@ def _race_in_all_passes(engine: HostEngine) -> bytes:
     return found
 
 
-def _verification(engine: HostEngine, with_rates: bool = False) -> bytes:
+def _verification(
+    engine: HostEngine, scheme: str = "with_replacement", with_rates: bool = False
+) -> bytes:
     """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
     found = b""
-    for target, draft in _batches():
+    concentrated = np.arange(600, dtype=np.float32)[None] * -40
+    batches = [*_batches(), (near_rows(1, 600)[0], concentrated)]
+    if scheme == "without_replacement":  # whose plans take long: a bad row, packs, one that is none
+        batches = [(batches[0][0][1:], batches[0][1][1:]), *batches[4:]]
+    for target, draft in batches:
         rows = np.repeat(np.arange(len(target)), 4)
         pair = pair_of(target[rows], draft[rows])
         rng = np.random.default_rng(len(target))
         likely = np.argsort(-draft.astype(np.float32), axis=1)[:, :40][rows]
-        drafts = np.take_along_axis(likely, rng.integers(0, 40, (rows.size, 3)), axis=1)
+        places = np.argsort(rng.random((rows.size, 40)), axis=1)[:, :3]
+        drafts = np.take_along_axis(likely, places, axis=1)
         drafts[0, :] = -1
         drafts[3, 1:] = -1
         uniforms = rng.random((rows.size, 4))
@@ -133,6 +143,7 @@ def _verification(engine: HostEngine, with_rates: bool = False) -> bytes:
             Randomness(0),
             uniforms,
             with_rates=with_rates,
+            scheme=scheme,
         )
         found += result.tokens.tobytes() + result.is_bad.tobytes()
         if with_rates:
@@ -164,7 +175,10 @@ CASES: dict[str, Case] = {
     "many likeliest": _many_likeliest,
     "kseq": _rates_of(rates.kseq),
     "rrs": _rates_of(rates.rrs),
-    "verification": _verification,
-    "verification with rates": functools.partial(_verification, with_rates=True),
+    "decisions": _verification,
+    "decisions with rates": functools.partial(_verification, with_rates=True),
+    "race decisions": functools.partial(
+        _verification, scheme="without_replacement", with_rates=True
+    ),
     "filters": _filters,
 }

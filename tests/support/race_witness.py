@@ -1,8 +1,8 @@
 """Run the kernels' cases as threads of the system, under ThreadSanitizer.
 
 A process of its own that preloads the sanitizer, as ``python -m support.race_witness LIBRARY
-[SITE]``: with the barrier at SITE ("file:line") left out, where one is given. Prints "clean" if it
-comes to the end; the sanitizer stops it at the first race.
+[SITE CASE ...]``: with the barrier at SITE ("file:line") left out and only these cases, where that
+is given. Prints "clean" if it comes to the end; the sanitizer stops it at the first race.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from support.host_engine import HostEngine
 from support.kernel_cases import CASES
 
 
-def main(library: str, site: str = "") -> None:
-    for case in CASES.values():
+def main(library: str, site: str = "", *names: str) -> None:
+    for case in (CASES[name] for name in names or CASES):
         engine = HostEngine(Path(library), block_size=32)
         engine.remove_barrier(site)
         case(engine)

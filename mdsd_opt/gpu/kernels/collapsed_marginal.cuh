@@ -1,16 +1,24 @@
-// The marginal of the selected draft, with one ratio to q in every bin, and the hull rule on bins.
+// The marginal of the selected draft, with one ratio to q in every group, and the hull rule on groups.
 //
-// Any marginal p_I whose prefix sums R are convex against those of q, and at least F = A^K, can be
-// selected from K independent drafts exactly: with s uniform, the vertices of the lower convex hull
-// of (A, R - s F) cut the tokens into blocks, and the first draft of the topmost block that holds
-// one is taken. Accepting it with probability min(1, p / p_I), and drawing from (p - p_I)+ otherwise,
-// gives p. Bins only decide how close p_I comes to the optimum: p_I is at least p below the optimal
-// prefix, and at most p above it, wherever the rounding of ratios to the edges of bins leaves room.
+// Let R and F be the marginal's mass of a prefix, and the probability that all drafts are in it. A
+// marginal can be selected exactly if R is convex against q and at least F: with s uniform, the
+// vertices of the lower convex hull of (q, R - s F) cut the groups into blocks, and a draft of the
+// topmost block that holds one is taken. Accepting it with probability min(1, p / p_I), and drawing
+// from (p - p_I)+ otherwise, gives p. Groups only decide how close p_I comes to the optimum: it is to
+// be at least p below the optimal prefix, and at most p above it, which needs ratios rounded to the
+// edges of bins; as far as there is room for that.
+//
+// Ratios must not fall. Means do, by the rounding of small sums and where heavy tokens are beside
+// light ones: of each side of the cut there are three sequences that rise, the least of the means to
+// come, the greatest of those so far, and one rounded outwards. Between two of them lies the mass that
+// is asked for, or beyond the last, which a level is put on.
 //
 // All threads of a block take part.
 #pragma once
-#include "cluster_sum.cuh"
-#include "ratio_histogram.cuh"
+#include "block.cuh"
+#include "row_plan.cuh"
+
+constexpr int kMaxPlanners = 256;  // threads
 
 struct Best {
   double value;
@@ -21,25 +29,304 @@ __device__ inline bool is_better(Best a, Best b) {
   return a.value < b.value || (a.value == b.value && a.index < b.index);
 }
 
-struct ReduceScratch {
+struct PlannerMemory {
+  double steps[3][kMaxGroups + 1];  // the three sequences; then the ratios, R and F
+  double distance[kMaxGroups + 1];  // of the ends of groups in q, from where the topmost draft is
+  double of_thread[4][kMaxPlanners];
   Best best[2][kMaxWarps];
-  u64 masses[2][kMaxWarps];
+  u64 sums[2][kMaxWarps];
 };
 
-// Reductions of a block; two scratches take turns, so that a slow reader is not overtaken.
-class Reduce {
- public:
-  __device__ explicit Reduce(ReduceScratch& scratch) : scratch_(scratch) {}
+// First group of a block, and the first behind it.
+struct GroupBlock {
+  int start, stop;
+};
 
-  // The least value, and of equal ones that with the least index.
-  __device__ Best least(Best mine) {
+class Planner {
+ public:
+  __device__ Planner(RowPlan& plan, PlannerMemory& memory)
+      : plan_(plan), memory_(memory), size_(plan.num_groups) {
+    int each = (size_ + blockDim.x - 1) / blockDim.x;
+    begin_ = min(static_cast<int>(threadIdx.x) * each, size_);
+    stop_ = min(begin_ + each, size_);
+  }
+
+  // Fill in the plan's ratios, after `find_cut`.
+  __device__ __forceinline__ void collapse() {
+    make_steps();
+#pragma unroll 1
+    for (int side = 0; side < 2; side++) fill(side == 0);
+    follow_curves();
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) {
+      double ratio = memory_.steps[0][g] * (plan_.q_unit / plan_.p_unit);
+      float high = static_cast<float>(ratio);
+      plan_.ratio[g] = {high, static_cast<float>(ratio - high)};
+    }
+  }
+
+  // So much smaller may units of (p - p_I)+ be, a power of two: by what may be left of a group of tokens
+  // with ratios between its edges, and a margin for the rounding of weights.
+  __device__ __forceinline__ float finer_units() {
+    u64 mine = 0, all;
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) {
+      double p = plan_.p[g] * kMassUnit, q = share_of_q(g), ratio = memory_.steps[0][g];
+      double lowest = plan_.lowest[g], highest = plan_.highest[g], left = p;
+      if (lowest == highest)
+        left = p - ratio * q;
+      else if (lowest < highest && highest < static_cast<double>(infinity()))
+        left = fmax(p - lowest * q, 0.0) * (fmax(highest - ratio, 0.0) / (highest - lowest));
+      mine += in_mass_units(fmin(fmax(left, p - ratio * q), p));
+    }
+    before(mine, all);
+    double most = all * kMassUnit + 2e-6, finer = 1.0;
+    while (2.0 * finer * most < 0.5) finer *= 2.0;
+    return static_cast<float>(finer);
+  }
+
+  // The block at a level that holds a group with mass, after `collapse`: a slope at which the lowest
+  // points on both sides of it are on one line. Newton steps, kept inside a bracket.
+  __device__ __forceinline__ GroupBlock block_of(int top, double level) {
+    const double *r = memory_.steps[1], *f = memory_.steps[2];
+    double* q = memory_.distance;
+#pragma unroll 1
+    for (int end = threadIdx.x; end <= size_; end += blockDim.x) q[end] = q_between(top, end);
+    __syncthreads();
+    auto point = [&](int end) { return r[end] - level * f[end]; };
+    double low = -static_cast<double>(infinity()), high = static_cast<double>(infinity());
+    GroupBlock block{top, top + 1};
+    for (int round = 0; round < 64; round++) {
+      double slope = (point(block.stop) - point(block.start)) / (q[block.stop] - q[block.start]);
+      if (!(slope > low && slope < high)) {
+        slope = 0.5 * (low + high);
+        if (!(slope > low && slope < high)) break;  // as near as rounding lets us come
+      }
+      Best left{static_cast<double>(infinity()), size_}, right{static_cast<double>(infinity()), 0};
+#pragma unroll 1
+      for (int end = threadIdx.x; end <= size_; end += blockDim.x) {
+        Best here{point(end) - slope * q[end], end <= top ? end : -end};  // the widest of equals
+        if (end <= top && is_better(here, left)) left = here;
+        if (end > top && is_better(here, right)) right = here;
+      }
+      left = least(left);
+      right = least(right);
+      GroupBlock next{left.index, -right.index};
+      if (next.start == block.start && next.stop == block.stop) break;
+      block = next;
+      if (left.value < right.value)
+        low = slope;
+      else
+        high = slope;
+    }
+    return block;
+  }
+
+  __device__ __forceinline__ double q_between(int begin, int end) const {
+    return plan_.q_sum[end].minus(plan_.q_sum[begin]) / q_total_;
+  }
+  // q of all groups from an end on, and up to it.
+  __device__ __forceinline__ double q_from(int end) const { return q_between(end, size_); }
+  __device__ __forceinline__ double q_up_to(int end) const { return q_between(0, end); }
+
+  // The end of the groups that no rule does better on, and so the plan's `most`; sums of q up to ends.
+  __device__ __forceinline__ void find_cut() {
+    u64 p = 0, total;
+    FineSum q{{0, 0, 0}};
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) {
+      p += plan_.p[g];
+      q.add(plan_.q[g]);
+    }
+    p = before(p, total);
+#pragma unroll
+    for (u64& sum : q.part) sum = before(sum, total);
+    if (threadIdx.x == 0) plan_.q_sum[0] = {{0, 0, 0}};
+    Best cut{0.0, 0};
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) {
+      p += plan_.p[g];
+      q.add(plan_.q[g]);
+      plan_.q_sum[g + 1] = q;
+      Best here{p * kMassUnit - plan_.contained[g + 1], g + 1};
+      if (is_better(here, cut)) cut = here;
+    }
+    cut = least(cut);  // its barrier lets sums of q be read
+    q_total_ = 1.0;
+    q_total_ = q_up_to(size_);
+    cut_ = cut.index;
+    if (threadIdx.x == 0) plan_.most = fmin(fmax(1.0 + cut.value, 0.0), 1.0);
+  }
+
+ private:
+  __device__ __forceinline__ double share_of_q(int group) const { return plan_.q[group] / q_total_; }
+
+  __device__ __forceinline__ double mean(int group) const {
+    return plan_.p[group] * kMassUnit / share_of_q(group);
+  }
+  // Outwards, but not above what any marginal may have.
+  __device__ __forceinline__ double rounded(int group, double mean) const {
+    if (group >= cut_) return fmin(mean, plan_.lowest[group]);
+    return fmax(mean, fmin(plan_.highest[group], fmax(plan_.most_ratio, mean)));
+  }
+
+  // The sequences, each rising on either side of the cut. A marginal's ratio times the q from there on
+  // cannot exceed one, which bounds them all.
+  __device__ __forceinline__ void make_steps() {
+    const double inf = static_cast<double>(infinity());
+    // Of a thread's groups on the side of the last of them, and on that of the first.
+    double most_mean = 0.0, most_rounded = 0.0, least_mean = inf, least_rounded = inf;
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) {
+      if (g == cut_) most_mean = most_rounded = 0.0;
+      if (plan_.q[g] == 0.0) continue;
+      double here = mean(g), outwards = rounded(g, here);
+      most_mean = fmax(most_mean, here);
+      most_rounded = fmax(most_rounded, outwards);
+      if (g >= cut_ && begin_ < cut_) continue;
+      least_mean = fmin(least_mean, here);
+      least_rounded = fmin(least_rounded, outwards);
+    }
+    memory_.of_thread[0][threadIdx.x] = most_mean;
+    memory_.of_thread[1][threadIdx.x] = most_rounded;
+    memory_.of_thread[2][threadIdx.x] = least_mean;
+    memory_.of_thread[3][threadIdx.x] = least_rounded;
+    __syncthreads();
+    int each = (size_ + blockDim.x - 1) / blockDim.x, me = threadIdx.x, threads = blockDim.x;
+    most_mean = most_rounded = 0.0;
+    least_mean = least_rounded = inf;
+#pragma unroll 1
+    for (int t = 0; t < me; t++) {  // earlier ones, if the last of their groups are on my first's side
+      if (begin_ >= cut_ && min(t * each + each, size_) <= cut_) continue;
+      most_mean = fmax(most_mean, memory_.of_thread[0][t]);
+      most_rounded = fmax(most_rounded, memory_.of_thread[1][t]);
+    }
+#pragma unroll 1
+    for (int t = me + 1; t < threads; t++) {  // later ones, if their first is on my last's side
+      if (stop_ <= cut_ && t * each >= cut_) continue;
+      least_mean = fmin(least_mean, memory_.of_thread[2][t]);
+      least_rounded = fmin(least_rounded, memory_.of_thread[3][t]);
+    }
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) {
+      if (g == cut_) most_mean = most_rounded = 0.0;
+      if (plan_.q[g] > 0.0) {
+        double here = mean(g);
+        most_mean = fmax(most_mean, here);
+        most_rounded = fmax(most_rounded, rounded(g, here));
+      }
+      double bound = 1.0 / fmax(q_from(g), 1e-300);
+      memory_.steps[g < cut_ ? 1 : 2][g] = fmin(most_mean, bound);
+      if (g < cut_) memory_.steps[2][g] = fmin(most_rounded, bound);
+    }
+#pragma unroll 1
+    for (int g = stop_ - 1; g >= begin_; g--) {
+      if (g == cut_ - 1) least_mean = least_rounded = inf;
+      if (plan_.q[g] > 0.0) {
+        double here = mean(g);
+        least_mean = fmin(least_mean, here);
+        least_rounded = fmin(least_rounded, rounded(g, here));
+      }
+      double bound = 1.0 / fmax(q_from(g), 1e-300);
+      memory_.steps[g < cut_ ? 0 : 1][g] = fmin(least_mean, bound);
+      if (g >= cut_) memory_.steps[0][g] = fmin(least_rounded, bound);
+    }
+  }
+
+  // Give the groups inside the cut, or those above it, the mass that is theirs: of the sequences, the
+  // first becomes their ratios.
+  __device__ __forceinline__ void fill(bool inside) {
+    const double inf = static_cast<double>(infinity());
+    double mass = inside ? plan_.contained[cut_] : 1.0 - plan_.contained[cut_];
+    u64 sums[3] = {0, 0, 0}, total[3], outer = 0;
+    int begin = inside ? begin_ : max(begin_, cut_), end = inside ? min(stop_, cut_) : stop_;
+#pragma unroll 1
+    for (int g = begin; g < end; g++)
+#pragma unroll
+      for (int s = 0; s < 3; s++) sums[s] += units(s, g);
+#pragma unroll
+    for (int s = 0; s < 3; s++) {
+      u64 start = before(sums[s], total[s]);
+      if (s == (inside ? 2 : 0)) outer = start;
+    }
+    double reached[3];
+#pragma unroll
+    for (int s = 0; s < 3; s++) reached[s] = total[s] * kMassUnit;
+    // The level that a stretch is put on is an optimum over how many groups it concerns.
+    Best level{inf, 0};
+#pragma unroll 1
+    for (int g = begin; g < end; g++) {
+      if (inside) {
+        outer += units(2, g);
+        double others = reached[2] - outer * kMassUnit;
+        if (q_up_to(g + 1) > 0.0)
+          level.value = fmin(level.value, (mass - others) / q_up_to(g + 1));
+      } else {
+        double others = outer * kMassUnit;
+        if (q_from(g) > 0.0) level.value = fmin(level.value, -(mass - others) / q_from(g));
+        outer += units(0, g);
+      }
+    }
+    level = least(level);
+    int from = reached[1] <= mass ? 1 : 0;
+    double least_mass = from == 1 ? reached[1] : reached[0];
+    double share = (mass - least_mass) / ((from == 1 ? reached[2] : reached[1]) - least_mass);
+    share = fmin(fmax(share, 0.0), 1.0);
+    double lowest = 0.0, highest = inf;
+    if (inside && reached[2] <= mass) {
+      from = share = 1;
+      lowest = level.value;
+    } else if (!inside && reached[0] >= mass) {
+      from = share = 0;
+      highest = fmax(-level.value, 0.0);
+    }
+#pragma unroll 1
+    for (int g = begin; g < end; g++) {
+      double a = memory_.steps[from][g], b = memory_.steps[from + 1][g];
+      double ratio = share == 1.0 ? b : a + share * (b - a);
+      memory_.steps[0][g] = fmin(fmax(ratio, lowest), highest);
+    }
+  }
+
+  __device__ __forceinline__ u64 units(int step, int group) const {
+    return plan_.q[group] > 0.0 ? in_mass_units(memory_.steps[step][group] * share_of_q(group)) : 0;
+  }
+
+  // R and F at the ends, in place of two sequences. Where R is below F it is lifted, and the ratio is
+  // that of the lifted curve.
+  __device__ __forceinline__ void follow_curves() {
+    double *ratio = memory_.steps[0], *r = memory_.steps[1], *f = memory_.steps[2];
+    u64 sum = 0, total;
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) sum += units(0, g);
+    sum = before(sum, total);  // its barrier lets the sequences be overwritten
+    if (threadIdx.x == 0) r[0] = f[0] = 0.0;
+#pragma unroll 1
+    for (int g = begin_; g < stop_; g++) {
+      double r_before = sum * kMassUnit, lower = fmax(r_before, plan_.contained[g]);
+      sum += units(0, g);
+      double r_after = sum * kMassUnit, upper = fmax(r_after, plan_.contained[g + 1]);
+      if (!(q_from(g) > 0.0)) lower = 1.0;
+      if (!(q_from(g + 1) > 0.0)) upper = 1.0;
+      if (plan_.q[g] == 0.0)
+        ratio[g] = 0.0;
+      else if (upper != r_after || lower != r_before)
+        ratio[g] = fmax(upper - lower, 0.0) / share_of_q(g);
+      r[g + 1] = upper;
+      f[g + 1] = plan_.contained[g + 1];
+    }
+  }
+
+  // The least value of all threads', and of equal ones that with the least index. Two scratches take
+  // turns, here and below, so that a slow reader is not overtaken.
+  __device__ __forceinline__ Best least(Best mine) {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
       Best other{__shfl_xor_sync(kAllLanes, mine.value, lanes),
                  __shfl_xor_sync(kAllLanes, mine.index, lanes)};
       if (is_better(other, mine)) mine = other;
     }
-    Best* of_warp = scratch_.best[best_turn_];
+    Best* of_warp = memory_.best[best_turn_];
     best_turn_ ^= 1;
     if ((threadIdx.x & 31) == 0) of_warp[threadIdx.x >> 5] = mine;
     __syncthreads();
@@ -49,175 +336,15 @@ class Reduce {
     return mine;
   }
 
-  __device__ u64 before(u64 value, u64& total) {
+  __device__ __forceinline__ u64 before(u64 value, u64& total) {
     sum_turn_ ^= 1;
-    return sum_before(value, scratch_.masses[sum_turn_], total);
+    return sum_before(value, memory_.sums[sum_turn_], total);
   }
 
- private:
-  ReduceScratch& scratch_;
+  RowPlan& plan_;
+  PlannerMemory& memory_;
+  int size_, begin_, stop_;  // all groups, and this thread's
+  int cut_ = 0;
+  double q_total_ = 0.0;
   int best_turn_ = 0, sum_turn_ = 0;
 };
-
-// Points of the curves at the ends of bins; index j is the end of the first j bins.
-struct Curves {
-  double a[kBins + 1], r[kBins + 1];
-  double ratio[kBins];  // p_I / q
-};
-
-// Units of the marginal's mass: up to K in a row, and whole, so that sums need no order.
-constexpr double kMassUnits = 72057594037927936.0;  // 2^56
-
-__device__ __forceinline__ double mass_of(u64 units) {
-  return static_cast<double>(units) / kMassUnits;
-}
-
-struct Totals {
-  double p, q;
-};
-
-// Prefix sums of the bins' integer masses, in place.
-__device__ inline Totals prefix_masses(u64* p, u64* q, ReduceScratch& scratch) {
-  int each = kBins / blockDim.x, begin = threadIdx.x * each;
-  u64 p_sum = 0, q_sum = 0;
-  for (int b = begin; b < begin + each; b++) {
-    p_sum += p[b];
-    q_sum += q[b];
-    p[b] = p_sum;
-    q[b] = q_sum;
-  }
-  u64 p_total, q_total;
-  u64 p_before = sum_before(p_sum, scratch.masses[0], p_total);
-  u64 q_before = sum_before(q_sum, scratch.masses[1], q_total);
-  for (int b = begin; b < begin + each; b++) {
-    p[b] += p_before;
-    q[b] += q_before;
-  }
-  return {static_cast<double>(p_total), static_cast<double>(q_total)};
-}
-
-// Fill in the curves, given prefix sums of p and q. Returns 1 + min over ends of bins of P - A^K:
-// no lossless rule accepts more often, and none but the width of a bin keeps from that.
-__device__ inline double collapse(const u64* p, const u64* q, Totals totals, Grid grid, int k,
-                                Reduce& reduce, Curves& curves) {
-  int each = kBins / blockDim.x, begin = threadIdx.x * each;
-  double factor = totals.q / totals.p;  // from ratios of weights to ratios of probabilities
-  Best cut{0.0, 0};
-  for (int b = begin; b < begin + each; b++) {
-    curves.a[b + 1] = q[b] / totals.q;
-    Best here{p[b] / totals.p - power(curves.a[b + 1], k), b + 1};
-    if (is_better(here, cut)) cut = here;
-  }
-  if (threadIdx.x == 0) curves.a[0] = curves.r[0] = 0.0;
-  cut = reduce.least(cut);  // its barrier lets the curves be read
-  int h = cut.index;
-  double f_cut = power(curves.a[h], k), p_cut = f_cut + cut.value;
-
-  // Ratios rounded outwards, up in the prefix and down above it, and what they add up to.
-  auto selected = [&](int b) {
-    u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0);
-    return in_units(curves.ratio[b] * (q_mass / totals.q) * kMassUnits);
-  };
-  u64 rounded_sum = 0, p_above = 0;
-  for (int b = begin; b < begin + each; b++) {
-    u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0), p_mass = p[b] - (b > 0 ? p[b - 1] : 0);
-    double q_inside = q_mass / totals.q, p_inside = p_mass / totals.p;
-    double mean = q_mass > 0 ? p_inside / q_inside : 0.0;
-    double most = fmax(static_cast<double>(k), mean);  // the last bin has no upper edge
-    int key = b << kBinShift;
-    curves.ratio[b] = b < h ? fmin(grid.highest_ratio(key + (1 << kBinShift)) * factor, most)
-                            : grid.lowest_ratio(key) * factor;
-    rounded_sum += selected(b);
-    if (b >= h && q_mass > 0) p_above += in_units(p_inside * kMassUnits);
-  }
-  u64 all, all_above;
-  u64 units = reduce.before(rounded_sum, all);
-  reduce.before(p_above, all_above);
-  for (int b = begin; b < begin + each; b++) {
-    units += selected(b);
-    curves.r[b + 1] = mass_of(units);
-  }
-  __syncthreads();
-
-  double rounded_cut = curves.r[h], above = 1.0 - f_cut, rounded_above = mass_of(all) - rounded_cut;
-  double p_above_all = mass_of(all_above);
-  // The level to which the prefix is raised, and that at which the rest is capped: both are optima
-  // over how many bins they concern.
-  Best raised{static_cast<double>(infinity()), 0}, capped{0.0, 0};
-  for (int j = begin + 1; j <= begin + each; j++)
-    if (j <= h && q[j - 1] > 0)
-      raised.value = fmin(raised.value, (f_cut - (rounded_cut - curves.r[j])) / curves.a[j]);
-  for (int j = begin; j < begin + each; j++) {
-    double q_above = j == 0 ? 1.0 : (totals.q - static_cast<double>(q[j - 1])) / totals.q;
-    if (j >= h && q_above > 0.0)
-      capped.value = fmin(capped.value, -(above - (curves.r[j] - rounded_cut)) / q_above);
-  }
-  double raise_to = reduce.least(raised).value, cap_at = -reduce.least(capped).value;
-  bool can_raise = rounded_cut <= f_cut, can_cap = rounded_above >= above;
-  // Without room for the rounding, as much of it as there is room for.
-  double share = can_raise ? 0.0 : fmin(fmax((f_cut - p_cut) / (rounded_cut - p_cut), 0.0), 1.0);
-  double share_above =
-      can_cap ? 0.0 : fmin(fmax((above - rounded_above) / (p_above_all - rounded_above), 0.0), 1.0);
-  u64 sum = 0;
-  for (int b = begin; b < begin + each; b++) {
-    u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0), p_mass = p[b] - (b > 0 ? p[b - 1] : 0);
-    double q_inside = q_mass / totals.q, p_inside = p_mass / totals.p;
-    double ratio = curves.ratio[b], mean = q_mass > 0 ? p_inside / q_inside : ratio;
-    if (b < h)
-      ratio = can_raise ? fmax(ratio, raise_to) : mean + share * (ratio - mean);
-    else
-      ratio = can_cap ? fmin(ratio, cap_at) : ratio + share_above * (mean - ratio);
-    curves.ratio[b] = ratio;
-    sum += selected(b);
-  }
-  units = reduce.before(sum, all);  // its barrier lets the curve be overwritten
-  for (int b = begin; b < begin + each; b++) {
-    u64 q_mass = q[b] - (b > 0 ? q[b - 1] : 0);
-    double q_inside = q_mass / totals.q, a_before = b > 0 ? q[b - 1] / totals.q : 0.0;
-    double r_before = mass_of(units), lower = fmax(r_before, power(a_before, k));
-    units += selected(b);
-    double r_after = mass_of(units), upper = fmax(r_after, power(q[b] / totals.q, k));
-    if (static_cast<double>(q[b]) == totals.q) upper = 1.0;
-    // Where R had to be lifted to F, the ratio is that of the lifted curve.
-    if (q_mass > 0 && (upper != r_after || lower != r_before))
-      curves.ratio[b] = fmax(upper - lower, 0.0) / q_inside;
-    curves.r[b + 1] = upper;
-  }
-  __syncthreads();
-  return fmin(fmax(1.0 + cut.value, 0.0), 1.0);
-}
-
-// The block of bins [start, stop) that holds bin `top` at a level.
-struct BinBlock {
-  int start, stop;
-};
-
-// The hull's edge above a bin: a slope at which the lowest points on both sides of it are on one
-// line. Newton steps, kept inside a bracket.
-__device__ inline BinBlock block_of(int top, double level, int k, Reduce& reduce,
-                                    const Curves& curves) {
-  auto point = [&](int j) { return curves.r[j] - level * power(curves.a[j], k); };
-  double low = -static_cast<double>(infinity()), high = static_cast<double>(infinity());
-  BinBlock block{top, top + 1};
-  for (int round = 0; round < 64; round++) {
-    double width = curves.a[block.stop] - curves.a[block.start];
-    double slope = (point(block.stop) - point(block.start)) / width;
-    if (!(slope > low && slope < high)) {
-      slope = 0.5 * (low + high);
-      if (!(slope > low && slope < high)) break;  // as near as rounding lets us come
-    }
-    Best left{static_cast<double>(infinity()), kBins}, right{static_cast<double>(infinity()), 0};
-    for (int j = threadIdx.x; j <= kBins; j += blockDim.x) {
-      Best here{point(j) - slope * curves.a[j], j <= top ? j : -j};  // the widest block of equals
-      if (j <= top && is_better(here, left)) left = here;
-      if (j > top && is_better(here, right)) right = here;
-    }
-    left = reduce.least(left);
-    right = reduce.least(right);
-    BinBlock next{left.index, -right.index};
-    if (next.start == block.start && next.stop == block.stop) break;
-    block = next;
-    if (left.value < right.value) low = slope; else high = slope;
-  }
-  return block;
-}

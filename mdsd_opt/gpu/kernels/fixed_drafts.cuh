@@ -13,7 +13,7 @@ struct FixedDraftsMemory {
   MaximaScratch maxima;
 };
 
-// One cluster a row; see `with_replacement` for the arguments. `last_is_drawn` is 0 for the top K.
+// One cluster a row; see `ratio_tables` for the arguments. `last_is_drawn` is 0 for the top K.
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     fixed_drafts(const P* target, long long target_outer, long long target_inner, const Q* draft,

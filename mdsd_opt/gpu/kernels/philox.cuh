@@ -25,3 +25,18 @@ __device__ inline double uniform(u64 seed, u64 row, u32 step, u32 stream) {
   PhiloxBlock bits = philox({{static_cast<u32>(row), static_cast<u32>(row >> 32), step, stream}}, seed);
   return ((bits.x[0] >> 5) * 67108864.0 + (bits.x[1] >> 6)) / 9007199254740992.0;
 }
+
+// The random numbers of a row, in this order.
+enum Stream { kLevel, kWithinBlock, kTest, kResidual, kNumStreams };
+
+// Random numbers of the rows of a launch: `given`, [rows, kNumStreams], or where that is null Philox
+// with the number of the row, beginning with `first_row`.
+struct Draws {
+  const double* given;
+  u64 seed, first_row;
+  u32 step;
+
+  __device__ double of(long long row, Stream stream) const {
+    return given ? given[row * kNumStreams + stream] : uniform(seed, first_row + row, step, stream);
+  }
+};

@@ -20,6 +20,7 @@ struct HeavyTokens {
   int size;
   int end[kMaxHeavy];  // the first end of a bin that has the token before it
   float p_weight[kMaxHeavy];
+  unsigned short source[kMaxHeavy];  // place in the row's list
   double rate[kMaxHeavy];
   double once[kMaxHeavy + 1];     // S_1 of the first h
   double outside[kMaxHeavy + 1];  // rates of the others
@@ -65,6 +66,7 @@ __device__ void sort_heavy(const RaceHead& head, EndOf end_of, HeavyTokens& heav
       place += ratio != p - q ? ratio < p - q : other_q != q ? other_q < q : j < i;
     }
     heavy.end[place] = end_of(token.place);
+    heavy.source[place] = static_cast<unsigned short>(i);
     heavy.p_weight[place] = static_cast<float>(exp2(p));
     heavy.rate[place] = exp2(q - kWholeBits);
   }

@@ -43,7 +43,7 @@ __device__ inline double some_test_passes(double beta, int k) {
   return beta >= 1.0 ? 1.0 : -expm1(k * log1p(-beta));
 }
 
-// One cluster a row; see `with_replacement` for the arguments. `is_kseq` is 0 for recursive
+// One cluster a row; see `ratio_tables` for the arguments. `is_kseq` is 0 for recursive
 // rejection.
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)

@@ -7,8 +7,20 @@
 #pragma once
 #include "cluster_sum.cuh"
 #include "likeliest.cuh"
-#include "ratio_histogram.cuh"
 #include "row_maximum.cuh"
+
+constexpr int kDigits = 2048;  // values of a digit at most
+
+// Sums of 64 bits in two halves: an addition of 32 bits to shared memory is one instruction.
+__device__ __forceinline__ void add_to(u32* low, u32* high, u64 value) {
+  if (value == 0) return;
+  u32 lower = static_cast<u32>(value), upper = static_cast<u32>(value >> 32);
+  u32 old = atomicAdd(low, lower);
+  upper += old > ~lower;  // the carry
+  if (upper) atomicAdd(high, upper);
+}
+
+__device__ inline u64 joined(u32 low, u32 high) { return (static_cast<u64>(high) << 32) | low; }
 
 struct FilterSettings {
   int one_hot;  // a temperature of zero
@@ -17,8 +29,8 @@ struct FilterSettings {
 };
 
 struct TokenFiltersMemory {
-  u32 low[kBins], high[kBins];
-  u64 sums[kBins];
+  u32 low[kDigits], high[kDigits];
+  u64 sums[kDigits];
   u64 scan[kMaxWarps];
   u64 cluster_sums[2][kMaxWarps];
   MaximaScratch maxima;
@@ -35,7 +47,7 @@ __device__ u32 least_key_below(const T* row, Share share, u64 limit, TokenFilter
   u64 above = 0;
   for (int round = 0; round < 3; round++) {
     int shift = round == 0 ? 21 : round == 1 ? 10 : 0, size = round == 2 ? 1024 : 2048;
-    for (int b = threadIdx.x; b < kBins; b += blockDim.x) memory.low[b] = memory.high[b] = 0;
+    for (int b = threadIdx.x; b < kDigits; b += blockDim.x) memory.low[b] = memory.high[b] = 0;
     if (threadIdx.x == 0) memory.digit = 0;
     __syncthreads();
     for_each_token(row, row, share, [&](int token, float logit, float) {
@@ -48,7 +60,7 @@ __device__ u32 least_key_below(const T* row, Share share, u64 limit, TokenFilter
     });
     cluster_sync();
     u64* first = in_block(memory.sums, 0);
-    int part = kBins / MDSD_CLUSTER_SIZE, begin = cluster_rank() * part;
+    int part = kDigits / MDSD_CLUSTER_SIZE, begin = cluster_rank() * part;
     for (int b = begin + threadIdx.x; b < begin + part; b += blockDim.x) {
       u64 sum = 0;
       for (u32 rank = 0; rank < MDSD_CLUSTER_SIZE; rank++)
@@ -57,7 +69,7 @@ __device__ u32 least_key_below(const T* row, Share share, u64 limit, TokenFilter
     }
     cluster_sync();
     if (cluster_rank() == 0) {
-      int each = kBins / blockDim.x, start = threadIdx.x * each;
+      int each = kDigits / blockDim.x, start = threadIdx.x * each;
       u64 mine = 0, total;
       for (int b = start; b < start + each; b++) mine += memory.sums[b];
       u64 before = sum_before(mine, memory.scan, total) + above;
@@ -114,7 +126,7 @@ __device__ Filter find_filter(const T* row, Share share, int bits, Sampling samp
   return {threshold, -1};
 }
 
-// One cluster a row; see `with_replacement` for the arguments. The scales' filters are null here.
+// One cluster a row; see `ratio_tables` for the arguments. The scales' filters are null here.
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     token_filters(const P* target, long long target_outer, long long target_inner, const Q* draft,

@@ -71,7 +71,9 @@ class Optimal(Verifier):
                 kernel="with_replacement_rates", device="with_replacement", decides_on_device=True
             ),
             "without_replacement": BatchRates(
-                kernel="without_replacement_rates", device="without_replacement"
+                kernel="without_replacement_rates",
+                device="without_replacement",
+                decides_on_device=True,
             ),
             "greedy": BatchRates(kernel="greedy_rates", device="greedy"),
             "top_k": BatchRates(kernel="top_k_rates", device="top_k"),

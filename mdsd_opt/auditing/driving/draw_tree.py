@@ -1,0 +1,365 @@
+"""The tree of an engine's draws: at each node one draw, below it one branch for each step of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from mdsd_opt.auditing.driving.races import (
+    EXPONENTIAL,
+    UNIFORM,
+    NoRace,
+    Range,
+    race_weights,
+    winning_row,
+)
+from mdsd_opt.auditing.driving.tape import (
+    CategoryDraw,
+    Draw,
+    RaceDraw,
+    Tail,
+    Tape,
+    UniformDraw,
+    Value,
+)
+from mdsd_opt.auditing.randomness.grids import Grid
+from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.errors import InvalidInput
+
+#: Calls the engine with the tape as its source, and returns what came of it.
+Run = Callable[[Tape], Hashable]
+
+#: Points at which a uniform is tried before bisection.
+_GRID = 17
+
+#: Bits to which steps are found; narrower types to their own grid.
+_RESOLUTION = 45
+
+#: Where in each step the rest is explored.
+_INSIDE = 0.421
+
+#: Tries of each leaf near the ends of its steps.
+_CORNERS = 4
+
+#: Counterexamples that may become continuations.
+_MAX_REFINEMENTS = 12
+
+_MAX_CALLS = 300_000
+
+#: Calls between two looks at the engine's own generators.
+_CALLS_A_LOOK = 256
+
+
+class Undrivable(InvalidInput):
+    """An engine's law cannot be found by driving it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"verify cannot be driven through chosen uniforms: {reason}. Use method='sampling'."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Values of a draw after which all goes the same way.
+
+    Attributes
+    ----------
+    start, stop : int
+        Of a uniform's grid, `stop` not included; of a category or a race, start is its number.
+    share : float
+        Probability.
+    """
+
+    start: int
+    stop: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Where the engine draws no more.
+
+    Attributes
+    ----------
+    outcome : object
+    mass : float
+        Probability.
+    path : tuple of (Draw, Step)
+    """
+
+    outcome: Hashable
+    mass: float
+    path: tuple[tuple[Draw, Step], ...]
+
+    @property
+    def where(self) -> str:
+        """The rare draws on the way here, in words; empty if there are none."""
+        parts = []
+        for place, (draw, step) in enumerate(self.path):
+            if isinstance(draw, UniformDraw) and step.stop - step.start == 1:
+                value = draw.grid.value(step.start)
+                shown = "0" if value == 0 else f"{value:.17g}"
+                parts.append(f"draw {place} equal to {shown}, once in 2**{draw.grid.bits} draws")
+        return " and ".join(parts)
+
+
+@dataclass(slots=True)
+class _Node:
+    draw: Draw | None = None
+    outcome: Hashable = None
+    steps: list[Step] = field(default_factory=list)
+    children: list[_Node] = field(default_factory=list)
+
+
+class DrawTree:
+    """Finds the tree, checks it, and builds it again until the checks find nothing.
+
+    Parameters
+    ----------
+    run : callable
+    checks : int
+        Random runs that it must foretell.
+    tape : Tape
+    seed : int
+
+    Attributes
+    ----------
+    num_checks : int
+        Runs that it has foretold, corners included.
+    coarse : bool
+        Whether any draw has less than 53 bits, or any weight was found by bisection: then rounding
+        shows in the seventh digit.
+
+    Raises
+    ------
+    Undrivable
+    """
+
+    def __init__(self, run: Run, checks: int, tape: Tape, seed: int = 0) -> None:
+        self._call, self._tape = run, tape
+        self._rng = np.random.default_rng(seed)
+        self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
+        self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
+        #: By place, numbers in [0, 1] of counterexamples: steps may lie between points of the grid.
+        self._tried: defaultdict[int, list[float]] = defaultdict(list)
+        self._calls = 0
+        self.coarse = False
+        self.num_checks = 0
+        with served(tape) as self._serving:
+            self._root = self._settled(checks)
+
+    def _settled(self, checks: int) -> _Node:
+        for _ in range(_MAX_REFINEMENTS + 1):
+            root = self._explored(())
+            counterexample = self._counterexample(root, checks)
+            if counterexample is None:
+                return root
+            self._tails.append(counterexample)
+            for place, answer in counterexample.script.items():
+                if isinstance(answer, float):
+                    self._tried[place].append(answer)
+        raise Undrivable("its thresholds depend on uniforms drawn before")
+
+    def leaves(self) -> Iterator[Leaf]:
+        """All leaves."""
+        return self._leaves(self._root, 1.0, ())
+
+    def outcomes(self) -> list[Leaf]:
+        """Every outcome once, likeliest first, each with the path to its heaviest leaf."""
+        merged: dict[Hashable, Leaf] = {}
+        for leaf in sorted(self.leaves(), key=lambda leaf: -leaf.mass):
+            first = merged.get(leaf.outcome)
+            mass = leaf.mass + (0.0 if first is None else first.mass)
+            merged[leaf.outcome] = replace(first or leaf, mass=mass)
+        return list(merged.values())
+
+    def _leaves(
+        self, node: _Node, mass: float, path: tuple[tuple[Draw, Step], ...]
+    ) -> Iterator[Leaf]:
+        if node.draw is None:
+            yield Leaf(node.outcome, mass, path)
+            return
+        for step, child in zip(node.steps, node.children, strict=True):
+            yield from self._leaves(child, mass * step.share, (*path, (node.draw, step)))
+
+    def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
+        self._calls += 1
+        if self._calls > _MAX_CALLS:
+            raise Undrivable(f"it needs more than {_MAX_CALLS:,} calls")
+        self._tape.restart(values, tail)
+        outcome = self._call(self._tape)
+        if self._calls % _CALLS_A_LOOK == 1:
+            self._serving.check()
+        if self._tape.trouble:
+            raise Undrivable(self._tape.trouble)
+        return outcome, tuple(self._tape.seen)
+
+    def _at(self, values: tuple[Value, ...], tail: int) -> tuple[Hashable, tuple[Draw, ...]]:
+        """Outcome and draws with these values and this continuation."""
+        key = (values, tail)
+        if key not in self._known:
+            self._known[key] = self._run(values, self._tails[tail])
+        return self._known[key]
+
+    def _signature(self, values: tuple[Value, ...]) -> Hashable:
+        """What tells values of the last draw apart."""
+        first = self._at(values, 0)
+        if len(first[1]) <= len(values):  # nothing is drawn after it
+            return (first,)
+        return tuple(self._at(values, tail) for tail in range(len(self._tails)))
+
+    def _explored(self, values: tuple[Value, ...]) -> _Node:
+        outcome, seen = self._at(values, 0)
+        if len(seen) <= len(values):
+            return _Node(outcome=outcome)
+        draw = seen[len(values)]
+        if isinstance(draw, UniformDraw):
+            steps = self._uniform_steps(values, draw)
+            inside: list[Value] = [
+                step.start + int(_INSIDE * (step.stop - step.start)) for step in steps
+            ]
+        elif isinstance(draw, CategoryDraw):
+            possible = [(k, share) for k, share in enumerate(draw.weights) if share > 0]
+            steps = [Step(k, k + 1, share) for k, share in possible]
+            inside = [step.start for step in steps]
+        else:
+            steps, inside = self._race_steps(values, draw)
+        children = [self._explored((*values, value)) for value in inside]
+        return _Node(draw, None, steps, children)
+
+    def _uniform_steps(self, values: tuple[Value, ...], draw: UniformDraw) -> list[Step]:
+        top = draw.grid.size - 1
+        self.coarse |= draw.grid.bits < 53
+        inner = (top * n // (_GRID - 1) for n in range(1, _GRID - 1))
+        tried = (min(int(x * draw.grid.size), top) for x in self._tried[len(values)])
+        points = sorted({0, 1, *inner, *tried, top - 1, top})
+        signatures = [self._signature((*values, k)) for k in points]
+        edges = [0]
+        for (low, low_seen), (high, high_seen) in pairwise(zip(points, signatures, strict=True)):
+            edges += self._changes(values, _width(draw.grid), low, low_seen, high, high_seen)
+        edges.append(draw.grid.size)
+        return [Step(a, b, (b - a) / draw.grid.size) for a, b in pairwise(edges)]
+
+    def _changes(
+        self,
+        values: tuple[Value, ...],
+        resolution: int,
+        low: int,
+        low_seen: Hashable,
+        high: int,
+        high_seen: Hashable,
+    ) -> list[int]:
+        if low_seen == high_seen:
+            return []
+        if high - low <= resolution:
+            return [high]
+        middle = (low + high) // 2
+        seen = self._signature((*values, middle))
+        return [
+            *self._changes(values, resolution, low, low_seen, middle, seen),
+            *self._changes(values, resolution, middle, seen, high, high_seen),
+        ]
+
+    def _race_steps(
+        self, values: tuple[Value, ...], draw: RaceDraw
+    ) -> tuple[list[Step], list[Value]]:
+        within = _range(draw)
+        try:
+            weights = race_weights(
+                lambda row: self._signature((*values, row)), draw.width, within, seed=0
+            )
+        except NoRace as error:
+            raise Undrivable(str(error)) from error
+        if weights is None:
+            return [Step(0, draw.width, 1.0)], [(within.usual,) * draw.width]
+        self.coarse = True
+        tokens = np.flatnonzero(weights > 0).tolist()
+        steps = [Step(k, k + 1, float(weights[k])) for k in tokens]
+        return steps, [winning_row(weights, k, within) for k in tokens]
+
+    def _counterexample(self, root: _Node, checks: int) -> Tail | None:
+        """A continuation made of the first run that the tree does not foretell."""
+        self.num_checks = 0
+        plans: Iterator[list[int] | None] = (None for _ in range(checks))
+        corners = (path for path in self._paths(root, []) for _ in range(_CORNERS))
+        for plan in (*plans, *corners):
+            values, outcome = self._foretold(root, plan)
+            found = self._run(values, Tail(2))
+            if found[0] != outcome or len(found[1]) != len(values):
+                script = dict(enumerate(self._tape.answered))
+                return Tail(len(self._tails) + 2, script=script)
+            self.num_checks += 1
+        return None
+
+    def _paths(self, node: _Node, path: list[int]) -> Iterator[list[int]]:
+        if node.draw is None:
+            yield path
+        for n, child in enumerate(node.children):
+            yield from self._paths(child, [*path, n])
+
+    def _foretold(self, node: _Node, plan: list[int] | None) -> tuple[tuple[Value, ...], Hashable]:
+        """Random values, or ones at the ends of the steps of a path; and their outcome."""
+        values: list[Value] = []
+        while node.draw is not None:
+            chosen = None if plan is None else plan[len(values)]
+            value, n = self._picked(node, chosen)
+            values.append(value)
+            node = node.children[n]
+        return tuple(values), node.outcome
+
+    def _picked(self, node: _Node, chosen: int | None) -> tuple[Value, int]:
+        draw, steps = node.draw, node.steps
+        if isinstance(draw, RaceDraw):
+            row = self._rng.standard_exponential(draw.width)
+            if len(steps) == 1:
+                return tuple(row.tolist()), 0
+            tokens = [step.start for step in steps]
+            weights = np.zeros(draw.width)
+            weights[tokens] = [step.share for step in steps]
+            if chosen is not None:
+                return winning_row(weights, tokens[chosen], _range(draw)), chosen
+            return tuple(row.tolist()), tokens.index(int(np.argmax(weights / row)))
+        shares = np.array([step.share for step in steps])
+        n = (
+            int(self._rng.choice(shares.size, p=shares / shares.sum()))
+            if chosen is None
+            else chosen
+        )
+        start, stop = steps[n].start, steps[n].stop
+        if isinstance(draw, CategoryDraw):
+            return start, n
+        assert isinstance(draw, UniformDraw)
+        if chosen is None:
+            return int(self._rng.integers(start, stop)), n
+        margin = min(_width(draw.grid) - 1, (stop - start) // 2)  # so far an end is known
+        return (start + margin if self._rng.random() < 0.5 else stop - 1 - margin), n
+
+
+def _width(grid: Grid) -> int:
+    """Points of a grid within which a step is found."""
+    return 1 << max(grid.bits - _RESOLUTION, 0)
+
+
+def _range(draw: RaceDraw) -> Range:
+    return UNIFORM if draw.uniform else EXPONENTIAL
+
+
+def driven_tree(run: Run, checks: int, race_width: int) -> DrawTree:
+    """The tree of an engine; rows of so many uniforms are taken for races if they can be.
+
+    Raises
+    ------
+    Undrivable
+    """
+    tape = Tape(race_width)
+    try:
+        return DrawTree(run, checks, tape)
+    except Undrivable:
+        if not tape.handed_out_rows:
+            raise
+    return DrawTree(run, checks, Tape())

@@ -1,0 +1,182 @@
+"""A source whose first answers are given, and whose others come from a continuation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing.randomness.grids import DOUBLE, Clock, Grid
+from mdsd_opt.auditing.randomness.source_bits import SourceBits
+from mdsd_opt.auditing.randomness.sources import Integers, Shape, Vector, categories_at
+
+#: Draws in one call that can be explored; a race counts as one.
+MAX_DRAWS = 12
+
+#: Integers drawn one by one are explored up to this number.
+_MAX_INTEGERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UniformDraw:
+    """A uniform; its values are the integers below `grid.size`."""
+
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryDraw:
+    """One of some categories, of known weights."""
+
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RaceDraw:
+    """A row of exponentials; its values are such rows. `uniform`: handed out as exp(-e)."""
+
+    width: int
+    uniform: bool = False
+
+
+Draw = UniformDraw | CategoryDraw | RaceDraw
+Value = int | tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What draws are answered by place: as written, else a constant, else random numbers.
+
+    Attributes
+    ----------
+    seed : int
+    constant : float, optional
+        In [0, 1].
+    script : mapping of int to float or tuple
+        Numbers in [0, 1], or rows of exponentials.
+    """
+
+    seed: int
+    constant: float | None = None
+    script: Mapping[int, float | tuple[float, ...]] = field(default_factory=dict)
+
+    def fraction(self, place: int) -> float:
+        written = self.script.get(place)
+        if isinstance(written, float):
+            return written
+        # A loop that waits for a lucky number would never end at a constant.
+        if self.constant is not None and place < MAX_DRAWS:
+            return self.constant
+        return float(np.random.default_rng([self.seed, place]).random())
+
+    def row(self, place: int, width: int) -> tuple[float, ...]:
+        written = self.script.get(place)
+        if isinstance(written, tuple) and len(written) == width:
+            return written
+        drawn = np.random.default_rng([self.seed, place]).standard_exponential(width)
+        return tuple(drawn.tolist())
+
+
+class Tape:
+    """A source that follows a script.
+
+    Parameters
+    ----------
+    race_width : int
+        Uniforms in rows of this many are answered as a race, whose winner is
+        :math:`\\arg\\max_i w_i / e_i` with :math:`e_i = -\\log u_i`; 0 for none.
+
+    Attributes
+    ----------
+    seen : list of Draw
+        Draws since `restart`.
+    answered : list of float or tuple
+        Their answers, in the form of `Tail.script`.
+    handed_out_rows : bool
+        Whether uniforms were ever answered as a race.
+    trouble : str
+        Why this call can't be explored; empty if it can.
+    """
+
+    def __init__(self, race_width: int = 0) -> None:
+        self._race_width = race_width if race_width > 1 else 0
+        self.handed_out_rows = False
+        self._bits = SourceBits(self)
+        self.restart((), Tail(0))
+
+    def restart(self, values: Sequence[Value], tail: Tail) -> None:
+        """Answer these values first, then by the tail."""
+        self._values, self._tail = values, tail
+        self.seen: list[Draw] = []
+        self.answered: list[float | tuple[float, ...]] = []
+        self.trouble = ""
+
+    @property
+    def bit_generator(self) -> Any:
+        return self._bits
+
+    def uniforms(self, grid: Grid, shape: Shape) -> Vector:
+        size = math.prod(shape)
+        if self._race_width and shape and shape[-1] == self._race_width:
+            self.handed_out_rows = True
+            rows = [self._row(self._race_width, uniform=True) for _ in range(size // shape[-1])]
+            # Between the points of the grid too: the weights shall be found to more digits than it
+            # has near 0.
+            return np.exp(-np.array(rows)).clip(1e-38, grid.highest).reshape(shape)
+        return np.array([self._uniform(grid) for _ in range(size)]).reshape(shape)
+
+    def clocks(self, clock: Clock, shape: Shape) -> Vector:
+        width = shape[-1] if shape else 1
+        rows = [self._row(width) for _ in range(math.prod(shape) // max(width, 1))]
+        return np.array(rows).clip(clock.lowest, clock.highest).reshape(shape)
+
+    def categories(self, weights: Vector) -> Integers:
+        return np.array([self._category(row) for row in weights], dtype=np.int64)
+
+    def below(self, count: int) -> int:
+        if count <= _MAX_INTEGERS:
+            return self._category(np.ones(count))
+        self.trouble = self.trouble or f"it draws an integer below {count:,}"
+        return int(self._tail.fraction(len(self.seen)) * count)
+
+    def bits(self, width: int) -> int:
+        self.trouble = self.trouble or (
+            "it draws raw bits (integers or exponentials), not only uniforms"
+        )
+        return int(self._uniform(DOUBLE) * 2.0**53) << 11 >> (64 - width)
+
+    def _next(self, draw: Draw) -> Value | None:
+        place = len(self.seen)
+        self.seen.append(draw)
+        if len(self.seen) > MAX_DRAWS:
+            self.trouble = self.trouble or f"one call draws more than {MAX_DRAWS} uniforms"
+        return self._values[place] if place < len(self._values) else None
+
+    def _uniform(self, grid: Grid) -> float:
+        k = self._next(UniformDraw(grid))
+        if not isinstance(k, int):
+            fraction = self._tail.fraction(len(self.seen) - 1)
+            k = min(int(fraction * grid.size), grid.size - 1)
+        self.answered.append(k / grid.size)
+        return grid.value(k)
+
+    def _row(self, width: int, uniform: bool = False) -> tuple[float, ...]:
+        row = self._next(RaceDraw(width, uniform))
+        if not isinstance(row, tuple):
+            row = self._tail.row(len(self.seen) - 1, width)
+        self.answered.append(row)
+        return row
+
+    def _category(self, weights: Vector) -> int:
+        total = float(weights.sum())
+        chances = weights / total
+        k = self._next(CategoryDraw(tuple(chances.tolist())))
+        if not isinstance(k, int):
+            fraction = self._tail.fraction(len(self.seen) - 1)
+            k = int(categories_at(chances[None], np.array([fraction]))[0])
+        below = float(chances[:k].sum())
+        self.answered.append(below + float(chances[k]) / 2)
+        return k

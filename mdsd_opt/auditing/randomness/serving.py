@@ -1,0 +1,123 @@
+"""Serve what an engine draws, from any of the usual generators, and refuse what went past."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mdsd_opt.auditing.randomness.python_draws import numpy_served, python_served
+from mdsd_opt.auditing.randomness.sources import SampledSource, Source
+from mdsd_opt.errors import UnservedDraw
+
+#: `random` and `numpy.random` are the process's own: one audit at a time serves them.
+_LOCK = threading.RLock()
+
+
+class Serving:
+    """What is going on while draws are served: `check` it after a call, and now and then."""
+
+    def __init__(self, source: Source, generators: Sequence[Any], stack: ExitStack) -> None:
+        self._source, self._generators, self._stack = source, tuple(generators), stack
+        self._refused = ""
+        # Both start from where no engine has ever been, so that seeding shows as well.
+        stack.callback(random.setstate, random.getstate())
+        random.seed()
+        self._python_state = random.getstate()
+        self._torch_states: list[Any] | None = None
+        self._serve_torch()
+
+    def _serve_torch(self) -> None:
+        if "torch" in sys.modules:
+            import torch
+
+            from mdsd_opt.auditing.randomness.torch_draws import TorchDraws, generator_states
+
+            default = torch.default_generator
+            self._stack.callback(default.set_state, default.get_state())
+            default.seed()
+            self._torch_states = generator_states(self._generators)
+            self._stack.enter_context(TorchDraws(self._source, self.refuse))
+
+    def refuse(self, what: str) -> NoReturn:
+        """Note what was drawn, in case the engine catches the error, and raise it."""
+        self._refused = (
+            f"verify drew from {what}, which an audit does not serve. Served are torch.rand, "
+            "rand_like, uniform_, exponential_, multinomial and bernoulli, Python's random, "
+            "numpy.random, and the rng that it is given."
+        )
+        raise UnservedDraw(self._refused)
+
+    def check(self) -> None:
+        """Raise if anything was drawn past the audit.
+
+        Raises
+        ------
+        UnservedDraw
+            It was, or a generator was seeded anew.
+        """
+        if self._refused:
+            raise UnservedDraw(self._refused)
+        moved = "random" if random.getstate() != self._python_state else ""
+        if self._torch_states is None:
+            self._serve_torch()  # the engine has only now imported it
+        else:
+            from mdsd_opt.auditing.randomness.torch_draws import generator_states, states_differ
+
+            if states_differ(self._torch_states, generator_states(self._generators)):
+                moved = "torch"
+        if moved:
+            raise UnservedDraw(
+                f"verify seeds a generator of {moved} or draws from it past the audit: from "
+                "another thread, below an operator of C++, or by a function bound before "
+                "(from random import random). Let it draw in the thread it is called in, seed "
+                "nothing, and look up its functions when it calls them."
+            )
+
+
+@contextmanager
+def served(
+    source: Source | np.random.Generator | int, generators: Sequence[Any] = ()
+) -> Iterator[Serving]:
+    """Answer the random draws inside, whatever generator they ask, from a source of the caller's.
+
+    Served are torch's `rand`, `rand_like`, `uniform_`, `exponential_`, `multinomial` and
+    `bernoulli`, with a generator or without, in the type asked for, if torch is imported; Python's
+    `random`; and NumPy's global generator. They are numbers that the engine's own generator can
+    return. Other random operators of torch are refused by name.
+
+    Parameters
+    ----------
+    source : numpy.random.Generator, int or Source
+        Whom to ask; an integer is a seed.
+    generators : sequence of torch.Generator, optional
+        Whose states are watched beside those of torch's default generators and of `random`: draws
+        from another thread, say, can't be served, but are noticed.
+
+    Raises
+    ------
+    UnservedDraw
+        A draw that is not served, or one that went past the audit.
+
+    Notes
+    -----
+    Not noticed are draws from generators made inside another thread, from
+    ``numpy.random.default_rng()`` made inside the engine, and random numbers that a kernel computes
+    for itself.
+    """
+    asked = (
+        SampledSource(np.random.default_rng(source))
+        if isinstance(source, (int, np.integer, np.random.Generator))
+        else source
+    )
+    with _LOCK, ExitStack() as stack:
+        stack.enter_context(python_served(asked))
+        stack.enter_context(numpy_served(asked))
+        serving = Serving(asked, generators, stack)
+        yield serving
+        serving.check()

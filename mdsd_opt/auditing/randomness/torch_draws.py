@@ -1,0 +1,139 @@
+"""PyTorch's random operators, answered by a source. Imported only where torch is already there.
+
+A dispatch mode sees them below autograd, TorchScript and compiled code, with a generator of the
+engine's own or without. It does not see other threads, nor what an operator of C++ draws by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mdsd_opt.auditing.randomness.grids import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid
+from mdsd_opt.auditing.randomness.sources import Source
+
+Answer = Callable[..., Any]
+
+
+class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+    """Inside, every random operator is answered by the source; one that is not known is refused.
+
+    Parameters
+    ----------
+    source : Source
+    refuse : callable
+        Takes what was drawn, and raises.
+    """
+
+    def __init__(self, source: Source, refuse: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._source = source
+        self._refuse = refuse
+        self._answers: dict[str, Answer] = {
+            "rand": self._rand,
+            "rand_like": self._rand_like,
+            "uniform": self._uniform,
+            "exponential": self._exponential,
+            "multinomial": self._multinomial,
+            "bernoulli": self._bernoulli,
+        }
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **named)
+        name = func._schema.name.partition("::")[2]
+        answer = self._answers.get(name.rstrip("_"))
+        if answer is None:
+            return self._refuse(f"the operator {func}")
+        named.pop("generator", None)
+        out = named.pop("out", None)
+        if name == "bernoulli_" and len(args) == 1:
+            named.setdefault("p", 0.5)  # without it, `bernoulli` takes the tensor itself
+        result = answer(*args, **named)
+        if name.endswith("_"):
+            return args[0].copy_(result)
+        return result if out is None else out.resize_(result.shape).copy_(result)
+
+    def _rand(self, size: Any, **options: Any) -> Any:
+        options.pop("names", None)
+        return self._uniform(torch.empty(size, **options))
+
+    def _rand_like(self, like: Any, **options: Any) -> Any:
+        return self._uniform(torch.empty_like(like, **options))
+
+    def _uniform(self, like: Any, low: float = 0.0, high: float = 1.0) -> Any:
+        drawn = self._source.uniforms(self._grid(like), tuple(like.shape))
+        result = _as(low + drawn * (high - low), like)
+        # what rounds to the end of the range starts again
+        return torch.where(result == high, low, result) if (low, high) != (0.0, 1.0) else result
+
+    def _grid(self, like: Any) -> Grid:
+        name = str(like.dtype).removeprefix("torch.")
+        return GRIDS[name] if name in GRIDS else self._refuse(f"uniforms of type {name}")
+
+    def _exponential(self, like: Any, rate: float = 1.0) -> Any:
+        if not rate > 0:
+            raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate}")
+        clock = CUDA_CLOCK if like.is_cuda else CPU_CLOCK
+        return _as(self._source.clocks(clock, tuple(like.shape)) / rate, like)
+
+    def _multinomial(self, weights: Any, size: int, replacement: bool = False) -> Any:
+        rows = _weights(weights)
+        undrawn = np.ones(rows.shape, dtype=np.bool_)
+        drawn = np.empty((len(rows), size), dtype=np.int64)
+        for n in range(size):
+            drawn[:, n] = self._source.categories(rows)
+            if not replacement and n + 1 < size:
+                undrawn[np.arange(len(rows)), drawn[:, n]] = False
+                rows *= undrawn
+                # With nothing else left, torch goes on with tokens of weight zero.
+                spent = np.flatnonzero(rows.sum(axis=1) == 0)
+                rows[spent, np.argmax(undrawn[spent], axis=1)] = 1.0
+        shape = (*weights.shape[:-1], size)
+        return torch.from_numpy(drawn.reshape(shape)).to(weights.device)
+
+    def _bernoulli(self, like: Any, given: Any = None, p: Any = None) -> Any:
+        given = next(x for x in (given, p, like) if x is not None)
+        chances = torch.as_tensor(given).double().expand(like.shape).cpu().numpy().reshape(-1)
+        if not ((chances >= 0) & (chances <= 1)).all():
+            raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+        drawn = self._source.categories(np.stack([1.0 - chances, chances], axis=1))
+        return _as(drawn.reshape(tuple(like.shape)), like)
+
+
+def _as(values: NDArray[Any], like: Any) -> Any:
+    """A tensor of the numbers, of the type, device and shape of another."""
+    return torch.from_numpy(np.ascontiguousarray(values)).to(like).reshape(like.shape)
+
+
+def _weights(weights: Any) -> NDArray[np.float64]:
+    """Rows of weights (n, V), refused as torch would."""
+    shape = (math.prod(weights.shape[:-1]), weights.shape[-1])
+    rows = weights.detach().double().cpu().reshape(shape).numpy().copy()
+    if not (np.isfinite(rows) & (rows >= 0)).all():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if not (rows.sum(axis=1) > 0).all():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    return rows
+
+
+def generator_states(generators: tuple[Any, ...]) -> list[Any]:
+    """States of torch's default generators and of these."""
+    defaults = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        defaults += torch.cuda.default_generators
+    return [generator.get_state() for generator in (*defaults, *generators)]
+
+
+def states_differ(before: list[Any], after: list[Any]) -> bool:
+    """Whether any generator has moved; ones that came since are not compared."""
+    return any(not torch.equal(a, b) for a, b in zip(before, after, strict=False))

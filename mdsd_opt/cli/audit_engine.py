@@ -1,0 +1,48 @@
+"""mdsd-opt audit --engine: what installed engines ship, one or all of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from mdsd_opt.errors import InvalidInput, MissingExtra
+
+if TYPE_CHECKING:
+    from mdsd_opt.engines import EngineAudit
+
+
+def audit_engines(name: str, any_version: bool, seconds: float, seed: int, as_json: bool) -> None:
+    """Audit an engine, or all that are installed; exit code 1 if one is not lossless."""
+    # Triton reads this when it is imported, which other engines do as well.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    from mdsd_opt import engines
+    from mdsd_opt.report.tables import as_json as to_json
+
+    audits: list[EngineAudit] = []
+    missing: list[str] = []
+    for wanted in engines.names() if name == "all" else (name,):
+        try:
+            engine = engines.get(wanted, any_version=any_version)
+        except (InvalidInput, MissingExtra) as error:
+            if name != "all":
+                raise
+            missing.append(f"{wanted}: {error}")
+            continue
+        if name == "all":
+            typer.echo(f"auditing {wanted} ...", err=True)
+        audits.append(engines.audit_engine(engine, seed, seconds))
+    for line in missing:
+        typer.echo(f"left out {line}", err=True)
+    if not audits:
+        raise InvalidInput("no engine with an adapter is installed")
+    if as_json:
+        print(to_json({"engines": [audit.row() for audit in audits], "left_out": missing}))
+    else:
+        for audit in audits:
+            width = max(len(label) for label, _ in audit.rows())
+            print(f"{audit.engine.name}")
+            print("\n".join(f"  {label:<{width}}  {value}" for label, value in audit.rows()))
+    if not all(audit.lossless for audit in audits):
+        raise typer.Exit(1)

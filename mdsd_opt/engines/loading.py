@@ -1,0 +1,88 @@
+"""Find a shipped function in an installed package, without importing all of an engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from mdsd_opt.errors import InvalidInput, MissingExtra
+
+
+def installed_version(package: str, tested: tuple[str, ...], any_version: bool) -> str:
+    """The version that is installed.
+
+    Raises
+    ------
+    MissingExtra
+        None is.
+    InvalidInput
+        It is not one of those tested, and `any_version` is False; a warning otherwise.
+    """
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        raise MissingExtra(
+            f"{package} is not installed: pip install --no-deps {package}=={tested[-1]}"
+        ) from None
+    if version.partition("+")[0] not in tested:
+        known = ", ".join(tested)
+        if not any_version:
+            raise InvalidInput(
+                f"{package} {version} is installed; its adapter was tested with {known}, and may "
+                "call another version wrongly. Allow that by any_version=True (--any-version)."
+            )
+        warnings.warn(
+            f"{package} {version} is called as {known}, with which the adapter was tested: a "
+            "finding may be the adapter's",
+            stacklevel=3,
+        )
+    return version
+
+
+def file_alone(package: str, path: str, stand_ins: dict[str, ModuleType]) -> ModuleType:
+    """One file of a package as a module, with other modules standing in while it is imported.
+
+    Parameters
+    ----------
+    package : str
+        As it is called where it was installed from.
+    path : str
+        Of the file.
+    stand_ins : dict
+        By full name; the file is imported as part of the package of the first of them.
+    """
+    found = Path(str(metadata.distribution(package).locate_file(path)))
+    if not found.is_file():
+        raise InvalidInput(f"{package} {metadata.version(package)} has no file {path}")
+    name = path.removesuffix(".py").replace("/", ".")
+    spec = importlib.util.spec_from_file_location(name, found)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = {other: sys.modules.get(other) for other in (*stand_ins, name)}
+    sys.modules |= {**stand_ins, name: module}
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        for other, old in before.items():
+            if old is None:
+                del sys.modules[other]
+            else:
+                sys.modules[other] = old
+    return module
+
+
+def stand_in(name: str, **contents: object) -> dict[str, ModuleType]:
+    """A module with these contents, and the empty packages it lies in."""
+    parts = name.split(".")
+    made = {}
+    for n in range(1, len(parts) + 1):
+        module = ModuleType(".".join(parts[:n]))
+        module.__path__ = []
+        made[module.__name__] = module
+    vars(made[name]).update(contents)
+    return made

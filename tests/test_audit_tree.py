@@ -1,0 +1,372 @@
+"""Whole texts: what rules that accept several drafts at once make of them."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from support.tables import Table, target_law
+from support.tables import trees as oracle_trees
+
+import mdsd_opt as mo
+from mdsd_opt.decoding import Node, get_rule, parse_topology
+from mdsd_opt.decoding.draft_tree import scheme_maker
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+from mdsd_opt.tree_audit import TableModel
+from mdsd_opt.tree_audit.drawn_trees import drawn_trees
+from mdsd_opt.tree_audit.tables import Laws
+from mdsd_opt.tree_audit.texts import Texts
+
+
+def tables(vocab_size: int, seed: int = 0) -> tuple[TableModel, TableModel]:
+    return TableModel(vocab_size, 2 * seed), TableModel(vocab_size, 2 * seed + 1)
+
+
+def drawn(weights: Any, rng: np.random.Generator) -> int:
+    """By one uniform; a token of weight zero never."""
+    support = np.flatnonzero(weights)
+    reached = np.cumsum(weights[support])
+    place = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
+    return int(support[min(place, support.size - 1)])
+
+
+def path(root: Node) -> list[Node]:
+    nodes = [root]
+    while nodes[-1].children:
+        nodes += nodes[-1].children.values()
+    return nodes
+
+
+def chain(
+    *,
+    swapped: bool = False,
+    at_most: bool = False,
+    wrong_row: bool = False,
+    residual: str = "right",
+) -> Any:
+    """Rejection along a chain, as engines have it, and the mistakes that are made in it."""
+
+    def verify(root: Node, rng: np.random.Generator) -> list[int]:
+        nodes = path(root)
+        tokens = []
+        for n, (node, child) in enumerate(pairwise(nodes)):
+            x, p, q = child.tokens[-1], node.target, node.drafts.q
+            u = rng.random()
+            if swapped:
+                accepted = u * p[x] < q[x]
+            else:
+                accepted = u * q[x] <= p[x] if at_most else u * q[x] < p[x]
+            if not accepted:
+                row = nodes[max(n - 1, 0)].target if wrong_row else p
+                left = np.maximum(row - q, 0) if residual == "right" else row
+                return [*tokens, drawn(left if left.any() else row, rng)]
+            tokens.append(x)
+        return [*tokens, drawn(nodes[-1].target, rng)]
+
+    return verify
+
+
+def block(*, residual: str = "scaled", accept: str = "h", capped: bool = True) -> Any:
+    """Block verification, its uniforms all drawn first; and the mistakes that are made in it."""
+
+    def verify(root: Node, rng: np.random.Generator) -> list[int]:
+        nodes = path(root)
+        drafts, gamma = nodes[-1].tokens, len(nodes) - 1
+        r = [1.0]
+        for node, x in zip(nodes, drafts, strict=False):
+            ratio = r[-1] * node.target[x] / node.drafts.q[x]
+            r.append(min(1.0, ratio) if capped else ratio)
+        accepted = 0
+        for i, u in enumerate(rng.random(gamma).tolist(), start=1):
+            h = min(1.0, r[i])
+            if i < gamma and accept == "h":
+                left = np.maximum(r[i] * nodes[i].target - nodes[i].drafts.q, 0).sum()
+                h = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
+            if u < h:
+                accepted = i
+        node = nodes[accepted]
+        if accepted == gamma:
+            return [*drafts, drawn(node.target, rng)]
+        scale = r[accepted] if residual == "scaled" else 1.0
+        return [*drafts[:accepted], drawn(np.maximum(scale * node.target - node.drafts.q, 0), rng)]
+
+    return verify
+
+
+def exact(verify: Any, vocab_size: int, tree: str, seed: int = 0, **options: Any) -> Any:
+    target, draft = tables(vocab_size, seed)
+    return mo.audit_tree(verify, target, draft, tree, 0, method="driven", **options)
+
+
+@pytest.mark.parametrize(("vocab_size", "tree"), [(3, "chain2"), (2, "chain3"), (3, "chain1")])
+@pytest.mark.parametrize("verify", [chain(), block(), get_rule("block_verification").verify])
+def test_lossless_rules_pass(verify: Any, vocab_size: int, tree: str) -> None:
+    report = exact(verify, vocab_size, tree)
+    assert report.lossless, report.verdict
+    assert report.method == "driven"
+    assert report.total_variation < 1e-12
+    assert report.accept_length <= report.optimal_accept_length + 1e-9
+    assert report.num_trees == vocab_size ** int(tree[5:])
+    assert report.num_checks >= 100 * report.num_trees
+    assert f"exact up to {report.num_checks:,} random checks" in report.verdict
+
+
+def test_block_verification_is_the_optimum_of_a_chain() -> None:
+    block_report, token_report = exact(block(), 3, "chain2"), exact(chain(), 3, "chain2")
+    assert block_report.accept_length == pytest.approx(block_report.optimal_accept_length, abs=1e-6)
+    assert token_report.accept_length < block_report.accept_length - 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rule", "tree"), [("traversal", "2x2"), ("level_sequential", "2x1"), ("rrs", "2x1")]
+)
+def test_rules_for_trees_pass(rule: str, tree: str) -> None:
+    report = exact(get_rule(rule).verify, 2, tree, driven_checks=5)
+    assert report.lossless, report.verdict
+    assert report.total_variation < 1e-12
+
+
+#: Tables whose residuals after an accepted draft hold several tokens; else their scale is hidden.
+TELLING = 3
+
+BLIND = {
+    "token residual": block(residual="token"),
+    "ratio not capped": block(capped=False),
+    "wrong row": chain(wrong_row=True),
+}
+SEEN = {
+    "p and q swapped": chain(swapped=True),
+    "target resampled": chain(residual="none"),
+    "ratio for h": block(accept="r"),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_what_the_first_token_does_not_show_is_caught(name: str) -> None:
+    report = exact(BLIND[name], 3, "chain2", TELLING)
+    assert not report.lossless
+    assert report.first_token_variation < 1e-9
+    assert report.total_variation > 1e-3
+    assert "which its first token does not show" in report.verdict
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_the_first_token_shows_is_caught(name: str) -> None:
+    report = exact(SEEN[name], 3, "chain2", TELLING)
+    assert not report.lossless
+    assert report.first_token_variation > 1e-3
+
+
+def test_two_tokens_hide_a_wrong_scale_and_the_report_says_so() -> None:
+    report = exact(BLIND["token residual"], 2, "chain2")
+    assert report.lossless
+    assert report.total_variation < 1e-12
+    assert "take V >= 3" in report.verdict
+    assert exact(BLIND["token residual"], 3, "chain2", 0).lossless  # another table is needed
+    assert "two levels" in exact(chain(), 3, "chain1").verdict
+    assert exact(chain(), 3, "chain3", driven_checks=5).blind_spots == ()
+
+
+def test_drafts_from_another_law_than_is_passed_on() -> None:
+    """Drawn from the two likeliest tokens, verified with all of q."""
+    target, draft = tables(3)
+
+    def filtered(text: Any) -> Any:
+        q = draft(text).copy()
+        q[np.argmin(q)] = 0
+        return q / q.sum()
+
+    def verify(root: Node, rng: np.random.Generator) -> Any:
+        for node in root.walk():
+            if node.drafts is not None:
+                node.drafts = mo.WithReplacement(draft(node.tokens), 1)
+        return chain()(root, rng)
+
+    wrong = mo.audit_tree(verify, target, filtered, "chain2", 0)
+    right = mo.audit_tree(chain(), target, filtered, "chain2", 0)
+    assert right.lossless
+    assert not wrong.lossless
+    assert wrong.total_variation > 0.01
+
+
+def test_accepting_at_zero_is_mass() -> None:
+    def target(text: Any) -> Any:
+        return np.array([0.6, 0.4, 0.0])
+
+    def draft(text: Any) -> Any:
+        return np.array([0.2, 0.3, 0.5])
+
+    report = mo.audit_tree(chain(at_most=True), target, draft, "chain2", 0)
+    assert not report.lossless
+    assert report.total_variation < 1e-12
+    shown = " ".join(violation.message for violation in report.violations)
+    assert "draw 0 equal to 0, once in 2**53 draws gave (2," in shown
+    assert "probability" in report.verdict
+    assert mo.audit_tree(chain(), target, draft, "chain2", 0).lossless
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((), "gave no token"),
+        (7, "no sequence"),
+        ((0, 0, 0, 0), "no path of its drafts"),
+        ((0.5,), "no integer"),
+        ((3,), "outside 0..2"),
+    ],
+)
+def test_wrong_answers_are_outcomes_with_their_mass(answer: Any, message: str) -> None:
+    def verify(root: Node, rng: np.random.Generator) -> Any:
+        return answer if rng.random() < 0.25 else chain()(root, rng)
+
+    for method in ("driven", "sampling"):
+        target, draft = tables(3)
+        report = mo.audit_tree(verify, target, draft, "chain2", 0, 500, method=method)
+        assert not report.lossless
+        assert message in report.violations[0].message
+        if method == "driven":
+            assert report.total_variation == pytest.approx(0.25, abs=1e-9)
+            assert "probability 0.25 given these drafts" in report.violations[0].message
+    with pytest.raises(InvalidInput, match=message):
+        exact(lambda root, rng: answer, 3, "chain2")
+    with pytest.raises(InvalidInput, match="first 10 calls"):
+        mo.audit_tree(lambda root, rng: answer, *tables(3), "chain2", 0, method="sampling")
+
+
+@pytest.mark.parametrize("verify", [chain(), block()])
+def test_sampling_passes_what_is_lossless(verify: Any) -> None:
+    """False alarm: below 1e-6."""
+    report = mo.audit_tree(verify, *tables(4), "chain3", 0, 3_000, method="sampling")
+    assert report.lossless, report.verdict
+    assert report.num_trials == 3_000
+    assert report.p_value > 1e-6
+    assert 0 < report.detectable_bias < 1
+    assert "3,000 steps" in report.verdict
+
+
+def test_sampling_finds_what_is_large_enough() -> None:
+    wrong = chain(wrong_row=True)
+    exactly = exact(wrong, 3, "chain2")
+    report = mo.audit_tree(wrong, *tables(3), "chain2", 1, 20_000, method="sampling")
+    assert exactly.total_variation > report.detectable_bias
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(exactly.total_variation, abs=0.02)
+
+
+def test_false_alarms_of_sampling_come_as_rarely_as_stated() -> None:
+    alarms = sum(
+        not mo.audit_tree(
+            chain(), *tables(3), "chain2", seed, 200, method="sampling", false_alarm=0.05
+        ).lossless
+        for seed in range(100)
+    )
+    assert alarms <= 14  # Pr(more | 5 %) < 1e-4
+
+
+def test_more_accepted_than_the_optimum_is_a_check_of_its_own() -> None:
+    def greedy(root: Node, rng: np.random.Generator) -> Any:
+        node = path(root)[-1]
+        return [*node.tokens, drawn(node.target, rng)]
+
+    report = mo.audit_tree(greedy, *tables(3), "chain2", 0, 2_000, method="sampling")
+    assert not report.lossless
+    checks = {check.name: check.p_value for check in report.checks}
+    assert checks["accept length"] < 1e-6
+    assert report.accept_length == 3.0
+
+
+def test_many_trees_are_sampled() -> None:
+    report = mo.audit_tree(get_rule("traversal").verify, *tables(3), "2x2", 0, 300)
+    assert report.method == "sampling"
+    assert report.lossless
+    with pytest.raises(ProblemTooLarge, match="max_trees"):
+        exact(get_rule("traversal").verify, 3, "2x2")
+    stopped = mo.audit_tree(get_rule("traversal").verify, *tables(3), "2x2", 0, 10**6, seconds=0.2)
+    assert 0 < stopped.num_trials < 10**5
+
+
+def test_what_cannot_be_driven_is_sampled() -> None:
+    def verify(root: Node, rng: np.random.Generator) -> Any:
+        return [int(rng.choice(3, p=root.target)) if rng.integers(2) else drawn(root.target, rng)]
+
+    report = mo.audit_tree(verify, *tables(3), "chain2", 0, 500)
+    assert report.method == "sampling"
+    assert report.lossless
+    with pytest.raises(InvalidInput, match="raw bits"):
+        exact(verify, 3, "chain2")
+
+
+@pytest.mark.parametrize("tree", ["2x2", "chain3", "3x1"])
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "top_k"])
+def test_trees_are_those_of_the_oracle(tree: str, scheme: str) -> None:
+    rng = np.random.default_rng(0)
+    target, draft = Table(rng, 3, 4), Table(rng, 3, 4)
+    topology = parse_topology(tree)
+
+    def key(root: Node) -> Any:
+        return tuple(
+            (node.tokens, tuple(node.draws.tolist()), tuple(node.values.tolist()))
+            for node in root.walk()
+        )
+
+    found = drawn_trees(
+        Laws(target, "target"), Laws(draft, "draft"), topology, scheme_maker(scheme)
+    )
+    ours = {key(root): probability for root, probability in found}
+    theirs: dict[Any, float] = {}
+    for root, probability in oracle_trees(draft, topology, scheme):
+        theirs[key(root)] = theirs.get(key(root), 0.0) + probability
+    assert ours.keys() == theirs.keys()
+    assert sum(ours.values()) == pytest.approx(1)
+    for tree_key, probability in ours.items():
+        assert probability == pytest.approx(theirs[tree_key])
+
+
+def test_texts_follow_the_target() -> None:
+    target = Table(np.random.default_rng(0), 3, 4)
+    texts = Texts(Laws(target, "target"), 3)
+    np.testing.assert_allclose(texts.law, target_law(target, 3).ravel(), atol=1e-15)
+    assert [texts.text(n) for n in range(texts.law.size)] == list(np.ndindex(3, 3, 3))
+    assert texts.place((1, 2)) == slice(15, 18)
+    rng = np.random.default_rng(1)
+    counts = np.bincount([texts.completed((1,), rng) for _ in range(4_000)], minlength=27)
+    np.testing.assert_allclose(counts[9:18] / 4_000, texts.rest((1,)), atol=0.04)
+    assert counts[9:18].sum() == 4_000
+
+
+def test_reports_become_json_and_text() -> None:
+    report = exact(BLIND["wrong row"], 3, "chain2")
+    as_dict = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert as_dict["lossless"] is False
+    assert as_dict["verdict"] == report.verdict
+    assert "tokens a step at the optimum" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"verify": 3}, InvalidInput, "verify is a int"),
+        ({"target": 3}, InvalidInput, "target is a int"),
+        ({"target": lambda text: [0.5, 0.6]}, ValueError, "target after"),
+        (
+            {"draft": lambda text: np.full(3 + len(text), 1 / (3 + len(text)))},
+            ValueError,
+            "gives 4",
+        ),
+        ({"tree": "dynamic8"}, InvalidInput, "give a fixed one"),
+        ({"tree": "chain40"}, ProblemTooLarge, "texts"),
+        ({"method": "enumeration"}, UnknownName, "driven"),
+        ({"num_trials": 0}, InvalidInput, "num_trials is 0"),
+        ({"scheme": "other"}, UnknownName, "draft scheme"),
+    ],
+)
+def test_arguments_are_validated(arguments: dict[str, Any], error: Any, message: str) -> None:
+    target, draft = tables(3)
+    given: dict[str, Any] = {
+        "verify": chain(), "target": target, "draft": draft, "tree": "chain2", "rng": 0,
+    }  # fmt: skip
+    with pytest.raises(error, match=message):
+        mo.audit_tree(**given | arguments)

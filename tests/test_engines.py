@@ -1,0 +1,148 @@
+"""Adapters to engines: found by name and version, refused kindly, called in one form."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mdsd_opt as mo
+from mdsd_opt import engines
+from mdsd_opt.engines import Engine, loading, registry
+from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
+from mdsd_opt.tree_audit import TableModel
+
+
+def rejection(p: Any, q: Any, drafts: tuple[int, ...]) -> tuple[int, ...]:
+    """A chain of drafts, as shipped functions take it; it draws from numpy.random."""
+    draw: Any = np.random
+    for n, x in enumerate(drafts):
+        if draw.rand() * q[n, x] >= p[n, x]:
+            left = np.maximum(p[n] - q[n], 0)
+            return (*drafts[:n], int(draw.choice(left.size, p=left / left.sum())))
+    return (*drafts, int(draw.choice(p.shape[1], p=p[-1])))
+
+
+def accepts_at_zero(p: Any, q: Any, drafts: tuple[int, ...]) -> tuple[int, ...]:
+    draw: Any = np.random
+    for n, x in enumerate(drafts):
+        if draw.rand() * q[n, x] > p[n, x]:
+            left = np.maximum(p[n] - q[n], 0)
+            return (*drafts[:n], int(draw.choice(left.size, p=left / left.sum())))
+    return (*drafts, int(draw.choice(p.shape[1], p=p[-1])))
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Two engines, and what is installed of them."""
+    versions = {"fake-engine": "1.0"}
+    adapter = ModuleType("fake_engine")
+    vars(adapter).update(
+        PACKAGE="fake-engine", TESTED=("0.9", "1.0"), FUNCTION="fake.verify", REBOUND="its name"
+    )
+    absent = ModuleType("absent_engine")
+    vars(absent).update(PACKAGE="absent", TESTED=("2.0",), FUNCTION="absent.verify", REBOUND="")
+    entries = {
+        "fake": registry._Entry(adapter, lambda: rejection),
+        "zero": registry._Entry(adapter, lambda: accepts_at_zero),
+        "absent": registry._Entry(absent, lambda: rejection),
+    }
+
+    def version(package: str) -> str:
+        if package not in versions:
+            raise loading.metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    monkeypatch.setattr(registry, "_ENTRIES", entries)
+    monkeypatch.setattr(loading.metadata, "version", version)
+    return versions
+
+
+def test_engines_have_names() -> None:
+    assert {"transformers", "lmdeploy", "sglang", "sglang_block"} <= set(engines.names())
+    with pytest.raises(UnknownName, match="sglang_block"):
+        engines.get("sglang-block")
+
+
+def test_an_engine_is_a_callable_for_audits(fakes: dict[str, str]) -> None:
+    engine = engines.get("fake")
+    assert isinstance(engine, Engine)
+    assert (engine.package, engine.version) == ("fake-engine", "1.0")
+    problem = mo.TransportProblem([0.4, 0.3, 0.3], mo.WithReplacement([0.2, 0.3, 0.5], 1))
+    assert mo.audit(engine, problem, 0, 500).lossless
+    report = mo.audit_tree(engine.verify, TableModel(3, 6), TableModel(3, 7), "chain2", 0)
+    assert report.lossless
+    assert report.total_variation < 1e-12
+    two = mo.TransportProblem([0.4, 0.3, 0.3], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+    with pytest.raises(InvalidInput, match="one draft"):
+        mo.audit(engine, two, 0, 500)
+    with pytest.raises(InvalidInput, match="chain2"):
+        mo.audit_tree(engine.verify, TableModel(3, 6), TableModel(3, 7), "2x1", 0)
+
+
+def test_other_versions_are_refused(fakes: dict[str, str]) -> None:
+    with pytest.raises(MissingExtra, match=r"pip install --no-deps absent==2\.0"):
+        engines.get("absent")
+    fakes["fake-engine"] = "1.1"
+    with pytest.raises(InvalidInput, match=r"1\.1 is installed.*tested with 0\.9, 1\.0"):
+        engines.get("fake")
+    with pytest.warns(UserWarning, match="the adapter's"):
+        assert engines.get("fake", any_version=True).version == "1.1"
+    fakes["fake-engine"] = "1.0+cpu"
+    assert engines.get("fake").version == "1.0+cpu"
+
+
+def test_the_standard_audit_finds_what_an_accepted_zero_is_worth(fakes: dict[str, str]) -> None:
+    right, wrong = (engines.audit_engine(engines.get(name)) for name in ("fake", "zero"))
+    assert right.lossless
+    assert right.zeros.impossible_mass == 0
+    assert wrong.texts.lossless
+    assert not wrong.lossless
+    assert wrong.zeros.impossible_mass == pytest.approx(0.7 * 2.0**-53)
+    assert wrong.row()["impossible_mass"] == wrong.zeros.impossible_mass
+    assert "once in 2**53 draws" in wrong.row()["finding"]
+
+
+def test_the_command_line_audits_one_or_all(
+    fakes: dict[str, str], run_cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")  # put back afterwards
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        done = run_cli("audit", *arguments)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, _ = run("--engine", "fake")
+    assert code == 0
+    assert "fake.verify (fake-engine 1.0)" in out
+    code, out, err = run("--engine", "all", "--json")
+    assert code == 1
+    assert [row["engine"] for row in json.loads(out)["engines"]] == ["fake", "zero"]
+    assert "left out absent" in err
+    assert run("--engine", "absent")[0] == 2
+    code, _, err = run("--engine", "fake", "--verifier", "optimal")
+    assert code == 2
+    assert "one of --verifier, --trace and --engine" in err
+
+
+def test_a_file_is_loaded_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "someengine" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "rule.py").write_text("from ..base import Base\nclass Rule(Base): pass\n")
+    info = tmp_path / "someengine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: someengine\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stand_ins = loading.stand_in("someengine.deep") | loading.stand_in(
+        "someengine.base", Base=object
+    )
+    module = loading.file_alone("someengine", "someengine/deep/rule.py", stand_ins)
+    assert isinstance(module.Rule(), object)
+    assert not any(name.startswith("someengine") for name in sys.modules)
+    with pytest.raises(InvalidInput, match="has no file"):
+        loading.file_alone("someengine", "someengine/other.py", {})

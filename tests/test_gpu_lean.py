@@ -1,0 +1,80 @@
+"""The device path needs NumPy and CuPy alone: images with CUDA often have no numba or solver."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.host_engine import Build
+
+TESTS = Path(__file__).parent
+BLOCKED = ("numba", "highspy", "cvxpy", "typer")
+
+#: What `acceptance_rates` and `verify_batch` do for arrays on the host, on another engine.
+DOORS = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None
+
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+import mdsd_opt.gpu
+from mdsd_opt.batch.device_rates import Request, rates_in_chunks
+from mdsd_opt.batch.device_verification import VerificationRequest, verify_in_chunks
+from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.pair import FilterSettings
+from support.host_engine import HostEngine
+from support.kernel_cases import LOG2_E, near_rows
+
+engine = HostEngine(Path({library!r}), block_size=32)
+target, draft = near_rows(2, 300)
+drafts = np.argsort(-draft, axis=1)[:, :2]
+plain = Request("with_replacement", "optimal", (2,), LOG2_E, LOG2_E)
+for request in (
+    plain,
+    replace(plain, scheme="without_replacement"),
+    replace(plain, filters=FilterSettings(top_k=50, top_p=0.9)),
+    replace(plain, scheme="greedy", verifier="greedy"),
+    replace(plain, verifier="rrs"),
+    replace(plain, verifier="kseq"),
+):
+    rates = rates_in_chunks(engine, target, draft, request)
+    assert not isinstance(rates, str), rates
+    assert ((rates > 0) & (rates <= 1)).all()
+    if request.declared.decides_on_device:
+        decide = VerificationRequest(request, Randomness(0), True)
+        found = verify_in_chunks(engine, target, draft, drafts, None, decide)
+        assert (found.acceptance_rate <= rates[:, 0] + 1e-6).all()
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def library(built_kernels: Build) -> Path:
+    return built_kernels(cluster_size=2)
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+def test_all_doors_open_without_compilers_and_solvers(library: Path) -> None:
+    done = run(DOORS.format(blocked=BLOCKED, library=str(library)))
+    assert done.stdout.strip() == "done", done.stderr
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_what_is_blocked_cannot_be_imported(name: str) -> None:
+    done = run(f"import sys; sys.modules[{name!r}] = None; import {name}")
+    assert "ModuleNotFoundError" in done.stderr

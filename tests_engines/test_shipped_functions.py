@@ -1,0 +1,180 @@
+"""What engines really ship: the verdict of each, and mistakes made in its own source."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
+
+import mdsd_opt as mo
+from mdsd_opt import engines
+from mdsd_opt.engines import lmdeploy_engine, loading, registry, sglang_engine
+from mdsd_opt.errors import MissingExtra
+from mdsd_opt.tree_audit import TableModel
+
+torch = pytest.importorskip("torch")
+ORDINARY = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
+WITH_ZEROS = mo.TransportProblem([0.5, 0.5, 0.0, 0.0], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
+
+#: Mass of tokens that must not come on WITH_ZEROS: .7 of the drafts, at u = 0.
+ZEROS = {"transformers": 0.7 * 2.0**-24, "lmdeploy": 0.7 * 2.0**-53, "sglang": 0.0}
+
+
+def installed(name: str) -> engines.Engine:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of packages that are imported
+            return engines.get(name)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+
+
+def of_texts(engine: engines.Engine, seeds: tuple[int, int] = (6, 7)) -> Any:
+    target, draft = (TableModel(3, seed) for seed in seeds)
+    return mo.audit_tree(engine.verify, target, draft, "chain2", 0, driven_checks=20)
+
+
+@pytest.mark.parametrize("name", ["transformers", "lmdeploy", "sglang"])
+def test_the_default_audit_of_one_token(name: str) -> None:
+    engine = installed(name)
+    trials = 500 if name == "sglang" else 3_000
+    report = mo.audit(engine, ORDINARY, 0, trials, edge_probes=64)
+    assert report.lossless, report.verdict
+    assert report.num_edge_probes > 0
+    report = mo.audit(engine, WITH_ZEROS, 0, trials, edge_probes=64)
+    assert report.lossless == (ZEROS[name] == 0), report.verdict
+    if ZEROS[name]:
+        assert report.num_violations == 0
+        rarity = round(np.log2(0.7 / ZEROS[name]))
+        assert f"equal to 0, once in 2**{rarity} draws, gave token" in report.verdict
+
+
+@pytest.mark.parametrize("name", ["transformers", "lmdeploy"])
+def test_an_accepted_zero_has_its_mass(name: str) -> None:
+    report = mo.audit(installed(name), WITH_ZEROS, 0, 100, method="driven", edge_probes=0)
+    assert report.impossible_mass == pytest.approx(ZEROS[name], rel=1e-3)
+    assert report.violations[0].kind == "impossible token"
+
+
+@pytest.mark.parametrize("name", ["transformers", "lmdeploy"])
+def test_whole_texts_of_shipped_functions(name: str) -> None:
+    report = of_texts(installed(name))
+    assert report.method == "driven"
+    assert report.lossless, report.verdict
+    assert report.total_variation < 1e-6
+
+
+@pytest.mark.parametrize("name", ["sglang", "sglang_block"])
+def test_texts_of_two_tokens_of_an_interpreted_kernel(name: str) -> None:
+    target, draft = TableModel(2, 0), TableModel(2, 1)
+    report = mo.audit_tree(
+        installed(name).verify, target, draft, "chain1", 0, method="driven", driven_checks=20
+    )
+    assert report.lossless, report.verdict
+    assert report.total_variation < 1e-6
+
+
+def test_drafts_of_a_filtered_law_with_the_raw_one_passed_on() -> None:
+    """Top-k on the draft side only, and q before the filter: tv .2, exactly."""
+    engine = installed("transformers")
+    raw = np.array([0.35, 0.25, 0.2, 0.1, 0.1])
+    filtered = np.array([0.35, 0.25, 0.2, 0.0, 0.0]) / 0.8
+    problem = mo.TransportProblem([0.3, 0.3, 0.2, 0.1, 0.1], mo.WithReplacement(filtered, 1))
+    report = mo.audit(
+        lambda p, q, drafts, rng: engine(p, raw, drafts, rng), problem, 0, 100, method="driven"
+    )
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(0.2, abs=1e-6)
+
+
+TRANSFORMERS = {
+    "p and q swapped": ("probability_ratio = p_i / q_i\n", "probability_ratio = q_i / p_i\n"),
+    "target resampled": ("torch.clamp((p_n_plus_1 - q_n_plus_1), min=0)", "p_n_plus_1.clone()"),
+    "accepted after a rejection": (
+        "n_matches = ((~is_accepted).cumsum(dim=-1) < 1).sum()", "n_matches = is_accepted.sum()",
+    ),
+    "wrong row": ("p[:, n_matches, :]", "p[:, max(int(n_matches) - 1, 0), :]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_mistakes_in_the_source_of_transformers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed("transformers")
+    utils = importlib.import_module("transformers.generation.utils")
+    source = inspect.getsource(utils._speculative_sampling)
+    right, wrong = TRANSFORMERS[name]
+    assert source.count(right) >= 1
+    scope = dict(vars(utils))
+    exec(source.replace(right, wrong), scope)
+    monkeypatch.setattr(utils, "_speculative_sampling", scope["_speculative_sampling"])
+    report = of_texts(installed("transformers"))
+    assert not report.lossless
+    assert report.total_variation > 1e-3
+
+
+LMDEPLOY = {
+    "p and q swapped": (
+        "target_draft_probs / draft_token_probs >=", "draft_token_probs / target_draft_probs >=",
+    ),
+    "target resampled": ("(target_probs - draft_probs).clamp_min_(0)", "target_probs.clone()"),
+    "accepted after a rejection": ("accepted[:, :-1].cumprod(dim=1).bool()", "accepted[:, :-1]"),
+}  # fmt: skip
+SGLANG = {
+    "residual not scaled": ("residual_scale = prefix_prob\n", "residual_scale = 1.0\n"),
+}
+
+
+def mutate(adapter: Any, mistake: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+    """The adapter loads a copy of its file with a mistake in it."""
+    right, wrong = mistake
+    real = loading.metadata.distribution(adapter.PACKAGE)
+
+    class Mutated:
+        version = real.version
+
+        def locate_file(self, path: str) -> Path:
+            source = Path(str(real.locate_file(path))).read_text()
+            assert source.count(right) == 1
+            copy = tmp_path / Path(path).name
+            copy.write_text(source.replace(right, wrong))
+            return copy
+
+    monkeypatch.setattr(loading.metadata, "distribution", lambda package: Mutated())
+
+
+@pytest.mark.parametrize("name", LMDEPLOY)
+def test_mistakes_in_the_source_of_lmdeploy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("lmdeploy")
+    mutate(lmdeploy_engine, LMDEPLOY[name], tmp_path, monkeypatch)
+    report = of_texts(engines.get("lmdeploy"))
+    assert not report.lossless
+    assert report.total_variation > 1e-3
+
+
+@pytest.mark.parametrize("name", SGLANG)
+def test_mistakes_in_the_kernel_of_sglang(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first token is right."""
+    installed("sglang_block")
+    mutate(sglang_engine, SGLANG[name], tmp_path, monkeypatch)
+    report = of_texts(engines.get("sglang_block"))
+    assert not report.lossless
+    assert report.first_token_variation < 1e-6
+    assert report.total_variation > 1e-3
+
+
+def test_adapters_are_pinned_to_what_is_installed() -> None:
+    for name in registry.names():
+        engine = installed(name)
+        assert engine.version.partition("+")[0] in registry._ENTRIES[name].adapter.TESTED

@@ -1,0 +1,268 @@
+"""Audits of rules that draw from PyTorch: every draw served, exact laws, the edges of each type."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mdsd_opt as mo
+from mdsd_opt.auditing import served
+from mdsd_opt.auditing.randomness.sources import EdgeSource
+from mdsd_opt.errors import UnservedDraw
+
+P, Q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
+PROBLEM = mo.TransportProblem(P, mo.WithReplacement(Q, 1))
+WITH_ZERO = mo.TransportProblem([0.5, 0.5, 0.0, 0.0], mo.WithReplacement(Q, 1))
+OWN = torch.Generator().manual_seed(5)
+
+
+def plain(x: torch.Tensor):
+    return torch.rand_like(x)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # engines still hold such functions
+    scripted = torch.jit.script(plain)
+
+
+WEIGHTS = torch.tensor([[0.2, 0.3, 0.5]])
+DRAWS = {
+    "rand": lambda: torch.rand(3),
+    "rand of a generator": lambda: torch.rand(2, 3, generator=OWN),
+    "rand of a type": lambda: torch.rand((3,), dtype=torch.float64),
+    "rand out": lambda: torch.rand(3, out=torch.empty(3)),
+    "rand_like": lambda: torch.rand_like(WEIGHTS),
+    "rand_like of a type": lambda: torch.rand_like(WEIGHTS, dtype=torch.bfloat16),
+    "uniform_": lambda: torch.empty(3).uniform_(2.0, 3.0),
+    "uniform_ of a view": lambda: torch.zeros(3)[1:].uniform_(generator=OWN),
+    "exponential_": lambda: torch.empty(2, 3).exponential_(generator=OWN),
+    "exponential_ of a rate": lambda: torch.empty(3).exponential_(2.0),
+    "multinomial": lambda: torch.multinomial(WEIGHTS, 1),
+    "multinomial method": lambda: WEIGHTS[0].multinomial(2, generator=OWN),
+    "multinomial with none left": lambda: torch.multinomial(torch.tensor([0.0, 1.0, 0.0]), 3),
+    "multinomial again": lambda: torch.multinomial(WEIGHTS, 5, replacement=True),
+    "bernoulli": lambda: torch.bernoulli(WEIGHTS, generator=OWN),
+    "bernoulli of a number": lambda: torch.bernoulli(torch.empty(3), p=0.3),
+    "bernoulli_": lambda: torch.empty(3).bernoulli_(0.3),
+    "bernoulli_ of a half": lambda: torch.empty(3).bernoulli_(),
+    "bernoulli_ of a tensor": lambda: torch.empty(3).bernoulli_(torch.tensor([0.1, 0.2, 0.3])),
+    "operator": lambda: torch.ops.aten.rand.default([3]),
+    "TorchScript": lambda: scripted(WEIGHTS),
+    "vmap": lambda: torch.func.vmap(torch.rand_like, randomness="different")(WEIGHTS),
+    "categorical": lambda: torch.distributions.Categorical(WEIGHTS).sample(),
+    "dropout": lambda: torch.nn.functional.dropout(WEIGHTS),
+    "generator made inside": lambda: torch.rand(3, generator=torch.Generator().manual_seed(1)),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_every_draw_is_served_in_its_type(name: str) -> None:
+    plain = DRAWS[name]()
+    states = torch.get_rng_state(), OWN.get_state()
+    with served(0, [OWN]):
+        first = DRAWS[name]()
+    with served(0, [OWN]):
+        again = DRAWS[name]()
+    assert first.dtype == plain.dtype
+    assert first.shape == plain.shape
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert torch.equal(OWN.get_state(), states[1])
+
+
+def test_served_numbers_follow_their_laws() -> None:
+    n = 20_000
+    with served(1):
+        uniform, clocks = torch.rand(n), torch.empty(n).exponential_(2.0)
+        drawn = torch.multinomial(torch.tensor([0.0, 0.3, 0.7]), n, replacement=True)
+        without = torch.multinomial(torch.tensor([[0.5, 0.0, 0.5]]).expand(n, 3), 2)
+        heads = torch.empty(n).bernoulli_(0.25)
+        between = torch.empty(n).uniform_(2.0, 3.0)
+    assert abs(float(uniform.mean()) - 0.5) < 0.02
+    assert abs(float(clocks.mean()) - 0.5) < 0.03
+    assert np.allclose(np.bincount(drawn, minlength=3) / n, [0, 0.3, 0.7], atol=0.02)
+    assert (without.sort(dim=1).values == torch.tensor([0, 2])).all()
+    assert abs(float(heads.mean()) - 0.25) < 0.02
+    assert 2 <= float(between.min()) < float(between.max()) < 3
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.multinomial(torch.zeros(1, 3), 1),
+        lambda: torch.multinomial(torch.tensor([1.0, -1.0]), 1),
+        lambda: torch.empty(2).bernoulli_(1.5),
+        lambda: torch.empty(2).exponential_(-1.0),
+    ],
+)
+def test_what_torch_refuses_is_refused(draw: Any) -> None:
+    with pytest.raises(RuntimeError):
+        draw()
+    with served(0), pytest.raises(RuntimeError):
+        draw()
+
+
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("aten.randn", lambda: torch.randn(2)),
+        ("aten.randint", lambda: torch.randint(0, 9, (1,))),
+        ("aten.randperm", lambda: torch.randperm(4)),
+        ("aten.normal_", lambda: torch.empty(2).normal_()),
+    ],
+)
+def test_other_random_operators_are_refused_by_name(name: str, draw: Any) -> None:
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        with contextlib.suppress(ValueError):  # it can't hide it
+            draw()
+        return int(drafts[0])
+
+    for method in ("sampling", "driven"):
+        with pytest.raises(UnservedDraw, match=name):
+            mo.audit(verify, PROBLEM, 0, 100, method=method)
+
+
+def thread_draws() -> None:
+    thread = threading.Thread(target=lambda: torch.rand(2))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("draw", [thread_draws, lambda: torch.manual_seed(3)])
+def test_a_draw_past_the_audit_is_refused(draw: Any) -> None:
+    with pytest.raises(UnservedDraw, match="torch"), served(0):
+        draw()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_edges_are_numbers_of_the_type(dtype: Any) -> None:
+    """Chosen so that torch's own grid holds them: 1 - 2**-24 in float32, not 1 - 2**-53."""
+    digits = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}[dtype]
+    source = EdgeSource(np.random.default_rng(0))
+    for upper, end in ((False, 0.0), (True, 1 - 2.0**-digits)):
+        source.restart(2, upper)
+        with served(source):
+            drawn = torch.rand(2, 2, dtype=dtype)
+        assert drawn.dtype == dtype
+        assert float(drawn[1, 0]) == end
+        assert float(drawn[0, 0]) != end
+
+
+def rule(
+    draw: Any = lambda: torch.rand(1),
+    accept: Any = torch.lt,
+    pick: Any = lambda w: torch.multinomial(w, 1),
+    dtype: Any = torch.float32,
+) -> Any:
+    """Single-draft rejection in torch."""
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        p, q = (torch.tensor(law, dtype=dtype) for law in (target, draft))
+        x = int(drafts[0])
+        if accept(draw().to(dtype) * q[x], p[x]):
+            return x
+        return int(pick((p - q).clamp(min=0)))
+
+    return verify
+
+
+def race(w: Any) -> Any:
+    return (w / torch.empty_like(w).exponential_()).argmax()
+
+
+def gumbel(w: Any) -> Any:
+    return (w.log() - (-torch.rand_like(w).log()).log()).argmax()
+
+
+@pytest.mark.parametrize("pick", [lambda w: torch.multinomial(w, 1), race, gumbel])
+def test_the_exact_law_of_a_float32_rule(pick: Any) -> None:
+    report = mo.audit(rule(pick=pick), PROBLEM, 0, 200, method="driven", edge_probes=0)
+    assert report.lossless, report.verdict
+    assert report.tolerance == 1e-6
+    assert report.total_variation < 3e-7
+    assert report.acceptance_rate == pytest.approx(np.minimum(P, Q).sum(), abs=1e-6)
+
+
+@pytest.mark.parametrize("pick", [race, gumbel])
+def test_a_race_with_wrong_weights_is_found_exactly(pick: Any) -> None:
+    wrong = rule(pick=lambda w: pick(w.sqrt()))
+    report = mo.audit(wrong, PROBLEM, 0, 100, method="driven", edge_probes=0)
+    left = np.maximum(P - Q, 0)
+    root = np.sqrt(left) / np.sqrt(left).sum()
+    law = np.minimum(P, Q) + left.sum() * root
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(0.5 * np.abs(law - P).sum(), abs=3e-7)
+
+
+def test_exponentials_that_are_no_race_are_refused() -> None:
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        return int(torch.empty(4).exponential_().sum() > 4)
+
+    with pytest.raises(ValueError, match=r"race|argmax"):
+        mo.audit(verify, PROBLEM, 0, 100, method="driven")
+
+
+def test_float32_arithmetic_is_not_a_finding_but_more_is() -> None:
+    """At 1e-6, what float32 rounds away passes; a bias of 1e-5 does not."""
+
+    def biased(w: Any) -> Any:
+        return torch.multinomial(w + 4e-5 * w.sum() * torch.tensor([0.0, 0.0, 1.0, 0.0]), 1)
+
+    report = mo.audit(rule(pick=biased), PROBLEM, 0, 100, method="driven", edge_probes=0)
+    assert not report.lossless
+    assert report.total_variation == pytest.approx(0.4 * 4e-5, rel=1e-3)
+
+
+def test_a_correct_rule_is_never_accused() -> None:
+    """The upper edge of float32 is below one: 1 - 2**-53 would round to it."""
+    for seed in range(300):
+        report = mo.audit(rule(), WITH_ZERO, seed, 40, edge_probes=64)
+        assert report.lossless, report.verdict
+        assert 0 < report.num_edge_probes <= 64
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rarity", "mass"),
+    [
+        (torch.float64, 53, 0.7 * 2.0**-53),
+        (torch.float32, 24, 0.7 * 2.0**-24),
+        (torch.float16, 12, 0.7 * (2.0**-12 + 2.0**-24)),
+        (torch.bfloat16, 9, 0.7 * (2.0**-9 + 2.0**-24)),
+    ],
+)
+def test_accepting_at_zero_has_its_probability(dtype: Any, rarity: int, mass: float) -> None:
+    """In half precision that is no curiosity."""
+    verify = rule(lambda: torch.rand(1, dtype=dtype), torch.le, dtype=torch.float64)
+    sampled = mo.audit(verify, WITH_ZERO, 0, 60)
+    assert not sampled.lossless
+    if not sampled.num_violations:
+        assert f"draw 0 equal to 0, once in 2**{rarity} draws, gave token" in sampled.verdict
+    driven = mo.audit(verify, WITH_ZERO, 0, 60, method="driven", edge_probes=0)
+    assert not driven.lossless
+    assert driven.impossible_mass == pytest.approx(mass, rel=1e-3)
+    assert "impossible tokens" in dict(driven.rows())
+
+
+def test_torch_imported_by_the_first_call_is_served() -> None:
+    import subprocess
+    import sys
+
+    code = """if True:
+        import mdsd_opt as mo, sys
+        def verify(p, q, drafts, rng):
+            import torch
+            return int(torch.multinomial(torch.tensor(p), 1))
+        problem = mo.TransportProblem([.5, .3, .2], mo.WithReplacement([.2, .3, .5], 1))
+        assert "torch" not in sys.modules
+        a, b = (mo.audit(verify, problem, 0, 200, edge_probes=0) for _ in range(2))
+        assert a.lossless and b.lossless
+        report = mo.audit(verify, problem, 0, 100, method="driven")
+        assert report.total_variation < 1e-12, report
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
