@@ -20,6 +20,8 @@ from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.frontier import decomposition
 from mdsd_opt.frontier.distances import distances
+from mdsd_opt.frontier.relaxation import frontier_of
+from mdsd_opt.frontier.survey import survey_frontier
 
 shares = st.sampled_from(
     [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
@@ -358,3 +360,33 @@ class TestDistances:
         other = distances(np.array([0.25, 0.25, 0.5]), p)
         assert (other.kl, other.chi2, other.tv) == (np.inf, np.inf, 0.5)
         assert other.reverse_kl == pytest.approx(math.log(2))
+
+
+def test_slope_of_kl_is_the_derivative() -> None:
+    rng = np.random.default_rng(8)
+    p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
+    for drafts in (mo.WithReplacement(q, 2), mo.IndependentDrafts([q, q[::-1]])):
+        frontier = frontier_of(mo.TransportProblem(p, drafts))
+        for share in (0.21, 0.53, 0.86):
+            rate = frontier.least + share * (1 - frontier.least)
+            step = 1e-6
+            up, down = (distances(frontier.law(rate + s), p).kl for s in (step, -step))
+            assert frontier.kl_slope(rate) == pytest.approx((up - down) / (2 * step), rel=1e-4)
+
+
+def test_equal_slopes_spend_a_mean_budget_best() -> None:
+    rng = np.random.default_rng(9)
+    problems = [
+        mo.TransportProblem(
+            rng.dirichlet(np.ones(6)), mo.WithReplacement(rng.dirichlet(np.ones(6)), 1)
+        )
+        for _ in range(5)
+    ]
+    lossless, point = survey_frontier(problems, [0.0, 0.4])
+    assert lossless.kl == lossless.tv == 0
+    assert lossless.acceptance_rate == pytest.approx(
+        np.mean([mo.solve(problem).acceptance_rate for problem in problems])
+    )
+    assert point.tv == pytest.approx(point.acceptance_rate - lossless.acceptance_rate, abs=1e-12)
+    equal = [mo.relax(problem, kl=point.kl) for problem in problems]
+    assert np.mean([found.acceptance_rate for found in equal]) < point.acceptance_rate

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.frontier.concave import falling_blocks
+from mdsd_opt.frontier.concave import Blocks, falling_blocks
 
 Vector = NDArray[Any]  #: float64, or Fractions
 
@@ -91,13 +91,27 @@ class Frontier:
 
     def law(self, acceptance_rate: Any) -> Vector:
         """p_a, shape (V,), for an acceptance rate from `least` to `most`."""
-        lost = 1 - acceptance_rate
-        gains = _gains(self.contained, lost, acceptance_rate * 0 + 1)
-        blocks = falling_blocks(self.masses, gains)
+        blocks = self._blocks(acceptance_rate)
         x: Vector = self.p * blocks.slopes()[self.groups]
         if self.massless.tokens.size and blocks.widths[0] == 0:
-            x[self.massless.tokens] = self.massless.shares(lost)
+            x[self.massless.tokens] = self.massless.shares(1 - acceptance_rate)
         return x
+
+    def kl_slope(self, acceptance_rate: Any) -> float:
+        """What KL(p_a || p) rises by for each unit of acceptance, in nats.
+
+        One more unit adds one to every set of the chain but the last: the multipliers of these sets
+        sum to the logarithm of the largest x/p less that of the smallest.
+        """
+        blocks = self._blocks(acceptance_rate)
+        if blocks.widths[0] == 0 or blocks.gains[-1] == 0:
+            return float("inf")
+        first, last = (blocks.gains[b] / blocks.widths[b] for b in (0, -1))
+        return float(np.log(float(first)) - np.log(float(last)))
+
+    def _blocks(self, acceptance_rate: Any) -> Blocks:
+        gains = _gains(self.contained, 1 - acceptance_rate, acceptance_rate * 0 + 1)
+        return falling_blocks(self.masses, gains)
 
 
 def _gains(contained: Vector, lost: Any, last: Any = None) -> Vector:

@@ -180,9 +180,9 @@ def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: An
     """The largest acceptance rate that the budget buys."""
     if name in ("kl", "chi2"):
         if not frontier.exact:
-            return _within(frontier, name, float(budget))
+            return rate_within(frontier, name, float(budget))
         # logarithms are irrational: look for the rate in floating point, then take it as it is
-        found = Fraction(_within(frontier_of(problem), name, float(budget)))
+        found = Fraction(rate_within(frontier_of(problem), name, float(budget)))
         most = frontier.most_finite if np.isfinite(float(budget)) else frontier.most
         return min(max(found, frontier.least), max(most, frontier.least))
     if name == "tv":
@@ -200,7 +200,7 @@ def _number(frontier: Frontier, budget: Any) -> Any:
     return Fraction(budget) if frontier.exact else float(budget)
 
 
-def _within(frontier: Frontier, name: str, budget: float) -> float:
+def rate_within(frontier: Frontier, name: str, budget: float) -> float:
     """Where a distance that rises convexly along the frontier uses up its budget."""
 
     def excess(rate: float) -> float:

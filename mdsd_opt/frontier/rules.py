@@ -192,10 +192,10 @@ def _all_to_the_likeliest(p: Vector, rejected: Vector) -> Vector:
 
 #: The rules by the names under which people speak of them, with the parameters they are known by.
 NAMED_RULES: dict[str, LossyRule] = {
-    "Cactus, delta .001": ConstrainedAcceptance(0.001),
-    "Cactus, delta .1": ConstrainedAcceptance(0.1),
+    "Cactus .001": ConstrainedAcceptance(0.001),
+    "Cactus .1": ConstrainedAcceptance(0.1),
     "lenience .8": Lenience(0.8),
-    "typical, .09 and .3": TypicalAcceptance(),
+    "typical .09, .3": TypicalAcceptance(),
     "top 3": TopAcceptance(3),
-    "ensemble .8 p + .2 q": Ensemble(0.8),
+    "ensemble .8": Ensemble(0.8),
 }
