@@ -390,3 +390,16 @@ def test_equal_slopes_spend_a_mean_budget_best() -> None:
     assert point.tv == pytest.approx(point.acceptance_rate - lossless.acceptance_rate, abs=1e-12)
     equal = [mo.relax(problem, kl=point.kl) for problem in problems]
     assert np.mean([found.acceptance_rate for found in equal]) < point.acceptance_rate
+
+
+@pytest.mark.parametrize("tiny", [1e-300, 1e-200, 1e-17])
+def test_tiny_masses_of_the_target(tiny: float) -> None:
+    """A token that the draft likes and the target hardly has: no overflow, a finite distance."""
+    q = np.array([0.4, 0.3, 0.2, 0.1])
+    for drafts in (mo.WithReplacement(q, 2), mo.IndependentDrafts([q, q[::-1]])):
+        problem = mo.TransportProblem(np.array([tiny, 0.2, 0.3, 0.5]), drafts)
+        found = mo.relax(problem, acceptance_rate=1)
+        x = found.target[0]
+        assert x == pytest.approx(drafts.containment(np.arange(4) == 0))
+        assert found.chi2 == pytest.approx(x**2 / tiny, rel=1e-6)
+        assert mo.relax(problem, kl=0.01).kl == pytest.approx(0.01)

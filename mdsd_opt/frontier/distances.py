@@ -71,7 +71,8 @@ def _forward(d: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = (1 + d) * np.log1p(d) - d
     exact[d <= -1] = 1.0
-    return np.where(np.abs(d) < _SMALL, d * d * (0.5 - d * (1 / 6 - d * (1 / 12 - d / 20))), exact)
+    t = np.clip(d, -_SMALL, _SMALL)
+    return np.where(np.abs(d) < _SMALL, t * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t / 20))), exact)
 
 
 def _backward(d: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -79,4 +80,5 @@ def _backward(d: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = d - np.log1p(d)
     exact[d <= -1] = np.inf
-    return np.where(np.abs(d) < _SMALL, d * d * (0.5 - d * (1 / 3 - d * (1 / 4 - d / 5))), exact)
+    t = np.clip(d, -_SMALL, _SMALL)
+    return np.where(np.abs(d) < _SMALL, t * t * (0.5 - t * (1 / 3 - t * (1 / 4 - t / 5))), exact)
