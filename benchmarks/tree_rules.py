@@ -239,13 +239,19 @@ def append(path: Path, record: Record) -> None:
 
 
 def report(path: Path) -> None:
-    """One table for each pair of models, temperature and scheme."""
-    tables: defaultdict[tuple[str, float, str], list[Record]] = defaultdict(list)
+    """For each scheme a table of all that was measured, and one a draft and temperature."""
+    tables: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in read(path):
-        tables[record["draft"], record["temperature"], record["scheme"]].append(record)
-    for (draft, temperature, scheme), records in tables.items():
-        print(f"\n{draft}, T = {temperature}, {scheme}, {len(records)} prompts: accepted drafts, "
-              f"and how many more than {BASE}")  # fmt: skip
+        for setting in (
+            "all drafts and temperatures",
+            f"{record['draft']}, T = {record['temperature']}",
+        ):
+            tables[record["scheme"], setting].append(record)
+    for scheme, setting in sorted(tables):
+        records = tables[scheme, setting]
+        prompts = len({record["prompt"] for record in records})
+        print(f"\n{scheme}, {setting}, {prompts} prompts: accepted drafts, and how many more than "
+              f"`{BASE}`\n")  # fmt: skip
         rows = [row["accepted"] for record in records for row in record["rows"]]
         told = {name for row in rows for name, value in row.items() if value is not None}
         names = [name for name in ("bound", *RULES) if name in told]

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from mdsd_opt.errors import ProblemTooLarge as ProblemTooLarge
     from mdsd_opt.files.problems import load_problem as load_problem
     from mdsd_opt.files.problems import save_problem as save_problem
+    from mdsd_opt.frontier import Relaxation as Relaxation
+    from mdsd_opt.frontier import relax as relax
     from mdsd_opt.problem import TransportProblem as TransportProblem
     from mdsd_opt.solution import Solution as Solution
     from mdsd_opt.solution import Status as Status
@@ -66,6 +68,7 @@ _HOME = {
     "MdsdError": "errors",
     "MixtureDrafts": "drafts",
     "ProblemTooLarge": "errors",
+    "Relaxation": "frontier",
     "Solution": "solution",
     "Status": "solution",
     "TopKDrafts": "drafts",
@@ -85,6 +88,7 @@ _HOME = {
     "load_problem": "files.problems",
     "load_trace": "auditing",
     "methods": "solvers",
+    "relax": "frontier",
     "save_problem": "files.problems",
     "show_versions": "versions",
     "softmax": "distributions",

@@ -63,7 +63,7 @@ def test_examples_print_what_the_page_says(
 
 ROOMS = (
     *("", ".drafts", ".draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
-    *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".reproduce"),
+    *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".frontier", ".reproduce"),
     ".tree_audit",
     ".engines",
 )

@@ -14,6 +14,7 @@ from mdsd_opt.cli.check import check
 from mdsd_opt.cli.decode import decode
 from mdsd_opt.cli.plan import plan
 from mdsd_opt.cli.rates import rates
+from mdsd_opt.cli.relax import relax
 from mdsd_opt.cli.reproduce import reproduce
 from mdsd_opt.cli.solve import solve
 
@@ -52,4 +53,5 @@ app.command(short_help="Measure speed beside the alternatives, in one run.")(ben
 app.command(short_help="Store the logits of a pair of models on prompts.")(capture)
 app.command(short_help="Continue prompts with several drafts at each step.")(decode)
 app.command(short_help="The draft tree that accepts most within its size.")(plan)
+app.command(short_help="What acceptance beyond lossless costs, at best.")(relax)
 app.command(short_help="A paper's experiment on your logits.")(reproduce)

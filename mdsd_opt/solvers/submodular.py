@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,23 +73,10 @@ def solve(
     """
     if not tolerance > 0:
         raise InvalidInput(f"tolerance is {tolerance!r}: give a positive number, such as 1e-9")
-    fixed, drafts = peeled(problem.drafts)
-    p = problem.target.copy()
-    p[fixed] = 0.0  # drafted anyway
-    subset = np.zeros(p.size, dtype=np.bool_)
-    proof: BoxCover | OrderMixture
-    form = product_form(drafts)
-    if form is None:
-        subset, lower, proof, stats = _by_orders(
-            problem, p, drafts, tolerance, time_limit, max_variables, max_bytes
-        )
-        message = "minimum-norm point of the base polytope (Fujishige, Wolfe)"
-    else:
-        subset, lower, proof, stats = _by_boxes(p, form, tolerance, max_tiles, time_limit)
-        message = "branch and bound over (q_1(H), .., q_K(H)) with chain bounds"
-    subset[fixed] = True
+    limits = Limits(tolerance, max_tiles, time_limit, max_variables, max_bytes)
+    subset, lower, proof, stats = smallest_difference(problem, problem.target, limits)
     upper = problem.cut_value(subset)
-    lower = min(1.0 + float(problem.target[fixed].sum()) + lower, upper)
+    lower = min(1.0 + lower, upper)
     done = upper - lower <= tolerance * (1 + 1e-6) + 1e-14
     return Found(
         acceptance_rate=upper,
@@ -97,9 +85,54 @@ def solve(
         status=Status.OPTIMAL if done else Status.LIMIT,
         subset=subset,
         proof=proof,
-        message=message,
+        message=_MESSAGES[type(proof)],
         stats=stats,
     )
+
+
+_MESSAGES = {
+    BoxCover: "branch and bound over (q_1(H), .., q_K(H)) with chain bounds",
+    OrderMixture: "minimum-norm point of the base polytope (Fujishige, Wolfe)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop; see `solve`."""
+
+    tolerance: float = 1e-9
+    max_tiles: int = 20_000
+    time_limit: float | None = None
+    max_variables: int = DEFAULT_MAX_VARIABLES
+    max_bytes: int = budget.DEFAULT_MAX_BYTES
+
+
+def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limits) -> Outcome:
+    """Minimise masses(H) - Q(H) over the H that hold all tokens that are always drafted.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+        Q, and what errors speak of.
+    masses : ndarray, shape (V,)
+        Non-negative; the target, or a multiple of it.
+    limits : Limits
+
+    Raises
+    ------
+    ProblemTooLarge
+        The general routine does not fit the budget.
+    """
+    fixed, drafts = peeled(problem.drafts)
+    p = masses.copy()
+    p[fixed] = 0.0  # drafted anyway
+    form = product_form(drafts)
+    if form is None:
+        subset, lower, proof, stats = _by_orders(problem, p, drafts, limits)
+    else:
+        subset, lower, proof, stats = _by_boxes(p, form, limits)
+    subset[fixed] = True
+    return subset, float(masses[fixed].sum()) + lower, proof, stats
 
 
 METHOD = Method(
@@ -111,24 +144,16 @@ METHOD = Method(
 )
 
 
-def _by_boxes(
-    p: Vector, form: ProductForm, tolerance: float, max_tiles: int, time_limit: float | None
-) -> Outcome:
+def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
     from mdsd_opt.solvers.draft_boxes import search
 
-    found = search(p, form, tolerance, max_tiles, time_limit)
+    found = search(p, form, limits.tolerance, limits.max_tiles, limits.time_limit)
     stats = {"tiles": found.tiles, "proof_tiles": len(found.cover.low)}
     return found.subset, found.lower, found.cover, stats
 
 
 def _by_orders(
-    problem: TransportProblem,
-    p: Vector,
-    drafts: DraftScheme,
-    tolerance: float,
-    time_limit: float | None,
-    max_variables: int,
-    max_bytes: int,
+    problem: TransportProblem, p: Vector, drafts: DraftScheme, limits: Limits
 ) -> Outcome:
     from mdsd_opt.solvers.min_norm_point import min_norm_point
 
@@ -137,8 +162,8 @@ def _by_orders(
         problem=problem,
         variables=_ORDERS * p.size,
         num_bytes=24 * _ORDERS * p.size,
-        max_variables=max_variables,
-        max_bytes=max_bytes,
+        max_variables=limits.max_variables,
+        max_bytes=limits.max_bytes,
         lists_draft_sets=False,
     ).require()
     empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
@@ -149,7 +174,7 @@ def _by_orders(
         return values
 
     limit = max(100, 50 * p.size)
-    found = min_norm_point(along, p.size, tolerance, limit, time_limit)
+    found = min_norm_point(along, p.size, limits.tolerance, limit, limits.time_limit)
     subset = np.zeros(p.size, dtype=np.bool_)
     subset[found.prefix] = True
     stats = {"evaluations": found.evaluations, "proof_orders": len(found.orders)}

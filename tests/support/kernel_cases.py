@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.gpu import rates, verification
+from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
 from support.host_engine import HostEngine, host_logits
 
@@ -54,9 +55,9 @@ def pair_of(
     draft: NDArray[Any],
     temperature: float = 1.0,
     draft_temperature: float = 1.0,
-) -> rates.Pair:
+) -> Pair:
     """NumPy logits for the kernels."""
-    return rates.Pair(
+    return Pair(
         host_logits(target),
         host_logits(draft),
         LOG2_E / temperature,
@@ -77,7 +78,7 @@ def _batches() -> list[tuple[NDArray[Any], NDArray[Any]]]:
     ]
 
 
-def _rates_of(function: Callable[..., rates.RowRates]) -> Case:
+def _rates_of(function: Callable[..., RowRates]) -> Case:
     def case(engine: HostEngine) -> bytes:
         found = b""
         for target, draft in _batches():
@@ -156,11 +157,11 @@ def _filters(engine: HostEngine) -> bytes:
     found = b""
     for target, draft in _batches():
         for settings in (
-            rates.FilterSettings(top_k=40, top_p=0.6, min_p=1e-3),
-            rates.FilterSettings(target_one_hot=True, top_p=0.9),
-            rates.FilterSettings(target_one_hot=True, draft_one_hot=True),
+            FilterSettings(top_k=40, top_p=0.6, min_p=1e-3),
+            FilterSettings(target_one_hot=True, top_p=0.9),
+            FilterSettings(target_one_hot=True, draft_one_hot=True),
         ):
-            pair = rates.with_filters(engine, pair_of(target, draft), settings)
+            pair = with_filters(engine, pair_of(target, draft), settings)
             found += pair.target_filters.tobytes() + pair.draft_filters.tobytes()
             found += rates.rrs(engine, pair, (3,)).is_bad.tobytes()
     return found

@@ -1,0 +1,405 @@
+"""The frontier of acceptance against distance: feasible, optimal, and attained by the verifier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import oracles
+from support.strategies import PREFIX_SCHEMES, SCHEMES, Case, cases, distributions
+
+import mdsd_opt as mo
+from mdsd_opt.data import sample_logits_path
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.frontier import decomposition
+from mdsd_opt.frontier.distances import distances
+from mdsd_opt.frontier.relaxation import frontier_of
+from mdsd_opt.frontier.survey import survey_frontier
+
+shares = st.sampled_from(
+    [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
+)
+
+
+def most(law: oracles.Law) -> Fraction:
+    """No output is a draft where nothing is drafted."""
+    return 1 - law.get((), Fraction(0))
+
+
+def assert_closest(
+    p: list[Fraction], x: tuple[Fraction, ...], law: oracles.Law, rate: Fraction
+) -> None:
+    """x allows the rate, and every set where x/p is large is as light as it may be.
+
+    Laws that allow the rate have x(H) >= s(H); if the level sets of x/p hold with equality, x
+    minimises sum p f(x/p) for every convex f.
+    """
+    lost = 1 - rate
+    assert sum(x) == 1
+    assert min(x) >= 0
+    for h in oracles.subsets(len(p)):
+        assert sum((x[i] for i in h), Fraction(0)) >= oracles.containment(law, h) - lost
+    massless = [i for i in range(len(p)) if p[i] == 0]
+    levels = sorted({x[i] / p[i] for i in range(len(p)) if p[i]}, reverse=True)
+    for level in [math.inf, *levels[:-1]]:
+        h = massless + [i for i in range(len(p)) if p[i] and x[i] / p[i] >= level]
+        required = max(oracles.containment(law, h) - lost, Fraction(0))
+        assert sum((x[i] for i in h), Fraction(0)) == required
+
+
+@given(cases(SCHEMES), shares)
+def test_is_feasible_and_closest(case: Case, share: Fraction) -> None:
+    least = oracles.optimum_over_subsets(case.target, case.law)
+    rate = least + (most(case.law) - least) * share
+    found = mo.relax(case.problem, acceptance_rate=rate, exact=True)
+    x = found.problem.exact_target
+
+    assert found.acceptance_rate == rate
+    assert found.lossless_acceptance_rate == least
+    assert found.tv == rate - least
+    assert oracles.optimum_over_subsets(x, case.law) == rate
+    assert_closest(case.target, x, case.law, rate)
+
+
+@settings(max_examples=25)
+@given(cases(PREFIX_SCHEMES, max_vocab=4, max_drafts=2), shares)
+def test_the_optimal_verifier_attains_it(case: Case, share: Fraction) -> None:
+    least = oracles.optimum_over_subsets(case.target, case.law)
+    found = mo.relax(
+        case.problem, acceptance_rate=least + (most(case.law) - least) * share, exact=True
+    )
+    optimal = mo.verifiers.get("optimal")
+    output = optimal.output_law(found.problem, exact=True)
+    assert tuple(output) == found.problem.exact_target
+    rate = optimal.enumerated_acceptance_rate(found.problem, exact=True)
+    assert rate == found.acceptance_rate
+
+
+@given(cases(SCHEMES), shares)
+def test_floats_are_near_the_fractions(case: Case, share: Fraction) -> None:
+    least = oracles.optimum_over_subsets(case.target, case.law)
+    rate = least + (most(case.law) - least) * share
+    exact = mo.relax(case.problem, acceptance_rate=rate, exact=True)
+    found = mo.relax(case.problem, acceptance_rate=float(rate))
+    np.testing.assert_allclose(found.target, exact.target, atol=1e-13)
+    assert found.acceptance_rate == pytest.approx(float(rate), abs=1e-14)
+    assert found.tv == pytest.approx(float(exact.tv), abs=1e-13)
+    if exact.chi2 == np.inf:  # mass where the target has none: rounding may lose it near zero
+        assert exact.kl == np.inf
+        return
+    assert found.kl == pytest.approx(exact.kl, abs=1e-12)
+    assert found.chi2 == pytest.approx(float(exact.chi2), rel=1e-9, abs=1e-12)
+
+
+@given(st.data(), st.sampled_from([mo.WithReplacement, mo.WithoutReplacement]))
+def test_more_acceptance_costs_more_and_more_drafts_cost_less(
+    data: st.DataObject, scheme: Callable[..., Any]
+) -> None:
+    size = data.draw(st.integers(1, 5))
+    p, q = data.draw(distributions(size)), data.draw(distributions(size))
+    problems = [mo.TransportProblem(p, scheme(q, k)) for k in (1, 2, 3)]
+    rates = [Fraction(n, 8) for n in range(9)]
+    table = [[mo.relax(x, acceptance_rate=a, exact=True) for a in rates] for x in problems]
+    for name in ("tv", "kl", "reverse_kl", "chi2"):
+        costs = [[getattr(found, name) for found in row] for row in table]
+        rounding = 1e-12
+        for row in costs:
+            assert all(a <= b + rounding for a, b in pairwise(row))
+        for fewer, more in pairwise(costs):
+            assert all(b <= a + rounding for a, b in zip(fewer, more, strict=True))
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "one": lambda q: mo.WithReplacement(q, 1),
+    "with": lambda q: mo.WithReplacement(q, 3),
+    "without": lambda q: mo.WithoutReplacement(q, 2),
+    "greedy": lambda q: mo.GreedyDrafts(q, 2),
+    "mixture": lambda q: mo.MixtureDrafts(
+        [(0.4, mo.WithReplacement(q, 1)), (0.6, mo.WithoutReplacement(q, 3))]
+    ),
+    "fixed": lambda q: mo.FixedPlusDrafts([1], mo.WithReplacement(q, 2)),
+    "different": lambda q: mo.IndependentDrafts([q, q[::-1], (q + 0.2) / 2]),
+    "set_law": lambda q: mo.DraftSetLaw(
+        5, {(0, 1): q[0], (1, 2): q[1], (2, 3, 4): q[2], (3,): q[3], (0, 4): q[4]}
+    ),
+    "fixed_different": lambda q: mo.FixedPlusDrafts([2], mo.IndependentDrafts([q, q[::-1]])),
+}
+
+
+@pytest.mark.parametrize("scheme", KINDS)
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_convex_programmes_find_nothing_closer(scheme: str, share: float) -> None:
+    rng = np.random.default_rng(len(scheme))
+    p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
+    assert_no_programme_beats(mo.TransportProblem(p, KINDS[scheme](q)), share)
+
+
+def assert_no_programme_beats(problem: mo.TransportProblem, share: float) -> None:
+    import cvxpy as cp
+
+    least = mo.relax(problem, acceptance_rate=0).lossless_acceptance_rate
+    found = mo.relax(problem, acceptance_rate=least + share * (1 - least))
+    p, size = problem.target, problem.vocab_size
+    x = cp.Variable(size, nonneg=True)
+    rows = []
+    for members in oracles.subsets(size):
+        if 0 < len(members) < size:
+            subset = np.isin(np.arange(size), members)
+            rows.append(
+                cp.sum(x[list(members)])
+                >= problem.drafts.containment(subset) - (1 - found.acceptance_rate)
+            )
+    programmes = {
+        "tv": cp.norm1(x - p) / 2,
+        "kl": cp.sum(cp.kl_div(x, p)),
+        "reverse_kl": cp.sum(cp.kl_div(p, x)),
+        "chi2": cp.sum(cp.multiply(1 / p, cp.square(x - p))),
+    }
+    for name, objective in programmes.items():
+        programme = cp.Problem(cp.Minimize(objective), [cp.sum(x) == 1, *rows])
+        programme.solve(solver=cp.CLARABEL)
+        assert getattr(found, name) == pytest.approx(programme.value, abs=1e-6), name
+
+
+class TestBudgets:
+    problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+
+    def test_by_hand(self) -> None:
+        # H = {2}: Q = 1/4, and at a = .95 x must hold 1/4 - 1/20 there, and .64 - .05 on {1, 2}
+        found = mo.relax(self.problem, acceptance_rate=0.95)
+        np.testing.assert_allclose(found.target, [0.41, 0.354, 0.236], atol=1e-15)
+        assert found.tv == pytest.approx(0.09, abs=1e-15)
+        assert found.chi2 == pytest.approx(0.09**2 / 0.5 * 2, abs=1e-15)
+
+    @pytest.mark.parametrize("name", ["kl", "chi2", "tv"])
+    @pytest.mark.parametrize("budget", [1e-10, 1e-3, 0.02])
+    def test_are_used_up(self, name: str, budget: float) -> None:
+        found = mo.relax(self.problem, **{name: budget})
+        assert getattr(found, name) == pytest.approx(budget, rel=1e-4)
+        exact = mo.relax(self.problem, exact=True, **{name: budget})
+        assert float(exact.acceptance_rate) == pytest.approx(found.acceptance_rate, abs=1e-12)
+
+    @pytest.mark.parametrize("name", ["kl", "chi2", "tv"])
+    @pytest.mark.parametrize("exact", [False, True])
+    def test_that_buy_everything(self, name: str, exact: bool) -> None:
+        found = mo.relax(self.problem, exact=exact, **{name: np.inf})
+        assert found.acceptance_rate == 1
+        assert found.tv == pytest.approx(0.14, abs=1e-15)
+
+    @pytest.mark.parametrize("name", ["kl", "chi2", "tv", "acceptance_rate"])
+    def test_of_nothing_is_the_target_itself(self, name: str) -> None:
+        found = mo.relax(self.problem, **{name: 0})
+        assert found.problem is self.problem
+        assert (found.tv, found.kl, found.chi2) == (0, 0, 0)
+        assert found.acceptance_rate == found.lossless_acceptance_rate
+
+    @pytest.mark.parametrize(
+        ("given_", "message"),
+        [
+            ({}, "no budget is given: give exactly one of acceptance_rate, tv, kl, chi2"),
+            ({"tv": 0.1, "kl": 0.1}, "tv and kl are given"),
+            ({"kl": -0.1}, "kl is -0.1: give a number of at least 0"),
+            ({"chi2": math.nan}, "chi2 is nan"),
+            ({"tv": "x"}, "tv is 'x'"),
+            ({"acceptance_rate": 1.2}, "no law allows more than 1"),
+        ],
+    )
+    def test_that_make_no_sense(self, given_: dict[str, Any], message: str) -> None:
+        with pytest.raises(InvalidInput, match=message):
+            mo.relax(self.problem, **given_)
+
+
+class TestZeros:
+    """q = (1/2, 1/2, 0), p = (0, 1/2, 1/2), K = 1: alpha* = 1/2 and Q({0}) = 1/2."""
+
+    problem = mo.TransportProblem(
+        [Fraction(0), Fraction(1, 2), Fraction(1, 2)],
+        mo.WithReplacement([Fraction(1, 2), Fraction(1, 2), Fraction(0)], 1),
+    )
+
+    def test_mass_without_target_is_forced(self) -> None:
+        found = mo.relax(self.problem, acceptance_rate=Fraction(3, 4), exact=True)
+        assert found.problem.exact_target == (Fraction(1, 4), Fraction(1, 2), Fraction(1, 4))
+        assert (found.tv, found.kl, found.chi2) == (Fraction(1, 4), np.inf, np.inf)
+        assert found.reverse_kl == pytest.approx(math.log(2) / 2, abs=1e-14)
+
+    @pytest.mark.parametrize("name", ["kl", "chi2"])
+    def test_finite_budgets_stop_where_distances_become_infinite(self, name: str) -> None:
+        found = mo.relax(self.problem, **{name: 100.0})
+        assert found.acceptance_rate == 0.5
+        assert getattr(found, name) == 0
+
+    def test_finite_up_to_a_known_acceptance(self) -> None:
+        p, q = [0.0, 0.6, 0.4], [0.2, 0.1, 0.7]
+        problem = mo.TransportProblem(p, mo.WithReplacement(q, 2))
+        found = mo.relax(problem, kl=1e6)
+        assert found.acceptance_rate == 1 - 0.2**2
+        assert 0 < found.kl < 1
+        assert mo.relax(problem, acceptance_rate=found.acceptance_rate + 1e-9).kl == np.inf
+
+    def test_several_are_shared_like_the_draft(self) -> None:
+        p = [Fraction(0), Fraction(0), Fraction(1)]
+        q = [Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)]
+        found = mo.relax(
+            mo.TransportProblem(p, mo.WithReplacement(q, 2)), acceptance_rate=1, exact=True
+        )
+        # Q({0, 1}) = 9/16, in the ratio 1 : 2
+        assert found.problem.exact_target == (Fraction(3, 16), Fraction(6, 16), Fraction(7, 16))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(
+    ("p", "drafts"),
+    [
+        ([1.0], mo.WithReplacement([1.0], 3)),
+        ([0.3, 0.7], mo.WithReplacement([0.3, 0.7], 2)),
+        ([0.0, 1.0], mo.WithoutReplacement([0.5, 0.5], 2)),
+        ([0.0, 1.0, 0.0], mo.WithReplacement([0.0, 1.0, 0.0], 2)),
+        ([0.1, 0.9], mo.TopKDrafts([0.3, 0.7], 5)),
+    ],
+)
+def test_nothing_to_gain(p: list[float], drafts: Any, exact: bool) -> None:
+    found = mo.relax(mo.TransportProblem(p, drafts), acceptance_rate=1, exact=exact)
+    assert float(found.lossless_acceptance_rate) == pytest.approx(1, abs=1e-15)
+    assert float(found.acceptance_rate) == 1
+    assert found.kl == pytest.approx(0, abs=1e-15)
+    np.testing.assert_allclose(found.target, p, atol=1e-15)
+
+
+def test_one_hot_draft() -> None:
+    """K copies of one token, which the target gives 1/10: the rest keeps its proportions."""
+    problem = mo.TransportProblem([0.1, 0.6, 0.3], mo.WithReplacement([1.0, 0.0, 0.0], 4))
+    found = mo.relax(problem, acceptance_rate=0.4)
+    np.testing.assert_allclose(found.target, [0.4, 0.4, 0.2], atol=1e-15)
+    assert mo.relax(problem, acceptance_rate=1.0).target.tolist() == [1.0, 0.0, 0.0]
+    assert mo.relax(problem, acceptance_rate=1.0).reverse_kl == np.inf
+
+
+def test_laws_of_one_target_in_float32() -> None:
+    p, q = (np.array(x, dtype=np.float32) for x in ([0.7, 0.2, 0.1], [0.1, 0.3, 0.6]))
+    found = mo.relax(mo.TransportProblem(p, mo.WithReplacement(q, 2)), tv=0.1)
+    assert found.tv == pytest.approx(0.1, abs=1e-14)
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy", "top_k"])
+def test_full_vocabulary_is_certified(scheme: str) -> None:
+    """The relaxed target really allows the rate, at the price the theorem names."""
+    sample = np.load(sample_logits_path())
+    problem = mo.TransportProblem.from_logits(sample["target"][3], sample["draft"][3], 2, scheme)
+    found = mo.relax(problem, kl=0.01)
+    assert found.kl == pytest.approx(0.01, abs=1e-9)
+    assert found.tv == pytest.approx(
+        found.acceptance_rate - found.lossless_acceptance_rate, abs=1e-12
+    )
+    solution = mo.solve(found.problem)
+    certificate = mo.certify(found.problem, solution)
+    assert certificate.valid
+    assert certificate.lower == pytest.approx(found.acceptance_rate, abs=1e-11)
+    assert certificate.upper == pytest.approx(found.acceptance_rate, abs=1e-11)
+
+
+class TestDifferentModels:
+    def problem(self, size: int = 40) -> mo.TransportProblem:
+        rng = np.random.default_rng(5)
+        p, *models = (rng.dirichlet(np.full(size, 0.3)) for _ in range(3))
+        return mo.TransportProblem(p, mo.IndependentDrafts(models))
+
+    def test_is_certified(self) -> None:
+        found = mo.relax(self.problem(), kl=0.02)
+        assert found.gap < 2e-6
+        assert found.kl == pytest.approx(0.02, abs=1e-9)
+        proven = mo.certify(found.problem, mo.solve(found.problem))
+        assert proven.lower >= found.acceptance_rate - found.gap - 2e-9
+        assert proven.upper <= found.acceptance_rate + 1e-12
+
+    def test_the_gap_of_a_short_chain_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = mo.relax(self.problem(), tv=0.1)
+        monkeypatch.setattr(decomposition._Minimised, "tolerance", 0.02)
+        short = mo.relax(self.problem(), tv=0.1)
+        assert short.gap > 1e-4
+        best = mo.solve(short.problem).lower_bound
+        assert best == pytest.approx(short.acceptance_rate - short.gap, abs=2e-6)
+        assert short.kl < whole.kl  # fewer sets ask for less: a lower bound for every such law
+
+    def test_exact_arithmetic_has_its_limit(self) -> None:
+        with pytest.raises(mo.ProblemTooLarge, match="all subsets of the 40 tokens"):
+            mo.relax(self.problem(), tv=0.1, exact=True)
+
+    def test_nothing_may_be_drafted(self) -> None:
+        drafts = mo.DraftSetLaw(2, {(): Fraction(1, 4), (0,): Fraction(3, 4)})
+        problem = mo.TransportProblem([Fraction(1, 2), Fraction(1, 2)], drafts)
+        assert mo.relax(problem, tv=1, exact=True).acceptance_rate == Fraction(3, 4)
+        with pytest.raises(InvalidInput, match=r"no law allows more than 0\.75"):
+            mo.relax(problem, acceptance_rate=0.8)
+
+
+class TestDistances:
+    def test_small_changes_do_not_cancel(self) -> None:
+        """All four to second order: t^2/2, t^2/2, t^2 at relative changes +-t."""
+        for t in (1e-9, 1e-5, 9.9e-4, 1.01e-3):
+            p = np.array([0.5, 0.5])
+            found = distances(p * np.array([1 + t, 1 - t]), p)
+            t = (p[0] * (1 + t) - p[0]) / p[0]  # as it was rounded
+            kl = t**2 / 2 + t**4 / 12
+            assert found.kl == pytest.approx(kl, rel=1e-9)
+            assert found.reverse_kl == pytest.approx(t**2 / 2 + t**4 / 4, rel=1e-9)
+            assert found.chi2 == pytest.approx(t**2, rel=1e-9)
+            assert found.tv == pytest.approx(t / 2, rel=1e-9)
+
+    def test_where_masses_vanish(self) -> None:
+        p = np.array([0.5, 0.5, 0.0])
+        assert distances(np.array([1.0, 0.0, 0.0]), p).kl == pytest.approx(math.log(2))
+        assert distances(np.array([1.0, 0.0, 0.0]), p).reverse_kl == np.inf
+        other = distances(np.array([0.25, 0.25, 0.5]), p)
+        assert (other.kl, other.chi2, other.tv) == (np.inf, np.inf, 0.5)
+        assert other.reverse_kl == pytest.approx(math.log(2))
+
+
+def test_slope_of_kl_is_the_derivative() -> None:
+    rng = np.random.default_rng(8)
+    p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
+    for drafts in (mo.WithReplacement(q, 2), mo.IndependentDrafts([q, q[::-1]])):
+        frontier = frontier_of(mo.TransportProblem(p, drafts))
+        for share in (0.21, 0.53, 0.86):
+            rate = frontier.least + share * (1 - frontier.least)
+            step = 1e-6
+            up, down = (distances(frontier.law(rate + s), p).kl for s in (step, -step))
+            assert frontier.kl_slope(rate) == pytest.approx((up - down) / (2 * step), rel=1e-4)
+
+
+def test_equal_slopes_spend_a_mean_budget_best() -> None:
+    rng = np.random.default_rng(9)
+    problems = [
+        mo.TransportProblem(
+            rng.dirichlet(np.ones(6)), mo.WithReplacement(rng.dirichlet(np.ones(6)), 1)
+        )
+        for _ in range(5)
+    ]
+    lossless, point = survey_frontier(problems, [0.0, 0.4])
+    assert lossless.kl == lossless.tv == 0
+    assert lossless.acceptance_rate == pytest.approx(
+        np.mean([mo.solve(problem).acceptance_rate for problem in problems])
+    )
+    assert point.tv == pytest.approx(point.acceptance_rate - lossless.acceptance_rate, abs=1e-12)
+    equal = [mo.relax(problem, kl=point.kl) for problem in problems]
+    assert np.mean([found.acceptance_rate for found in equal]) < point.acceptance_rate
+
+
+@pytest.mark.parametrize("tiny", [1e-300, 1e-200, 1e-17])
+def test_tiny_masses_of_the_target(tiny: float) -> None:
+    """A token that the draft likes and the target hardly has: no overflow, a finite distance."""
+    q = np.array([0.4, 0.3, 0.2, 0.1])
+    for drafts in (mo.WithReplacement(q, 2), mo.IndependentDrafts([q, q[::-1]])):
+        problem = mo.TransportProblem(np.array([tiny, 0.2, 0.3, 0.5]), drafts)
+        found = mo.relax(problem, acceptance_rate=1)
+        x = found.target[0]
+        assert x == pytest.approx(drafts.containment(np.arange(4) == 0))
+        assert found.chi2 == pytest.approx(x**2 / tiny, rel=1e-6)
+        assert mo.relax(problem, kl=0.01).kl == pytest.approx(0.01)

@@ -1,0 +1,96 @@
+"""mdsd-opt relax: tables, JSON and the picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import mdsd_opt as mo
+from mdsd_opt.frontier import rules
+
+
+@pytest.fixture
+def logits(tmp_path):
+    rng = np.random.default_rng(4)
+    target = 2 * rng.standard_normal((5, 30))
+    path = tmp_path / "logits.npz"
+    np.savez(path, target=target, draft=target + rng.standard_normal((5, 30)))
+    return path
+
+
+def test_tables_fit_a_terminal_and_the_picture_is_drawn(run_cli, logits, tmp_path):
+    done = run_cli("relax", logits, "--plot", tmp_path / "frontier.svg")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "5 of 5 positions" in done.stdout
+    for name in rules.NAMED_RULES:
+        assert name in done.stdout
+    picture = (tmp_path / "frontier.svg").read_text()
+    assert "<svg" in picture
+    assert "picture saved" in done.stderr
+
+
+def test_numbers_are_those_of_the_functions(run_cli, logits):
+    done = run_cli("relax", logits, "-k", "1,3", "--scheme", "without_replacement", "--json")
+    document = json.loads(done.stdout)
+    assert document["positions"] == [0, 1, 2, 3, 4]
+    sample = np.load(logits)
+    for k in (1, 3):
+        line = [point for point in document["frontier"] if point["num_drafts"] == k]
+        rates = mo.acceptance_rates(
+            sample["target"], sample["draft"], num_drafts=k, drafts="without_replacement"
+        )
+        assert line[0]["slope"] == line[0]["kl"] == 0
+        assert line[0]["acceptance_rate"] == pytest.approx(rates.mean(), abs=1e-12)
+        for point in line:
+            price = point["acceptance_rate"] - line[0]["acceptance_rate"]
+            assert point["tv"] == pytest.approx(price, abs=1e-12)
+    for rule in document["rules"]:
+        found = [
+            rules.NAMED_RULES[rule["name"]].outcome(mo.softmax(p), mo.softmax(q))
+            for p, q in zip(sample["target"], sample["draft"], strict=True)
+        ]
+        assert rule["kl"] == pytest.approx(np.mean([x.distances.kl for x in found]))
+        assert rule["acceptance_rate"] <= rule["best_acceptance_rate"] + 1e-12
+        assert rule["least_kl"] <= rule["kl"] + 1e-12
+
+
+def test_positions_are_spread_evenly(run_cli, logits):
+    done = run_cli("relax", logits, "-k", "1", "--positions", "2", "--json")
+    assert json.loads(done.stdout)["positions"] == [0, 4]
+
+
+def test_infinite_distances_are_told(run_cli, logits):
+    """Filters on each side: the draft's tokens are not all the target's."""
+    arguments = ("relax", logits, "-k", "1", "--top-k", "3")
+    assert "infinite" in run_cli(*arguments).stdout
+    document = json.loads(run_cli(*arguments, "--json").stdout)
+    assert None in [rule["kl"] for rule in document["rules"]]
+
+
+def test_without_matplotlib_the_tables_still_come(run_cli, logits, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = run_cli("relax", logits, "-k", "1", "--plot", tmp_path / "x.png")
+    assert done.returncode == 0
+    assert "pip install 'mdsd-opt[plot]'" in done.stderr
+    assert "lenience" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--positions", "-1"], "--positions is -1"),
+        (["-k", "x"], "--num-drafts is 'x'"),
+        (["--scheme", "what"], "unknown draft scheme 'what'"),
+        (["--plot", "x.bmp"], ".png"),
+        (["--temperature", "-1"], "temperature is -1"),
+    ],
+)
+def test_bad_input_ends_in_one_clear_line(run_cli, logits, arguments, said):
+    done = run_cli("relax", logits, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
