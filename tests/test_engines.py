@@ -51,6 +51,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "fake": registry._Entry(adapter, lambda: rejection),
         "zero": registry._Entry(adapter, lambda: accepts_at_zero),
         "absent": registry._Entry(absent, lambda: rejection),
+        "slow": registry._Entry(adapter, lambda: rejection, takes_long=True),
     }
 
     def version(package: str) -> str:
@@ -132,6 +133,7 @@ def test_the_command_line_audits_one_or_all(
     assert code == 1
     assert [row["engine"] for row in json.loads(out)["engines"]] == ["fake", "zero"]
     assert "left out absent" in err
+    assert "left out slow: takes more than ten minutes" in err
     assert run("--engine", "absent")[0] == 2
     code, _, err = run("--engine", "fake", "--verifier", "optimal")
     assert code == 2

@@ -25,6 +25,7 @@ class _Entry(NamedTuple):
     chain: Callable[[], Chain] | None = None
     rule: Callable[[], Rule] | None = None
     drafted: Drafted = CHAINS
+    takes_long: bool = False
 
     def ready(self, name: str) -> Rule:
         """The function, loaded, as a rule for trees."""
@@ -38,7 +39,7 @@ _ENTRIES = {
     "transformers": _Entry(transformers_engine, transformers_engine.chain),
     "lmdeploy": _Entry(lmdeploy_engine, lmdeploy_engine.chain),
     "eagle": _Entry(eagle_engine, rule=eagle_engine.rule, drafted=eagle_engine.DRAFTED),
-    "vllm": _Entry(vllm_engine, vllm_engine.chain),
+    "vllm": _Entry(vllm_engine, vllm_engine.chain, takes_long=True),
     "sglang": _Entry(sglang_engine, partial(sglang_engine.chain, block=False)),
     "sglang_block": _Entry(sglang_engine, partial(sglang_engine.chain, block=True)),
     "sglang_dspark": _Entry(dspark_engine, dspark_engine.chain),
@@ -48,6 +49,11 @@ _ENTRIES = {
 def names() -> tuple[str, ...]:
     """Engines with an adapter, installed or not."""
     return tuple(_ENTRIES)
+
+
+def takes_long(name: str) -> bool:
+    """Whether the standard audits of an engine take more than ten minutes."""
+    return _ENTRIES[name].takes_long
 
 
 def get(name: str, *, any_version: bool = False) -> Engine:
