@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def audit_engines(name: str, any_version: bool, seconds: float, seed: int, as_json: bool) -> None:
-    """Audit an engine, or all that are installed and take minutes at most; exit code 1 if one is not lossless."""
+    """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt import engines
