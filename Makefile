@@ -18,8 +18,11 @@ STRESS_SCALE ?= 1
 test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand against exact rationals
 	$(BIN)/python -m pytest --numprocesses auto --scale $(STRESS_SCALE) tests_stress
 
+# Options of pytest that select some.
+KERNEL_OPTIONS ?=
+
 test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
-	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS)
+	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS) $(KERNEL_OPTIONS)
 
 test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchmark; needs a CUDA device
 	./scripts/check-gpu $(BIN)/python .gpu-check
