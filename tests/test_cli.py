@@ -417,7 +417,7 @@ def test_audit_of_a_trace(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "either --verifier or --trace"),
+        ([], "one of --verifier, --trace and --engine"),
         (["--verifier", "optimum"], "no verifier is called"),
         (["--verifier", "no_such_module:f"], "cannot load"),
         (["--verifier", "kseq", "--scheme", "greedy"], "not lossless for"),
