@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+LogitFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], or two "
+        ".npy files; the bundled real logits if left out.",
+        show_default=False,
+    ),
+]
 TargetModel = Annotated[
     str,
     typer.Option(

@@ -13,14 +13,7 @@ from mdsd_opt.errors import InvalidInput, MissingExtra
 
 
 def plan(
-    logits: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], or two "
-            ".npy files; the bundled real logits if left out.",
-            show_default=False,
-        ),
-    ] = None,
+    logits: options.LogitFiles = None,
     nodes: Annotated[int, typer.Option(help="Drafts of the tree, at most.")] = 16,
     depth: Annotated[int | None, typer.Option(help="Levels, at most; no limit by default.")] = None,
     num_drafts: Annotated[

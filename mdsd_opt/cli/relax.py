@@ -17,14 +17,7 @@ _MORE_SLOPES = (0.017, 0.055, 0.17, 0.55, 1.7, 5.5)
 
 
 def relax(
-    logits: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], or two "
-            ".npy files; the bundled real logits if left out.",
-            show_default=False,
-        ),
-    ] = None,
+    logits: options.LogitFiles = None,
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-4 or 1,2,4.")
     ] = "1,2,4",
