@@ -18,6 +18,9 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 MAX_DRAWN = 200_000_000
 
 
+#: Total variation put down to rounding, in float64 and where float32 has a part in it.
+FINE, COARSE = 1e-9, 1e-6
+
 #: Trials, and seconds for them, where neither is given: with what comes after, within a minute.
 _DEFAULT_TRIALS, _DEFAULT_SECONDS = 100_000, 45.0
 

@@ -31,7 +31,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
-from mdsd_opt.auditing.settings import Limits, Settings, generator_of
+from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
     Subject,
@@ -51,9 +51,6 @@ METHODS = ("auto", "enumeration", "driven", "sampling")
 
 #: Draws on which a verifier is held against the law it states about itself.
 _SAMPLER_TRIALS = 10_000
-
-#: Total variation put down to rounding, in float64 and where float32 has a part in it.
-_FINE, _COARSE = 1e-9, 1e-6
 
 
 def audit(
@@ -176,7 +173,7 @@ def audit(
         enumerated = enumerate_law(subject, law, max_tuples)
         driven = law if isinstance(law, DrivenLaw) else None
         if tolerance is None:
-            tolerance = _COARSE if driven is not None and driven.coarse else _FINE
+            tolerance = COARSE if driven is not None and driven.coarse else FINE
         return _enumerated_report(
             subject, enumerated, driven, settings, limits, tolerance, edge_probes, rng
         )

@@ -19,7 +19,7 @@ from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
 from mdsd_opt.auditing.driving.tape import Tape
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check
-from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, grow, scheme_maker
 from mdsd_opt.decoding.generation import weigh
@@ -36,9 +36,6 @@ from mdsd_opt.tree_audit.texts import Texts
 Vector = NDArray[np.float64]
 
 METHODS = ("auto", "driven", "sampling")
-
-#: Total variation put down to rounding, in float64 and where float32 has a part in it.
-_FINE, _COARSE = 1e-9, 1e-6
 
 #: Failures on all of the first calls mean that the rule is called in the wrong way.
 _HOPELESS_CALLS = 10
@@ -213,7 +210,7 @@ class _TreeAudit:
                 f"verify fails on every call: {self._log.listed[0].message}. It is called with "
                 "(root, rng)."
             )
-        tolerance = self._tolerance or (_COARSE if coarse else _FINE)
+        tolerance = self._tolerance or (COARSE if coarse else FINE)
         distance = 0.5 * (float(np.abs(law - texts.law).sum()) + failing)
         return self._report(
             law,
