@@ -147,14 +147,16 @@ def containment_of(
     ``carries=True`` the sums over buckets lose next to nothing; with ``checks=True`` a quadrature
     is a finer one.
     """
-    sums = None
-    if carries or isinstance(drafts, WithReplacement):
-        sums = np.empty((NUM_BUCKETS, 2))
-        lost = np.empty((NUM_BUCKETS if carries else 0, 2))
-        sum_buckets(p, drafts.q, buckets, lost, sums)
     if isinstance(drafts, WithReplacement):
-        return Power(drafts, buckets, sums)
+        return Power(drafts, buckets, _bucket_sums(p, drafts.q, buckets, carries))
+    sums = _bucket_sums(p, drafts.q, buckets, carries) if carries else None
     return Raced(drafts, p, buckets, sums, coarse, checks)
+
+
+def _bucket_sums(p: Vector, q: Vector, buckets: Buckets, carries: bool) -> Matrix:
+    sums = np.empty((NUM_BUCKETS, 2))
+    sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
+    return sums
 
 
 def contained_in(
