@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +16,13 @@ from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens, scheme_maker
 from mdsd_opt.decoding.growth import growth_of
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
-from mdsd_opt.decoding.topology import Tree, parse_topology
+from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
 from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput
+
+
+class ContextEnds(UserWarning):
+    """A text ends because a model reads no more tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,12 @@ def generate(
     Returns
     -------
     Generation
+        Shorter where a model's context ends, after a warning (`ContextEnds`).
+
+    Raises
+    ------
+    InvalidInput
+        An empty prompt, or one that fills the context.
     """
     tokens: Tokens = ()
     metrics = Metrics()
@@ -187,13 +199,19 @@ def generate_steps(
 
     text = [int(token) for token in prompt]
     start, metrics = len(text), Metrics()
+    context = _context_length(target, draft)
+    if start >= context:
+        raise InvalidInput(
+            f"the prompt has {start:,} tokens, and the models read {context:,} with the drafts: "
+            "shorten it"
+        )
 
     def draft_laws(continuations: Sequence[Tokens]) -> NDArray[np.float64]:
         return softmax(ask_draft(text, continuations), draft_temperature, **filters)
 
     def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
-        root = growth.grow(draft_laws, make, rng)
+        root = growth.grow(draft_laws, make, rng, min(context - len(text), MAX_DEPTH))
         drafted = time.perf_counter()
         nodes = root.walk()
         laws = softmax(ask_target(text, [node.tokens for node in nodes]), temperature, **filters)
@@ -218,12 +236,26 @@ def generate_steps(
         )
 
     while len(text) - start < max_new_tokens:
+        if len(text) >= context:
+            warnings.warn(
+                f"the text ends after {len(text) - start:,} new tokens: with {len(text):,} tokens "
+                "it fills the models' context",
+                ContextEnds,
+                stacklevel=2,
+            )
+            break
         tokens, found = step()
         text += tokens
         metrics += found
         yield tokens, metrics
         if tokens[-1] in stop_tokens:
             break
+
+
+def _context_length(*models: Any) -> int:
+    """Tokens that all models read, as far as they say."""
+    lengths = (getattr(model, "context_length", None) for model in models)
+    return min((length for length in lengths if length is not None), default=sys.maxsize)
 
 
 def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:
