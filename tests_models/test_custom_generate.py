@@ -104,10 +104,14 @@ def test_the_text_follows_the_law(monkeypatch, target, trees):
         second = replayed(monkeypatch, target, inputs, new, **options)[0, 1]
         follow = second.nonzero().flatten().tolist()
         law |= {(one, n): float(first[one] * second[n]) for n in follow}
-    for scheme in ("with_replacement", "without_replacement"):
+    for how in (
+        {"scheme": "with_replacement"},
+        {"scheme": "without_replacement"},
+        {"on_device": True, "rule": "level_sequential"},
+    ):
         found = Counter(
             tuple(target.generate(
-                **inputs, do_sample=True, scheme=scheme, **options, **trees
+                **inputs, do_sample=True, **how, **options, **trees
             )[0, 6:].tolist())
             for _ in range(runs)
         )  # fmt: skip
@@ -208,6 +212,8 @@ def test_seeds(target, trees):
         ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
         ({"tree": "tall"}, "unknown tree"),
         ({"rule": "best"}, "unknown rule"),
+        ({"on_device": True, "scheme": "without_replacement"}, "on_device=False"),
+        ({"on_device": True, "rule": "optimal"}, "on_device=False"),
         ({"attention_mask": torch.tensor([[1, 1, 0, 1, 1]])}, "pad on the left"),
     ],
 )

@@ -41,6 +41,22 @@ def test_a_greedy_text_is_the_models_own(family):
     assert list(output.tokens) == greedy(target, ids, 20)
 
 
+@pytest.mark.parametrize("tree", ["2x2", "planned8"])
+def test_decisions_on_the_device_give_the_models_own_text(tree):
+    target, draft = model_of("llama", 0), model_of("llama", 1)
+    ids = text_of(20)
+    output = generate(
+        TreeModel(target), TreeModel(draft), ids, tree=tree, temperature=0.0, max_new_tokens=20,
+        rng=0, on_device=True,
+    )  # fmt: skip
+    assert list(output.tokens) == greedy(target, ids, 20)
+    output = generate(
+        TreeModel(target), TreeModel(target), ids, tree=tree, max_new_tokens=20, top_k=30,
+        rng=0, on_device=True,
+    )  # fmt: skip
+    assert output.metrics.acceptance_rate > 0.99  # p = q
+
+
 def test_a_model_whose_batches_differ_is_refused():
     loaded = model_of("llama", 0)
     forward = loaded.model.forward

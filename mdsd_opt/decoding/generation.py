@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,9 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens, scheme_maker
 from mdsd_opt.decoding.growth import growth_of
-from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
+from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
-from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput
 
 
@@ -117,6 +117,7 @@ def generate(
     draft_temperature: float | None = None,
     rng: np.random.Generator | int | None = None,
     stop_tokens: Collection[int] = (),
+    on_device: bool = False,
     on_step: Callable[[Tokens, Metrics], None] | None = None,
     **filters: Any,
 ) -> Generation:
@@ -141,6 +142,11 @@ def generate(
     rng : numpy.random.Generator or int, optional
     stop_tokens : collection of int
         The output ends after the first of them.
+    on_device : bool
+        Leave the laws where the models' logits are, and decide by sums over bins of p/q: exactly
+        lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with
+        replacement, and the rules "traversal_hull", without its first tries one by one, and
+        "level_sequential".
     on_step : callable, optional
         Called after every step with its tokens and the metrics so far.
     **filters
@@ -161,7 +167,7 @@ def generate(
     for new, metrics in generate_steps(
         target, draft, prompt, tree=tree, scheme=scheme, rule=rule, max_new_tokens=max_new_tokens,
         temperature=temperature, draft_temperature=draft_temperature, rng=rng,
-        stop_tokens=stop_tokens, **filters,
+        stop_tokens=stop_tokens, on_device=on_device, **filters,
     ):  # fmt: skip
         tokens += new
         if on_step is not None:
@@ -182,6 +188,7 @@ def generate_steps(
     draft_temperature: float | None = None,
     rng: np.random.Generator | int | None = None,
     stop_tokens: Collection[int] = (),
+    on_device: bool = False,
     **filters: Any,
 ) -> Iterator[tuple[Tokens, Metrics]]:
     """`generate` step by step: the tokens of each step, and the metrics of all so far."""
@@ -193,9 +200,12 @@ def generate_steps(
     verifier = get_rule(rule) if isinstance(rule, str) else rule
     make = scheme_maker(scheme)
     rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
-    ask_target, ask_draft = tree_logits(target), tree_logits(draft)
     if draft_temperature is None:
         draft_temperature = temperature
+    laws = step_laws(
+        target, draft, scheme, make, verifier.name, on_device, temperature, draft_temperature,
+        filters,
+    )  # fmt: skip
 
     text = [int(token) for token in prompt]
     start, metrics = len(text), Metrics()
@@ -206,17 +216,13 @@ def generate_steps(
             "shorten it"
         )
 
-    def draft_laws(continuations: Sequence[Tokens]) -> NDArray[np.float64]:
-        return softmax(ask_draft(text, continuations), draft_temperature, **filters)
-
     def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
-        root = growth.grow(draft_laws, make, rng, min(context - len(text), MAX_DEPTH))
+        depth = min(context - len(text), MAX_DEPTH)
+        root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
         drafted = time.perf_counter()
         nodes = root.walk()
-        laws = softmax(ask_target(text, [node.tokens for node in nodes]), temperature, **filters)
-        for node, law in zip(nodes, laws, strict=True):
-            node.target = law
+        laws.weigh(text, nodes)
         weighed = time.perf_counter()
         outcome = verifier.verify(root, rng)
         growth.observe(root, outcome.tokens[: outcome.num_accepted])

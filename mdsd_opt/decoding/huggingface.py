@@ -57,6 +57,7 @@ def custom_generate(
     tree: Tree | str = "planned16",
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "traversal_hull",
+    on_device: bool = False,
     tokenizer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
@@ -78,6 +79,8 @@ def custom_generate(
         See `mdsd_opt.decoding.generate`.
     scheme : str or callable
     rule : TreeRule or str
+    on_device : bool
+        See `mdsd_opt.decoding.generate`.
     tokenizer : optional
         `generate` takes it for stop strings.
 
@@ -110,7 +113,7 @@ def custom_generate(
         tokens: list[int] = []
         steps = batch.steps(
             row, _room(stopping_criteria, input_ids.shape[1]), tree=tree, scheme=scheme,
-            rule=rule, temperature=1.0 if generation_config.do_sample else 0.0,
+            rule=rule, on_device=on_device, temperature=1.0 if generation_config.do_sample else 0.0,
         )  # fmt: skip
         for new in steps:
             kept = _until_stop(batch.text(row, tokens), new, stopping_criteria)
@@ -152,6 +155,10 @@ class _Processed:
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """Scores of the next token after the text and each continuation, [n, V]."""
+        return self.tree_tensor(ids, continuations).cpu().numpy()
+
+    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """`tree_logits` as a tensor."""
         import torch
 
         logits = self._inner.tree_tensor(ids, continuations)
@@ -167,7 +174,7 @@ class _Processed:
             tokens: _Scores(scores[n : n + 1], logits[n : n + 1])
             for n, tokens in enumerate(continuations)
         }
-        return scores.cpu().numpy()
+        return scores
 
     def _process(self, texts: Any, scores: Any) -> Any:
         import torch

@@ -119,12 +119,15 @@ def output_law(rule, target, draft, topology, scheme, found=None):
         for stop in rule.stops(root):
             total += stop.probability
             accepted += probability * stop.probability * stop.node.depth
-            for extra in np.flatnonzero(stop.law).tolist():
-                mass = probability * stop.probability * stop.law[extra]
+            extra_law = np.asarray(stop.law)
+            for extra in np.flatnonzero(extra_law).tolist():
+                mass = probability * stop.probability * extra_law[extra]
                 text = (*stop.node.tokens, extra)
                 for rest in product(range(target.vocab_size), repeat=length - len(text)):
                     whole = (*text, *rest)
-                    tail = np.prod([target(whole[:n])[whole[n]] for n in range(len(text), length)])
+                    tail = np.prod(
+                        [np.asarray(target(whole[:n]))[whole[n]] for n in range(len(text), length)]
+                    )
                     law[whole] += mass * tail
         assert abs(total - 1.0) < 1e-9
     return law, accepted

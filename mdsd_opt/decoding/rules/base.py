@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.device_laws.laws import BinnedLaw
 from mdsd_opt.verifiers.base import draw
 
 Law = NDArray[np.float64]
@@ -69,7 +70,9 @@ class TreeRule(ABC):
         where, extra = rng.random(2)
         chosen = int(np.searchsorted(reached, where * reached[-1], side="right"))
         way = ways[min(chosen, len(ways) - 1)]
-        return Accepted((*way.node.tokens, draw(way.law, extra)), way.node.depth)
+        law: Any = way.law
+        token = law.draw(extra) if isinstance(law, BinnedLaw) else draw(law, extra)
+        return Accepted((*way.node.tokens, token), way.node.depth)
 
     def expected_accepted(self, root: Node) -> float:
         """Mean number of accepted drafts, given the tree."""
@@ -78,7 +81,7 @@ class TreeRule(ABC):
 
 def stop_at(node: Node, probability: float, masses: Law) -> Stop:
     """A way to end with an extra token in proportion to some masses; p where there are none."""
-    masses = np.maximum(masses, 0.0)
+    masses = masses.clip(min=0.0)
     total = masses.sum()
     return Stop(node, probability, masses / total if total > 0.0 else node.target)
 
