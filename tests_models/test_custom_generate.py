@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 from support.model_families import SIZE, model_of, text_of
+from torch_generate import continued
 from transformers import LogitsProcessor, StoppingCriteria
 
 from mdsd_opt.decoding import custom_generate
@@ -190,6 +191,12 @@ def test_streamers_and_stopping_criteria(target, trees):
             ids, do_sample=True, max_new_tokens=length, eos_token_id=None, **trees
         )
         assert found.shape == (1, 5 + length)
+
+
+def test_the_example(target, draft):
+    inputs = {"input_ids": torch.tensor([text_of(5)])}
+    found = continued(target, draft, inputs, "2x2", max_new_tokens=6, eos_token_id=None)
+    assert found.shape == (1, 11)
 
 
 def test_seeds(target, trees):

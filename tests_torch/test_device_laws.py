@@ -125,7 +125,7 @@ def test_tables_are_exact_and_the_same_everywhere():
     draws = [[1, 2, 1], [3], [4, 5, 6], [8, 9]]
     for num_bins in (3, 64, 2048):
         tables = bin_tables(target, draft, draws, num_bins)
-        sums, bins = sums_on_device(target, draft, num_bins)
+        sums, ends, bins = sums_on_device(target, draft, num_bins)
         for i, table in enumerate(tables):
             # a ratio at the edge of bins may be rounded into either
             moved = (bins[i] - table.bins).abs()
@@ -148,6 +148,10 @@ def test_tables_are_exact_and_the_same_everywhere():
             assert (table.bins[~drafted] == num_bins - 1).all()
             ratio = (target[i].double() / totals[0] / (draft[i].double() / totals[1]))[drafted]
             found = table.bins[drafted].long().numpy()
+            t = target[i] / (target[i] + 2 * draft[i])
+            for place in set(bins[i].tolist()) - {num_bins - 1}:
+                inside = t[bins[i] == place]
+                assert ends[i, place].tolist() == [inside.min(), inside.max()]
             assert (table.lowest[found] <= ratio.numpy()).all()
             assert (ratio.numpy() <= table.highest[found]).all()
 
@@ -179,7 +183,7 @@ def test_the_gap_holds(near, num_drafts):
         rate = float(plan.u @ table.p + plan.v @ table.q)
         assert rate <= best + 1e-12 <= plan.most + 2e-12
         assert best - rate <= plan.gap + 1e-12
-        assert plan.gap < 2e-3
+        assert plan.gap < (5e-4 if near else 1e-5)
 
 
 def test_draws_follow_the_weights_and_take_no_impossible_token():
