@@ -19,7 +19,7 @@ Point = tuple[Fraction, ...]
 INSTALL = (
     "pycddlib is built from source on Linux and needs a C compiler and the headers of cddlib and "
     "GMP. Debian, Ubuntu: sudo apt-get install gcc python3-dev libcdd-dev libgmp-dev; "
-    "macOS: brew install cddlib gmp; then: pip install 'mdsd-opt[cdd]'"
+    "macOS: brew install cddlib gmp; then: pip install pycddlib"
 )
 
 
