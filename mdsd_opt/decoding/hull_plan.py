@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
-from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
+from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
 from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
 from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
+from mdsd_opt.verifiers.rejection import accepted
 
 Law = NDArray[np.float64]
 
@@ -42,6 +43,8 @@ def hull_masses(
     kept : ndarray, shape (V,)
         I = min(t, p_I), its mean over the draws, by token.
     """
+    if draws.size == 1 and isinstance(drafts, (WithReplacement, WithoutReplacement)):
+        return _of_one_draft(target, drafts.q, int(draws[0]))
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 
     plan: CollapsedPlan | SortedPlan
@@ -51,6 +54,11 @@ def hull_masses(
         plan = SortedPlan(target, _NO_TOKENS, drafts)
     rule = valued_rule(drafts, plan.drawn(draws), values)
     return acceptance_probabilities(plan, draws, rule), np.minimum(target, plan.selection)
+
+
+def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
+    """The same where nothing is to be chosen: p_I is the draft's own law."""
+    return np.array([accepted(target[token], q[token])]), np.minimum(target, q)
 
 
 def rank_chances(target: Law, drafts: WithReplacement) -> Law:

@@ -84,11 +84,11 @@ def token_split(
             "that is lossless for such drafts, which goes token by token"
         )
     fixed, free = split_fixed(drafts)
-    kept = np.zeros_like(target)
-    kept[fixed] = target[fixed]
-    if isinstance(drafts, WithoutReplacement) and free is None:
-        return TokenSplit(_by_token(draws, whole_support_masses(target, drafts.q, draws)), kept)
     if free is None:
+        kept = np.zeros_like(target)
+        kept[fixed] = target[fixed]
+        if isinstance(drafts, WithoutReplacement):
+            return TokenSplit(_by_token(draws, whole_support_masses(target, drafts.q, draws)), kept)
         return TokenSplit({int(t): float(target[t]) for t in fixed}, kept)
     random = draws >= 0
     if isinstance(drafts, FixedPlusDrafts):  # a random draft may hit a fixed token again
@@ -99,15 +99,17 @@ def token_split(
     if fixed.size:
         rest = target.copy()
         rest[fixed] = 0.0
-    passed, kept_free = hull_masses(rest, free, draws[random], values[random])
+    passed, kept = hull_masses(rest, free, draws[random], values[random])
     masses = _by_token(draws[random], passed)
-    kept += kept_free
+    if not fixed.size:
+        return TokenSplit(masses, kept)
     # Fixed tokens are there whatever is drawn: they share what the others leave.
-    left = 1.0 - float(kept_free.sum())
-    if fixed.size and left > 0.0:
+    left = 1.0 - float(kept.sum())
+    if left > 0.0:
         share = max(1.0 - sum(masses.values()), 0.0) / left
         for token in fixed.tolist():
             masses[token] = masses.get(token, 0.0) + share * float(target[token])
+    kept[fixed] += target[fixed]
     return TokenSplit(masses, kept)
 
 

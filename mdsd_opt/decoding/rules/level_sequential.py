@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import split_with_tries
 
 Law = NDArray[np.float64]
@@ -49,7 +49,7 @@ class LevelSequential(TreeRule):
             for at in passed:
                 share = min(max((at.mass - at.goes_on) / left, 0.0), 1.0) if left > 0.0 else 0.0
                 if reach * share > 0.0:
-                    found.append(stop_at(at.node, reach * share, at.rest))
+                    found.append(Stop(at.node, reach * share, at.rest))
                 ended += share
             reach *= max(1.0 - ended, 0.0)
         return completed(found, root, reach)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.recursive_rejection import after_refusal, without
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers.rejection import accepted
@@ -53,5 +53,5 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
             if isinstance(node.drafts, WithoutReplacement):
                 q = without(q, token)
     if reach > 0.0 and demand > 0.0:
-        found.append(stop_at(node, reach * demand, target))
+        found.append(Stop(node, reach * demand, target))
     return reach * (1.0 - demand)

@@ -9,7 +9,7 @@ import numpy as np
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.first_tries import first_tries
 from mdsd_opt.decoding.recursive_rejection import after_refusal, without
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import token_split
 from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.verifiers.rejection import accepted
@@ -36,6 +36,9 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
     """Add the ways to end at or below a node; return the probability that there is none."""
     if reach <= 0.0 or demand <= 0.0:
         return reach
+    if node.drafts is None:
+        found.append(Stop(node, reach * demand, node.target))
+        return reach * (1.0 - demand)
     drafts: Any = node.drafts  # with tries, one that has a q
     target, draws, values = demand * node.target, node.draws, node.values
     tries = first_tries(target, demand, drafts, values)
@@ -60,9 +63,10 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
         share = min(mass / (1.0 - tried), 1.0)
         reach = _visit(node.children[token], reach, share, found)
         tried += mass
-    if split.alpha >= 1.0:
+    goes_on = split.alpha
+    if goes_on >= 1.0:
         return reach
-    ends = min(max((demand - split.alpha) / (1.0 - split.alpha), 0.0), 1.0)
+    ends = min(max((demand - goes_on) / (1.0 - goes_on), 0.0), 1.0)
     if reach * ends > 0.0:
-        found.append(stop_at(node, reach * ends, target - split.kept))
+        found.append(Stop(node, reach * ends, target - split.kept))
     return reach * (1.0 - ends)
