@@ -201,7 +201,8 @@ def test_forecast_chances_are_those_of_the_ranks(p, q):
         for draws, weight in zip(*drafts.tuple_law(), strict=True):
             if weight > 0.0:
                 chances += weight * hull_masses(target, drafts, draws.astype(np.int64), values)[0]
-        np.testing.assert_allclose(rank_chances(target, drafts), chances, rtol=0, atol=1e-12)
+        in_order = tries_module._by_ratio(target, drafts.q)
+        np.testing.assert_allclose(rank_chances(*in_order, 3), chances, rtol=0, atol=1e-12)
 
 
 def test_as_many_are_tried_as_bring_most():
@@ -236,18 +237,23 @@ def test_as_many_are_tried_as_bring_most():
     assert numbers >= {0, 1}
 
 
-def test_groups_of_similar_ratio_do_for_the_decision():
+def test_groups_of_similar_ratio_do_for_the_decision(monkeypatch):
     rng = np.random.default_rng(3)
     q = rng.dirichlet(np.full(4000, 0.1))
     p = q * np.exp(rng.standard_normal(q.size))
     p /= p.sum()
-    grouped = tries_module._by_ratio(p, q)
-    assert grouped[0].size <= 256
-    np.testing.assert_allclose([part.sum() for part in grouped], 1.0)
-    drafts = mo.WithReplacement(grouped[1], 3)
-    np.testing.assert_allclose(
-        rank_chances(grouped[0], drafts), rank_chances(p, mo.WithReplacement(q, 3)), atol=2e-3
-    )
+    tokens = tries_module._by_ratio(p, q)
+    assert tokens[0].size == 4000
+    monkeypatch.setattr(tries_module, "MANY_TOKENS", 1)
+    groups = tries_module._by_ratio(p, q)
+    assert groups[0].size <= 256
+    for found in (tokens, groups):
+        assert (np.diff(found[0] / found[1]) >= 0).all()
+        np.testing.assert_allclose([part.sum() for part in found], 1.0)
+    for num_drafts in (1, 2, 3):
+        np.testing.assert_allclose(
+            rank_chances(*groups, num_drafts), rank_chances(*tokens, num_drafts), atol=2e-3
+        )
 
 
 def tables(seed, vocab_size, depth, near=False):

@@ -9,9 +9,10 @@ from mdsd_opt.decoding.valued_rules import Values, valued_rule
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
 from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
-from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
+from mdsd_opt.verifiers.optimal.hull import death_levels, spans_of_blocks
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.water_filling import fill
 
 Law = NDArray[np.float64]
 
@@ -61,22 +62,32 @@ def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
     return np.array([accepted(target[token], q[token])]), np.minimum(target, q)
 
 
-def rank_chances(target: Law, drafts: WithReplacement) -> Law:
-    r"""Probability that the best, second best, ... place is passed, shape (K,).
+def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
+    r"""Probability that the best, second best, ... place is passed, shape (K,), with replacement.
 
     A block [a, b) is the topmost one with a draft, and the k-th best place is the best in it, with
     :math:`w(B) A_a^k A_b^{K-1-k}`, k = 0..K-1, A the prefix sums of the weights w.
+
+    Parameters
+    ----------
+    target, q : ndarray, shape (n,)
+        Masses of tokens, or of groups, in ascending order of target/q.
+    num_drafts : int
+        K.
     """
-    plan = SortedPlan(target, _NO_TOKENS, drafts)
-    levels = plan.death_levels
+    if num_drafts == 1:
+        return np.minimum(target, q).sum(keepdims=True)
+    below = np.minimum(np.append(0.0, np.cumsum(q)), 1.0)
+    contained = below**num_drafts
+    split = int((np.append(0.0, np.cumsum(target)) - contained).argmin())
+    x = fill(target, q, split, contained[split], 1.0 - contained[split])[0]
+    levels = death_levels(x, q, np.diff(contained))
     (starts, stops), lives = spans_of_blocks(levels)
-    single = np.arange(plan.w.size)
+    single = np.arange(q.size)
     starts, stops = np.append(starts, single), np.append(stops, single + 1)
     lives = np.append(lives, np.minimum(levels[:-1], levels[1:]))
-    below = np.minimum(np.append(0.0, np.cumsum(plan.w)), 1.0)
-    share = plan.w * np.minimum(plan.p / np.maximum(plan.x, 1e-300), 1.0)
-    passed = np.append(0.0, np.cumsum(share))
+    passed = np.append(0.0, np.cumsum(q * np.minimum(target / np.maximum(x, 1e-300), 1.0)))
     masses = lives * (passed[stops] - passed[starts])
-    lower, upper, rank = below[starts], below[stops], np.arange(drafts.num_drafts)[:, np.newaxis]
-    chances: Law = (lower**rank * upper ** rank[::-1]) @ masses
+    lower = np.vander(below[starts], num_drafts, increasing=True)
+    chances: Law = masses @ (lower * np.vander(below[stops], num_drafts))
     return chances
