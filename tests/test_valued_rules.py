@@ -29,6 +29,7 @@ from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
+from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 
 HULL_RULES = ("traversal_hull", "level_sequential")
@@ -203,6 +204,33 @@ def test_forecast_chances_are_those_of_the_ranks(p, q):
                 chances += weight * hull_masses(target, drafts, draws.astype(np.int64), values)[0]
         in_order = tries_module._by_ratio(target, drafts.q)
         np.testing.assert_allclose(rank_chances(*in_order, 3), chances, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3, 7])
+def test_forecast_chances_are_those_of_the_plan(num_drafts):
+    """For more tokens than can be enumerated: sums over the blocks of the sorted plan."""
+    rng = np.random.default_rng(num_drafts)
+    for concentration in (0.05, 0.5, 5.0):
+        for demand in (1.0, 0.6, 0.05):
+            p, q = rng.dirichlet(np.full(60, concentration), 2)
+            p[rng.random(60) < 0.2] = 0.0
+            target, drafts = demand * p / p.sum(), mo.WithReplacement(q, num_drafts)
+            plan = SortedPlan(target, np.empty(0, np.int64), drafts)
+            share = plan.w * np.where(plan.p < plan.x, plan.p / np.maximum(plan.x, 1e-300), 1)
+            share[plan.p == 0] = 0
+            below, passed = (np.append(0.0, np.cumsum(part)) for part in (plan.w, share))
+            (starts, stops), lives = spans_of_blocks(plan.death_levels)
+            single = np.arange(plan.w.size)  # blocks of one token live until a boundary dies
+            starts, stops = np.append(starts, single), np.append(stops, single + 1)
+            ends = np.minimum(plan.death_levels[:-1], plan.death_levels[1:])
+            masses = np.append(lives, ends) * (passed[stops] - passed[starts])
+            expected = [
+                masses @ (below[starts] ** k * below[stops] ** (num_drafts - 1 - k))
+                for k in range(num_drafts)
+            ]
+            found = rank_chances(*tries_module._by_ratio(target, drafts.q), num_drafts)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+            assert found.sum() == pytest.approx(np.minimum(plan.p, plan.x).sum(), abs=1e-12)
 
 
 def test_as_many_are_tried_as_bring_most():

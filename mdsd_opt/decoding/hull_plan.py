@@ -9,10 +9,8 @@ from mdsd_opt.decoding.valued_rules import Values, valued_rule
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
 from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
-from mdsd_opt.verifiers.optimal.hull import death_levels, spans_of_blocks
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
-from mdsd_opt.water_filling import fill
 
 Law = NDArray[np.float64]
 
@@ -77,17 +75,12 @@ def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
     """
     if num_drafts == 1:
         return np.minimum(target, q).sum(keepdims=True)
-    below = np.minimum(np.append(0.0, np.cumsum(q)), 1.0)
-    contained = below**num_drafts
-    split = int((np.append(0.0, np.cumsum(target)) - contained).argmin())
-    x = fill(target, q, split, contained[split], 1.0 - contained[split])[0]
-    levels = death_levels(x, q, np.diff(contained))
-    (starts, stops), lives = spans_of_blocks(levels)
-    single = np.arange(q.size)
-    starts, stops = np.append(starts, single), np.append(stops, single + 1)
-    lives = np.append(lives, np.minimum(levels[:-1], levels[1:]))
-    passed = np.append(0.0, np.cumsum(q * np.minimum(target / np.maximum(x, 1e-300), 1.0)))
-    masses = lives * (passed[stops] - passed[starts])
-    lower = np.vander(below[starts], num_drafts, increasing=True)
-    chances: Law = masses @ (lower * np.vander(below[stops], num_drafts))
+    from mdsd_opt.decoding import rank_kernels
+
+    n, chances = q.size, np.zeros(num_drafts)
+    rank_kernels.rank_chances(
+        target, q, num_drafts, np.empty((2, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
+        np.empty(3 * n), np.empty((2, 3 * n), np.int64), np.ones(n + 1),
+        np.empty((3, n + 1), np.int64), np.empty(n + 1), chances,
+    )  # fmt: skip
     return chances
