@@ -73,14 +73,17 @@ def _next_level(
     following: list[tuple[Node, float]] = []
     remains, mean = 1.0, 1.0  # of what may go on: given these draws, and on average
     for node, mass in sorted(masses, key=lambda item: (-item[1], item[0].tokens)):
+        if node.drafts is None:
+            passed.append(_Passed(node, mass, 0.0, node.target))
+            continue
         demand = min(mass / mean, 1.0) if mean > 0.0 else 0.0
         target = demand * node.target
         split = split_with_tries(target, demand, node.drafts, node.draws, node.values)
         for token, share in split.masses.items():
             if share > 0.0:
                 following.append((node.children[token], remains * share))
-        goes_on = mean * split.alpha
-        passed.append(_Passed(node, mass, goes_on, mass * node.target - mean * split.kept))
+        alpha, rest = split.alpha, mass * node.target - mean * split.kept
+        passed.append(_Passed(node, mass, mean * alpha, rest))
         remains *= max(1.0 - sum(split.masses.values()), 0.0)
-        mean *= 1.0 - split.alpha
+        mean *= 1.0 - alpha
     return passed, mean, following
