@@ -14,6 +14,7 @@ from mdsd_opt.errors import InvalidInput, MissingExtra
 
 def plan(
     logits: options.LogitFiles = None,
+    kind: options.Kind = None,
     nodes: Annotated[int, typer.Option(help="Drafts of the tree, at most.")] = 16,
     depth: Annotated[int | None, typer.Option(help="Levels, at most; no limit by default.")] = None,
     num_drafts: Annotated[
@@ -57,7 +58,7 @@ def plan(
         check_plot_path(plot)
     milliseconds = None if cost is None else parse_cost(cost)
     paths: Any = logits or [sample_logits_path()]
-    sample = load_logits(paths[0] if len(paths) == 1 else paths)
+    sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
     table = place_rates(
         sample.target, sample.draft, num_drafts, scheme, temperature,
         draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,

@@ -18,6 +18,7 @@ _MORE_SLOPES = (0.017, 0.055, 0.17, 0.55, 1.7, 5.5)
 
 def relax(
     logits: options.LogitFiles = None,
+    kind: options.Kind = None,
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-4 or 1,2,4.")
     ] = "1,2,4",
@@ -60,7 +61,7 @@ def relax(
     if plot is not None:
         check_plot_path(plot)
     paths: Any = logits or [sample_logits_path()]
-    sample = load_logits(paths[0] if len(paths) == 1 else paths)
+    sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
     if not len(target):

@@ -130,7 +130,7 @@ class Optimal(Verifier):
 
         drafts = problem.drafts
         if applies_to(drafts) and resolves(drafts, tokens):
-            grouped = GroupedPlan(problem.target, drafts)
+            grouped = GroupedPlan(problem.target, drafts, (tokens, uniforms.mixing))
             return verdict(output_token(grouped, tokens, uniforms), tokens)
         plan = plan_of(problem)
         if plan is None:
