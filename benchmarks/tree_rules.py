@@ -178,6 +178,10 @@ def key_of(options: argparse.Namespace, unit: tuple[str, float, str, int]) -> st
     return json.dumps([*unit, options.target, options.steps, options.tokens, options.seed])
 
 
+#: Where `key_of` has the number of tokens.
+_TOKENS_IN_KEY = 6
+
+
 def measure(options: argparse.Namespace) -> None:
     done = {record["key"] for record in read(options.out)}
     waiting = [unit for unit in units(options) if key_of(options, unit) not in done]
@@ -244,10 +248,15 @@ def append(path: Path, record: Record) -> None:
 
 def report(path: Path) -> None:
     """As Markdown: for each scheme a table of all that was measured, and one a setting."""
-    print(f"{SETTING} `python benchmarks/tree_rules.py --out {path.name}` and `--report`; intervals "
-          "(95 %) are over the prompts.")  # fmt: skip
+    records = read(path)
+    tokens = {json.loads(record["key"])[_TOKENS_IN_KEY] for record in records} - {0}
+    print(f"{SETTING} `python benchmarks/tree_rules.py --out {path.name}` and `--report`; "
+          "intervals (95 %) are over the prompts.")  # fmt: skip
+    for num_tokens in sorted(tokens):
+        print(f"Laws are cut to the {num_tokens} likeliest tokens of the target; rules have the mean "
+              f"of {NUM_TREES} trees.")  # fmt: skip
     tables: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in read(path):
+    for record in records:
         for setting in (
             "all drafts and temperatures",
             f"{record['draft']}, T = {record['temperature']}",

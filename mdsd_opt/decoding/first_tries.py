@@ -82,7 +82,8 @@ def _by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
 
         sums = np.empty((kernels.NUM_BUCKETS, 2))
         buckets, nothing = np.empty(q.size, np.uint16), np.empty((0, 2))
-        kernels.collect(target, q, np.empty(BLOCK), buckets, nothing, sums)
+        kernels.fill_buckets(target, q, np.empty(BLOCK), buckets)
+        kernels.sum_buckets(target, q, buckets, nothing, sums)
         groups = sums[: kernels.NEVER_DRAFTED].reshape(-1, _TOGETHER, 2).sum(axis=1)
         target, q = groups[groups[:, kernels.Q] > 0.0].T.copy()
         return target, q

@@ -94,6 +94,4 @@ def rank_chances(
         mass = life * (passed[stop] - passed[start])
         if mass > 0.0:
             for k in range(num_drafts):
-                chances[k] += (
-                    mass * power(below[start], k) * power(below[stop], num_drafts - 1 - k)
-                )
+                chances[k] += mass * power(below[start], k) * power(below[stop], num_drafts - 1 - k)
