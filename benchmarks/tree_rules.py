@@ -253,8 +253,8 @@ def report(path: Path) -> None:
     print(f"{SETTING} `python benchmarks/tree_rules.py --out {path.name}` and `--report`; "
           "intervals (95 %) are over the prompts.")  # fmt: skip
     for num_tokens in sorted(tokens):
-        print(f"Laws are cut to the {num_tokens} likeliest tokens of the target; rules have the mean "
-              f"of {NUM_TREES} trees.")  # fmt: skip
+        print(f"Laws are cut to the {num_tokens} likeliest tokens of the target; rules have the "
+              f"mean of {NUM_TREES} trees.")  # fmt: skip
     tables: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         for setting in (
