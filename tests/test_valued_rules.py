@@ -312,6 +312,13 @@ def mixture(q, num_drafts):
     return mo.MixtureDrafts([(1 / len(parts), part) for part in parts])
 
 
+def exact_mixture(q, num_drafts):
+    parts = [mo.WithReplacement(q, num_drafts)]
+    if np.count_nonzero(q) > num_drafts:
+        parts.append(mo.WithoutReplacement(q, num_drafts))
+    return mo.MixtureDrafts([(Fraction(1, len(parts)), part) for part in parts])
+
+
 @pytest.mark.parametrize("name", HULL_RULES)
 @pytest.mark.parametrize("scheme", [*SCHEMES, "greedy", "top_k", mixture])
 @pytest.mark.parametrize("valued", [place_values, steep])
@@ -327,6 +334,28 @@ def test_outputs_follow_the_target_on_uneven_trees(name, scheme, valued, vocab_s
     target, draft = tables(1, vocab_size, topology.depth)
     found = trees(draft, topology, scheme, valued(topology))
     check_law(name, target, draft, topology, scheme, found)
+
+
+@pytest.mark.parametrize("name", [*HULL_RULES, "traversal"])
+@pytest.mark.parametrize("scheme", [*SCHEMES, "greedy", "top_k", exact_mixture])
+@pytest.mark.parametrize(
+    ("vocab_size", "tree"),
+    [
+        (3, FIRST), (3, SECOND), (2, THREE_TWO), (3, THREE_TWO), (2, MIXED),
+        (2, DynamicTree(6, num_drafts=2, max_depth=2)),
+    ],
+    ids=lambda x: getattr(x, "name", x),
+)  # fmt: skip
+def test_outputs_follow_the_target_exactly(name, scheme, vocab_size, tree):
+    """All trees, in Fractions, values not in draw order: not the least difference is left."""
+    if name == "traversal" and scheme not in SCHEMES:
+        return
+    deep = tree.max_depth if isinstance(tree, DynamicTree) else tree.depth
+    target, draft = (table.in_fractions() for table in tables(1, vocab_size, deep))
+    found = None if isinstance(tree, DynamicTree) else trees(draft, tree, scheme, steep(tree))
+    law, accepted = output_law(get_rule(name), target, draft, tree, scheme, found)
+    assert law.tolist() == target_law(target, deep + 1).tolist()
+    assert not any(isinstance(mass, float) for mass in [*law.ravel(), accepted])
 
 
 @pytest.mark.parametrize("name", HULL_RULES)

@@ -53,8 +53,10 @@ def first_tries(
         return list(range(drafts.support.size - 1))
     else:
         order = np.arange(values.size)
-    number = 0 if as_good(values).all() else _best_number(target, demand, drafts.q, values[order])
-    return order[:number].tolist()
+    if as_good(values).all():
+        return []
+    target = target.astype(np.float64, copy=False)  # a forecast needs no Fractions
+    return order[: _best_number(target, float(demand), drafts.q, values[order])].tolist()
 
 
 def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:

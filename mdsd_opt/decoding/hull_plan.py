@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.decoding.recursive_rejection import draft_law
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
@@ -12,7 +15,7 @@ from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
 
-Law = NDArray[np.float64]
+Law = NDArray[Any]
 
 #: From here on the one-pass form of the rule is used, which costs milliseconds instead of tens.
 MANY_TOKENS = 4096
@@ -43,7 +46,7 @@ def hull_masses(
         I = min(t, p_I), its mean over the draws, by token.
     """
     if draws.size == 1 and isinstance(drafts, (WithReplacement, WithoutReplacement)):
-        return _of_one_draft(target, drafts.q, int(draws[0]))
+        return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 
     plan: CollapsedPlan | SortedPlan
