@@ -46,7 +46,7 @@ class RatioHull(Verifier):
     probability. As different drafts do not quite follow w, the law p_Z of the selected draft is not
     quite the one aimed at; but it is known exactly, as an integral over the binary tree of blocks,
     and p is verified against it. Lossless for different draft models; a little below the optimum,
-    and at O(V log V + K^2 V) far cheaper than the potentials of `optimal`.
+    and at O(V log V + K^2 V) without a fit of its own for each problem.
     Source: this package.
     """
 

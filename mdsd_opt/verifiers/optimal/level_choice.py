@@ -20,11 +20,15 @@ from typing import Any
 
 def win_probabilities(heights: Sequence[Any]) -> list[Any]:
     """Probability that each draft wins; they sum to one."""
+    zero = heights[0] * 0
     plays = [_levels(height) for height in heights]
     return [
         sum(
-            mass * _mean_product([_against(rival, level) for rival in plays[:d] + plays[d + 1 :]])
-            for level, mass in levels
+            (
+                mass * _mean_product([_against(x, level, zero) for x in plays[:d] + plays[d + 1 :]])
+                for level, mass in levels
+            ),
+            zero,
         )
         for d, levels in enumerate(plays)
     ]
@@ -34,22 +38,24 @@ def _levels(height: Any) -> list[tuple[int, Any]]:
     """The levels that a draft plays on, with their probabilities."""
     level = floor(height)
     upper = height - level
-    return [(level, 1 - upper), (level + 1, upper)] if upper else [(level, upper + 1)]
+    return [(level, 1 - upper), (level + 1, upper)]
 
 
-def _against(rival: list[tuple[int, Any]], level: int) -> tuple[Any, Any]:
+def _against(rival: list[tuple[int, Any]], level: int, zero: Any) -> tuple[Any, Any]:
     """Probabilities that a rival plays below a level, and on it."""
-    below = sum(mass for place, mass in rival if place < level)
-    here = sum(mass for place, mass in rival if place == level)
+    below = sum((mass for place, mass in rival if place < level), zero)
+    here = sum((mass for place, mass in rival if place == level), zero)
     return below, here
 
 
 def _mean_product(factors: list[tuple[Any, Any]]) -> Any:
     """Integral of prod (below + here u) over u in [0, 1]."""
-    coefficients: list[Any] = [1]
-    for below, here in factors:
-        if not (below or here):
-            return 0
-        raised = [0, *(here * x for x in coefficients)]
-        coefficients = [below * x + y for x, y in zip([*coefficients, 0], raised, strict=True)]
+    if not factors:
+        return 1
+    coefficients = list(factors[0])
+    for below, here in factors[1:]:
+        raised = [here * x for x in coefficients]
+        coefficients = [below * x for x in coefficients] + [below * 0]
+        for power, x in enumerate(raised, start=1):
+            coefficients[power] += x
     return sum(x / (power + 1) for power, x in enumerate(coefficients))

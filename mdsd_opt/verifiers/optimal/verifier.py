@@ -42,17 +42,17 @@ class Optimal(Verifier):
     Where the drafts have a prefix order (with and without replacement, greedy, top-K, any of these
     beside a fixed set, mixtures over one draft model) by water levels, hull rule and residual, in
     closed form: O(V) for a decision with and without replacement, else O(V log V), and as much for
-    `conditional_law`, which integrates over the mixing level. For all other draft laws by
-    `potentials`, which are fitted once for each problem and remembered: lossless at any potentials,
-    and at most `gap` below the optimum. That takes some tens of passes of O(K V log V) for
-    different draft models at any V, or over the listed draft sets of other laws; a decision then
-    costs O(K^3 + V).
+    `conditional_law`, which integrates over the mixing level. For all other draft laws by numbers
+    of the tokens that are fitted once for each problem and remembered: lossless whatever they are,
+    and at most `gap` below the optimum. For different draft models at any V these are heights (see
+    `ladder`), fitted in some ten passes of O(K^2 V); for other laws `potentials`, in some tens of
+    passes over the listed draft sets. A decision then costs O(K^3 + V).
     Source: this package, on the subset selection of [Hu25].
 
     Parameters
     ----------
     gap : float
-        How far below the optimum the potentials may stay.
+        How far below the optimum what is fitted may stay.
     """
 
     name: ClassVar[str] = "optimal"
