@@ -34,12 +34,20 @@ class Check:
         before the correction for the number of checks.
     of_drafts : bool
         Whether it tests the drafts instead of the output.
+    weight : float
+        Of the false-alarm rate it gets this share, in proportion to the weights of all.
     """
 
     name: str
     looks_for: str
     p_value: float
     of_drafts: bool = False
+    weight: float = 1.0
+
+
+#: Weight of the check that no more is accepted than the optimum: what is lossless mostly stays far
+#: below it, so that any share of the false-alarm rate is lost there.
+ACCEPTANCE_WEIGHT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +105,8 @@ class AuditReport:
     num_trials : int
         Outcomes that were sampled.
     p_value : float or None
-        Of all checks together (Bonferroni); None where enumeration decided (`sampler_p_value` has
-        that of the checks).
+        Of all checks together (Bonferroni, by their weights); None where enumeration decided
+        (`sampler_p_value` has that of the checks).
     drafts_follow_law : bool or None
         Whether the drafts follow the law assumed; None where they are not under audit.
     drafts_p_value : float or None
@@ -206,7 +214,7 @@ class AuditReport:
 
     @property
     def _level(self) -> float:
-        return self.false_alarm / max(len(self.checks), 1)
+        return self.false_alarm / max(sum(check.weight for check in self.checks), 1.0)
 
     @property
     def faultless(self) -> bool:
@@ -258,7 +266,7 @@ class AuditReport:
                 return f"{self._up_to}, the output law is {away}"
             return f"the output law is {away}"
         checks = [check for check in self.checks if check.of_drafts == draft_checks]
-        worst = min(checks, key=lambda check: check.p_value)
+        worst = min(checks, key=lambda check: check.p_value / check.weight)
         return f"p = {p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
 
     def rows(self) -> list[tuple[str, str]]:

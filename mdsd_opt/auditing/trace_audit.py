@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.draft_audit import position_checks
+from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
 from mdsd_opt.auditing.output_checks import listed_deviations, num_bins, uniformity_checks
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
@@ -192,7 +192,7 @@ def _checks(rows: TraceRows, with_drafts: bool, rng: np.random.Generator) -> lis
             )
             checks.append(Check("acceptance", "acceptance above the optimum", p_value))
         if rows.draft_uniforms is not None:
-            checks += position_checks(rows.draft_uniforms, rng)
+            checks += draft_checks(rows.draft_uniforms, rng)
     return checks
 
 
