@@ -191,9 +191,7 @@ def draft_checks(uniforms: Vector, rng: np.random.Generator) -> list[Check]:
         *place_checks(
             uniforms, rng, "each draft", "a draft that does not follow its law given earlier ones"
         ),
-        *neighbour_checks(
-            uniforms, rng, "neighbouring drafts", "drafts that depend on each other"
-        ),
+        *neighbour_checks(uniforms, rng, "neighbouring drafts", "drafts that depend on each other"),
     ]
     return [replace(check, of_drafts=True) for check in checks]
 

@@ -163,6 +163,11 @@ class AuditReport:
         sampling, where `acceptance_rate` is that share.
     sampler_p_value : float or None
         Of the checks that the trials follow the enumerated law; None by sampling.
+    accept_length : float or None
+        Of a trace with several tokens a step: tokens a step, accepted drafts and one more.
+    optimal_accept_length : float or None
+        The most of any lossless rule on average, estimated without bias from the drafts recorded;
+        None but for chains.
     """
 
     subject: str
@@ -194,6 +199,8 @@ class AuditReport:
     tolerance: float | None = None
     sampled_acceptance_rate: float | None = None
     sampler_p_value: float | None = None
+    accept_length: float | None = None
+    optimal_accept_length: float | None = None
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
         """Trials after which a bias of this total variation is found with the given power.
@@ -280,6 +287,10 @@ class AuditReport:
         rows += self._measured_rows() if self.method == "sampling" else self._law_rows()
         if self.optimal_acceptance_rate is not None:
             rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
+        if self.accept_length is not None:
+            rows.append(("tokens a step", f"{self.accept_length:.6g}"))
+        if self.optimal_accept_length is not None:
+            rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
         rows.append(("detectable bias", self._bias_text()))
         if self.subject == "verifier":
             rows.append(("edges of the draws", self._edges_text()))

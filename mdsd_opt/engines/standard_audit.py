@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing import AuditReport, audit
-from mdsd_opt.decoding.draft_tree import scheme_maker
+from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.engines.engine import Engine
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.tree_audit import TableModel, TreeAuditReport, audit_tree

@@ -132,8 +132,8 @@ class DrawTree:
     num_checks : int
         Runs that it has foretold, corners included.
     coarse : bool
-        Whether any draw has less than 53 bits, any weight was found by bisection, or any was
-        computed in float32: then rounding shows in the seventh digit.
+        Whether any draw has less than 53 bits, any weight was found by bisection, or anything was
+        computed in float32 by PyTorch: then rounding shows in the seventh digit.
 
     Raises
     ------
@@ -152,6 +152,7 @@ class DrawTree:
         self.num_checks = 0
         with served(tape) as self._serving:
             self._root = self._settled(checks)
+            self.coarse |= self._serving.narrow
 
     def _settled(self, checks: int) -> _Node:
         for _ in range(_MAX_REFINEMENTS + 1):

@@ -30,6 +30,7 @@ class Serving:
         random.seed()
         self._python_state = random.getstate()
         self._torch_states: list[Any] | None = None
+        self._torch_draws: Any = None
         self._serve_torch()
 
     def _serve_torch(self) -> None:
@@ -42,7 +43,13 @@ class Serving:
             self._stack.callback(default.set_state, default.get_state())
             default.seed()
             self._torch_states = generator_states(self._generators)
-            self._stack.enter_context(TorchDraws(self._source, self.refuse))
+            self._torch_draws = TorchDraws(self._source, self.refuse)
+            self._stack.enter_context(self._torch_draws)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether any tensor was computed in float32 or coarser: then rounding shows."""
+        return self._torch_draws is not None and self._torch_draws.narrow
 
     def refuse(self, what: str) -> NoReturn:
         """Note what was drawn, in case the engine catches the error, and raise it."""

@@ -20,6 +20,11 @@ from mdsd_opt.auditing.randomness.sources import Source
 
 Answer = Callable[..., Any]
 
+#: Operators that draw nothing, met before: their tags are long to look up.
+_ORDINARY: set[Any] = set()
+
+_NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
+
 
 class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """Inside, every random operator is answered by the source; one that is not known is refused.
@@ -29,12 +34,23 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
     source : Source
     refuse : callable
         Takes what was drawn, and raises.
+
+    Attributes
+    ----------
+    narrow : bool
+        Whether any result had fewer bits than float64.
     """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Compiled code never gets here, and torch's guard against it doubles the cost of a call."""
+        return False
 
     def __init__(self, source: Source, refuse: Callable[[str], Any]) -> None:
         super().__init__()
         self._source = source
         self._refuse = refuse
+        self.narrow = False
         self._answers: dict[str, Answer] = {
             "rand": self._rand,
             "rand_like": self._rand_like,
@@ -47,9 +63,17 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = dict(kwargs or {})
-        if torch.Tag.nondeterministic_seeded not in func.tags:
-            return func(*args, **named)
+        named = kwargs or {}
+        if func not in _ORDINARY:
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                return self._drawn(func, args, dict(named))
+            _ORDINARY.add(func)
+        result = func(*args, **named)
+        if not self.narrow:
+            self.narrow = getattr(result, "dtype", None) in _NARROW
+        return result
+
+    def _drawn(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]
         answer = self._answers.get(name.rstrip("_"))
         if answer is None:
