@@ -293,7 +293,7 @@ class AuditReport:
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
         rows.append(("detectable bias", self._bias_text()))
         if self.subject == "verifier":
-            rows.append(("edges of the draws", self._edges_text()))
+            rows.append(("edges of the draws", edges_text(self)))
         rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
         rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
@@ -345,16 +345,6 @@ class AuditReport:
         trials = f"{self.num_trials:,} trials, power {self.power:g}"
         return f"{self.detectable_bias:.3g} ({trials})"
 
-    def _edges_text(self) -> str:
-        if not self.num_edge_probes:
-            return "not probed: no draw of the verifier was put to an end of its range"
-        found = (
-            f"{len(self.edge_violations)} violations listed"
-            if self.edge_violations
-            else "none wrong"
-        )
-        return f"{self.num_edge_probes:,} calls with a draw at an end of its range, {found}"
-
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
         result = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
@@ -371,6 +361,15 @@ class AuditReport:
 def _deviation(deviation: TokenDeviation) -> str:
     noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
+
+
+def edges_text(report: Any) -> str:
+    """What the probes at the edges came to, in words."""
+    if not report.num_edge_probes:
+        return "not probed: no draw of the verifier was put to an end of its range"
+    listed = len(report.edge_violations)
+    found = f"{listed} violations listed" if listed else "none wrong"
+    return f"{report.num_edge_probes:,} calls with a draw at an end of its range, {found}"
 
 
 def plain(value: Any) -> Any:

@@ -37,13 +37,13 @@ class Serving:
         if "torch" in sys.modules:
             import torch
 
-            from mdsd_opt.auditing.randomness.torch_draws import TorchDraws, generator_states
+            from mdsd_opt.auditing.randomness.torch_draws import generator_states, torch_draws
 
             default = torch.default_generator
             self._stack.callback(default.set_state, default.get_state())
             default.seed()
             self._torch_states = generator_states(self._generators)
-            self._torch_draws = TorchDraws(self._source, self.refuse)
+            self._torch_draws = torch_draws(self._source, self.refuse)
             self._stack.enter_context(self._torch_draws)
 
     @property

@@ -7,6 +7,7 @@ engine's own or without. It does not see other threads, nor what an operator of 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Compiled code never gets here, and torch's guard against it doubles the cost of a call."""
+        """Do without torch's guard: it costs as much again as all else here, see `torch_draws`."""
         return False
 
     def __init__(self, source: Source, refuse: Callable[[str], Any]) -> None:
@@ -132,6 +133,18 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
             raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
         drawn = self._source.categories(np.stack([1.0 - chances, chances], axis=1), _rounded(given))
         return _as(drawn.reshape(tuple(like.shape)), like)
+
+
+class GuardedTorchDraws(TorchDraws):
+    """Is not compiled together with the functions that it serves, which would take minutes."""
+
+    __torch_dispatch__ = torch._disable_dynamo(TorchDraws.__torch_dispatch__, recursive=True)
+
+
+def torch_draws(source: Source, refuse: Callable[[str], Any]) -> TorchDraws:
+    """With the guard if anything in this process may have been compiled."""
+    compiles = "torch._dynamo" in sys.modules
+    return (GuardedTorchDraws if compiles else TorchDraws)(source, refuse)
 
 
 def _as(values: NDArray[Any], like: Any) -> Any:
