@@ -252,6 +252,15 @@ def test_float32_arithmetic_beside_draws_of_float64() -> None:
     assert report.lossless, report.verdict
 
 
+def test_attention_without_dropout_draws_nothing() -> None:
+    """As in any call of a language model."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    x = torch.rand(1, 1, 2, 8)
+    expected = attend(x, x, x)
+    with served(0):
+        assert torch.equal(attend(x, x, x), expected)
+
+
 def test_compiled_functions_are_served() -> None:
     """By a mode with torch's guard, without which what it does would be compiled as well."""
 

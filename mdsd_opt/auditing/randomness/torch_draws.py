@@ -77,6 +77,8 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
     def _drawn(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]
         answer = self._answers.get(name.rstrip("_"))
+        if answer is None and _drops_nothing(func, args, named):
+            return func(*args, **named)
         if answer is None:
             return self._refuse(f"the operator {func}")
         named.pop("generator", None)
@@ -133,6 +135,15 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
             raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
         drawn = self._source.categories(np.stack([1.0 - chances, chances], axis=1), _rounded(given))
         return _as(drawn.reshape(tuple(like.shape)), like)
+
+
+def _drops_nothing(func: Any, args: Any, named: dict[str, Any]) -> bool:
+    """Whether it draws for dropout alone, as attention does, and is told to drop nothing."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == "dropout_p":
+            given = args[place] if place < len(args) else None
+            return named.get("dropout_p", argument.default_value if given is None else given) == 0
+    return False
 
 
 class GuardedTorchDraws(TorchDraws):
