@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.frontier.costs import CostCurve
 from mdsd_opt.frontier.curve import Frontier
 from mdsd_opt.frontier.decomposition import by_decomposition, shortfall
 from mdsd_opt.frontier.distances import distances
@@ -180,9 +181,9 @@ def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: An
     """The largest acceptance rate that the budget buys."""
     if name in ("kl", "chi2"):
         if not frontier.exact:
-            return rate_within(frontier, name, float(budget))
+            return CostCurve.of(frontier).rate_within(name, float(budget))
         # logarithms are irrational: look for the rate in floating point, then take it as it is
-        found = Fraction(rate_within(frontier_of(problem), name, float(budget)))
+        found = Fraction(CostCurve.of(frontier_of(problem)).rate_within(name, float(budget)))
         most = frontier.most_finite if np.isfinite(float(budget)) else frontier.most
         return min(max(found, frontier.least), max(most, frontier.least))
     if name == "tv":
@@ -198,25 +199,3 @@ def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: An
 
 def _number(frontier: Frontier, budget: Any) -> Any:
     return Fraction(budget) if frontier.exact else float(budget)
-
-
-def rate_within(frontier: Frontier, name: str, budget: float) -> float:
-    """Where a distance that rises convexly along the frontier uses up its budget."""
-
-    def excess(rate: float) -> float:
-        return float(getattr(distances(frontier.law(rate), frontier.p), name)) - budget
-
-    low, high = float(frontier.least), float(frontier.most)
-    if budget == np.inf:
-        return high
-    high = max(low, min(high, float(frontier.most_finite)))
-    if budget == 0 or high <= low:
-        return low
-    if excess(high) <= 0:
-        return high
-    low = float(np.nextafter(low, high))  # the target itself is no matter of rounding
-    if excess(low) >= 0:
-        return low
-    from scipy.optimize import brentq
-
-    return float(brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
