@@ -25,8 +25,8 @@ _BEFORE, _AFTER, _HEIGHT = 0, 1, 2
 # Of its edges: slope, and where the line through an edge is at 0 and, less Q(V), at 1.
 _SLOPE, _AT_ZERO, _AT_ONE = 3, 4, 5
 _SUMS = 6  # and the next: what the edges before a vertex cost in each divergence
-_DOUBT = 8  # the same of what groups of tokens may hide
-ROWS = 9
+_DOUBTS = 8  # and the next: the same of what groups of tokens may hide
+ROWS = 10
 
 #: Relative differences below this enter the logarithm by their series.
 _SMALL = 1e-3
@@ -102,7 +102,8 @@ def build_hull(
         first = ends[b]
         hull[_SUMS + KL, b + 1] = hull[_SUMS + KL, b] + width * _excess(slope, KL)
         hull[_SUMS + CHI2, b + 1] = hull[_SUMS + CHI2, b] + width * _excess(slope, CHI2)
-        hull[_DOUBT, b + 1] = hull[_DOUBT, b] + doubt
+        hull[_DOUBTS + KL, b + 1] = hull[_DOUBTS + KL, b] + doubt
+        hull[_DOUBTS + CHI2, b + 1] = hull[_DOUBTS + CHI2, b] + 2.0 * slope * doubt
         before += width
         height += gain
     hull[_BEFORE, count] = before
@@ -152,7 +153,8 @@ def _cost(hull: Matrix, count: int, lost: float, divergence: int) -> tuple[float
     if hull[_AFTER, high] > 0.0:
         last = ((1.0 - hull[_HEIGHT, high]) + lost) / hull[_AFTER, high]
         cost += hull[_AFTER, high] * _excess(last, divergence)
-    hidden = hull[_DOUBT, min(high + 1, count)] - hull[_DOUBT, max(low - 1, 0)]
+    doubts = hull[_DOUBTS + divergence]
+    hidden = doubts[min(high + 1, count)] - doubts[max(low - 1, 0)]
     slope = _steepness(first, divergence) - _steepness(last, divergence)
     return cost, max(slope, 0.0), hidden
 

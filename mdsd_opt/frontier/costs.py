@@ -71,9 +71,7 @@ class CostCurve:
         hull = np.empty((cost_kernels.ROWS, widths.size + 1))
         start = float(contained[first])
         room = np.empty(widths.size, np.int64)
-        count = cost_kernels.build_hull(
-            widths, gains, doubts, start, float(masses[-1]), room, hull
-        )
+        count = cost_kernels.build_hull(widths, gains, doubts, start, float(masses[-1]), room, hull)
         most = max(1.0 - float(contained[0]), least)
         return cls(hull, count, least, max(1.0 - start, least), most)
 
@@ -89,9 +87,9 @@ class CostCurve:
         """
         return self._point(name, acceptance_rate)[1]
 
-    def doubt(self, acceptance_rate: float) -> float:
-        """By how much the divergence may be larger than what the steps tell."""
-        return self._point("kl", acceptance_rate)[2]
+    def doubt(self, name: str, acceptance_rate: float) -> float:
+        """By how much the divergence may be larger, for what the steps of the chain hide."""
+        return self._point(name, acceptance_rate)[2]
 
     def rate_within(self, name: str, budget: float) -> float:
         """The largest acceptance rate that costs no more than a budget."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.frontier.budgets import checked_amount, the_budget
 from mdsd_opt.frontier.costs import CostCurve
 from mdsd_opt.frontier.curve import Frontier
 from mdsd_opt.frontier.decomposition import by_decomposition, shortfall
@@ -133,7 +133,8 @@ def relax(
     "Beyond lossless" for the proof.
     """
     budgets = {"acceptance_rate": acceptance_rate, "tv": tv, "kl": kl, "chi2": chi2}
-    name, budget = _the_budget(budgets)
+    name, budget = the_budget(budgets)
+    checked_amount(name, budget)
     frontier = frontier_of(problem, exact)
     reached = _bought(problem, frontier, name, budget)
     relaxed = problem
@@ -164,17 +165,6 @@ def _gap(relaxed: TransportProblem, reached: Any) -> float:
     if isinstance(relaxed.drafts, PrefixDraftScheme) or isinstance(reached, Fraction):
         return 0.0
     return shortfall(relaxed, reached)
-
-
-def _the_budget(budgets: dict[str, Any]) -> tuple[str, Any]:
-    given: dict[str, Any] = {name: budget for name, budget in budgets.items() if budget is not None}
-    if len(given) != 1:
-        what = f"{' and '.join(given)} are given" if given else "no budget is given"
-        raise InvalidInput(f"{what}: give exactly one of {', '.join(budgets)}")
-    ((name, budget),) = given.items()
-    if not isinstance(budget, Real) or not float(budget) >= 0:
-        raise InvalidInput(f"{name} is {budget!r}: give a number of at least 0")
-    return name, budget
 
 
 def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: Any) -> Any:
