@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.frontier.budgets import checked_amount, the_budget
+from mdsd_opt.frontier.budgets import checked_amount, checked_relax, the_budget
 from mdsd_opt.frontier.costs import CostCurve
 from mdsd_opt.frontier.curve import Frontier
 from mdsd_opt.frontier.decomposition import by_decomposition, shortfall
@@ -152,6 +153,11 @@ def relax(
         chi2=found.chi2,
         gap=_gap(relaxed, reached),
     )
+
+
+def relaxed_by(problem: TransportProblem, budget: Mapping[str, float]) -> Relaxation:
+    """`relax` for a budget as functions take it beside other things, ``{"kl": 0.01}``."""
+    return relax(problem, **checked_relax(budget))
 
 
 def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
