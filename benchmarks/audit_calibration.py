@@ -1,4 +1,4 @@
-"""How often an audit of a lossless verifier gives a small p-value, and how often a wrong one is found.
+"""How often audits give small p-values to lossless verifiers, and how often they find wrong ones.
 
     python benchmarks/audit_calibration.py --audits 2000
 
