@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens
+from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.distributions import softmax
+from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
 #: Rules that ask a law for sums and one token only.

@@ -53,9 +53,10 @@ class BinnedLaw:
     def any(self) -> bool:
         return bool(self.a.any() or self.c.any())
 
-    def clip(self, min: float) -> BinnedLaw:
-        """Itself: only rounding makes a mass negative, and `draw` and `__array__` see to that."""
-        return self
+    def normalised(self) -> Any:
+        """In proportion, with a sum of one; None without any mass."""
+        total = self.sum()
+        return self / total if total > 0.0 else None
 
     def draw(self, uniform: float) -> int:
         """One token in proportion to the masses."""

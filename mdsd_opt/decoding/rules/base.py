@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.device_laws.laws import BinnedLaw
-from mdsd_opt.verifiers.base import draw
+from mdsd_opt.verifiers.base import draw, normalised, positive_part
 
 Law = NDArray[np.float64]
 
@@ -25,13 +25,23 @@ class Stop:
     node : Node
     probability : float
         Given the tree.
-    law : ndarray, shape (V,)
-        Of the extra token.
+    masses : ndarray, shape (V,)
+        The extra token is drawn in proportion to their positive part; from p where they have none.
     """
 
     node: Node
     probability: float
-    law: Law
+    masses: Law
+
+    @property
+    def law(self) -> Law:
+        """Of the extra token, shape (V,); made when it is asked for, as one way is taken alone."""
+        masses: Any = self.masses
+        if isinstance(masses, BinnedLaw):
+            left = masses.normalised()
+        else:
+            left = normalised(positive_part(masses))
+        return self.node.target if left is None else left
 
 
 class Accepted(NamedTuple):
@@ -77,13 +87,6 @@ class TreeRule(ABC):
     def expected_accepted(self, root: Node) -> float:
         """Mean number of accepted drafts, given the tree."""
         return sum(way.probability * way.node.depth for way in self.stops(root))
-
-
-def stop_at(node: Node, probability: float, masses: Law) -> Stop:
-    """A way to end with an extra token in proportion to some masses; p where there are none."""
-    masses = masses.clip(min=0.0)
-    total = masses.sum()
-    return Stop(node, probability, masses / total if total > 0.0 else node.target)
 
 
 def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:
