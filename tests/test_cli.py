@@ -232,12 +232,13 @@ def test_rates_of_two_npy_files_and_of_one_position(run, tmp_path):
     assert json.loads(done.stdout)["rows"][0]["low"] is None  # one position gives no interval
 
 
-def test_without_matplotlib_the_table_still_comes(run, logits, tmp_path, monkeypatch):
+def test_without_matplotlib_the_picture_is_refused_at_once(run, logits, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = run("rates", logits, "-k", "1", "--plot", tmp_path / "x.png")
-    assert done.returncode == 0
-    assert "pip install 'mdsd-opt[plot]'" in done.stderr
-    assert "with replacement" in done.stdout
+    assert done.returncode == 2
+    assert "pip install 'matplotlib" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout
 
 
 def test_padded_vocabulary_names_the_way_out(run, tmp_path):

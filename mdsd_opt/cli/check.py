@@ -47,6 +47,9 @@ def check(
         str,
         typer.Option(help="With 'condition': with_replacement, without_replacement, independent."),
     ] = "with_replacement",
+    engine: Annotated[
+        str, typer.Option(help="cddlib, ppl, both, which must agree, or auto: the quicker one.")
+    ] = "auto",
     timeout: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     memory: Annotated[float, typer.Option(help="GiB each engine may take.")] = 4.0,
     search: Annotated[
@@ -84,7 +87,7 @@ def check(
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
                 vocab_size, num_drafts, inequality or [], _laws(draft, scheme == "independent"),
-                scheme=scheme, timeout=timeout, memory=num_bytes, progress=line.show,
+                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes, progress=line.show,
             )  # fmt: skip
         else:
             if inequality:
@@ -93,7 +96,8 @@ def check(
                 )
             result = cddlib_checks.check(
                 conjecture, vocab_size=vocab_size, num_drafts=num_drafts,
-                draft=_laws(draft, False), timeout=timeout, memory=num_bytes, progress=line.show,
+                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes,
+                progress=line.show,
             )  # fmt: skip
     finally:
         line.clear()

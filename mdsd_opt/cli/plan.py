@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.errors import InvalidInput
 
 
 def plan(
@@ -82,11 +82,8 @@ def plan(
         Console(highlight=False).print(plans.plan_tree_view(found.topology, table))
         show_table(plans.forecasts_table(rows, title))
     if plot is not None:
-        try:
-            save_plan_plot(rows, table, plot, title)
-            remark(f"picture saved as {plot}")
-        except MissingExtra as error:
-            remark(f"no picture: {error}")
+        save_plan_plot(rows, table, plot, title)
+        remark(f"picture saved as {plot}")
 
 
 def parse_cost(text: str) -> dict[int, float]:

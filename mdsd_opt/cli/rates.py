@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
+from mdsd_opt.errors import InvalidInput, UnknownName
 
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
@@ -171,11 +171,8 @@ def rates(
         if measured.comparison is not None:
             show_table(tables.comparison_table(measured.comparison))
     if plot is not None:
-        try:
-            save_rates_plot(rows, plot, title)
-            remark(f"picture saved as {plot}")
-        except MissingExtra as error:
-            remark(f"no picture: {error}")
+        save_rates_plot(rows, plot, title)
+        remark(f"picture saved as {plot}")
 
 
 def _schemes(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.errors import InvalidInput
 
 #: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -95,8 +95,5 @@ def relax(
         show_table(frontier_table(listed, title))
         show_table(rules_table(rules))
     if plot is not None:
-        try:
-            save_frontier_plot(points, rules, plot, title)
-            remark(f"picture saved as {plot}")
-        except MissingExtra as error:
-            remark(f"no picture: {error}")
+        save_frontier_plot(points, rules, plot, title)
+        remark(f"picture saved as {plot}")
