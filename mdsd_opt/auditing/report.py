@@ -38,12 +38,20 @@ class Check:
         before the correction for the number of checks.
     of_drafts : bool
         Whether it tests the drafts instead of the output.
+    weight : float
+        Of the false-alarm rate it gets this share, in proportion to the weights of all.
     """
 
     name: str
     looks_for: str
     p_value: float
     of_drafts: bool = False
+    weight: float = 1.0
+
+
+#: Weight of the check that no more is accepted than the optimum: what is lossless mostly stays far
+#: below it, so that any share of the false-alarm rate is lost there.
+ACCEPTANCE_WEIGHT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +142,8 @@ class AuditReport:
     num_trials : int
         Outcomes that were sampled.
     p_value : float or None
-        Of all checks together (Bonferroni); None where enumeration decided (`sampler_p_value` has
-        that of the checks).
+        Of all checks together (Bonferroni, by their weights); None where enumeration decided
+        (`sampler_p_value` has that of the checks).
     drafts_follow_law : bool or None
         Whether the drafts follow the law assumed; None where they are not under audit.
     drafts_p_value : float or None
@@ -192,6 +200,11 @@ class AuditReport:
         sampling, where `acceptance_rate` is that share.
     sampler_p_value : float or None
         Of the checks that the trials follow the enumerated law; None by sampling.
+    accept_length : float or None
+        Of a trace with several tokens a step: tokens a step, accepted drafts and one more.
+    optimal_accept_length : float or None
+        The most of any lossless rule on average, estimated without bias from the drafts recorded;
+        None but for chains.
     standing : Standing or None
         Against the frontier, of a rule that is lossy on purpose; None where that was not asked for.
     """
@@ -225,6 +238,8 @@ class AuditReport:
     tolerance: float | None = None
     sampled_acceptance_rate: float | None = None
     sampler_p_value: float | None = None
+    accept_length: float | None = None
+    optimal_accept_length: float | None = None
     standing: Standing | None = None
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
@@ -246,7 +261,7 @@ class AuditReport:
 
     @property
     def _level(self) -> float:
-        return self.false_alarm / max(len(self.checks), 1)
+        return self.false_alarm / max(sum(check.weight for check in self.checks), 1.0)
 
     @property
     def faultless(self) -> bool:
@@ -342,7 +357,7 @@ class AuditReport:
                 return f"{self._up_to}, the output law is {away}"
             return f"the output law is {away}"
         checks = [check for check in self.checks if check.of_drafts == draft_checks]
-        worst = min(checks, key=lambda check: check.p_value)
+        worst = min(checks, key=lambda check: check.p_value / check.weight)
         return f"p = {p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
 
     def rows(self) -> list[tuple[str, str]]:
@@ -356,11 +371,15 @@ class AuditReport:
         rows += self._measured_rows() if self.method == "sampling" else self._law_rows()
         if self.optimal_acceptance_rate is not None:
             rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
+        if self.accept_length is not None:
+            rows.append(("tokens a step", f"{self.accept_length:.6g}"))
+        if self.optimal_accept_length is not None:
+            rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
         if self.standing is not None:
             rows += _standing_rows(self.standing)
         rows.append(("detectable bias", self._bias_text()))
         if self.subject == "verifier":
-            rows.append(("edges of the draws", self._edges_text()))
+            rows.append(("edges of the draws", edges_text(self)))
         rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
         rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
@@ -412,16 +431,6 @@ class AuditReport:
         trials = f"{self.num_trials:,} trials, power {self.power:g}"
         return f"{self.detectable_bias:.3g} ({trials})"
 
-    def _edges_text(self) -> str:
-        if not self.num_edge_probes:
-            return "not probed: no draw of the verifier was put to an end of its range"
-        found = (
-            f"{len(self.edge_violations)} violations listed"
-            if self.edge_violations
-            else "none wrong"
-        )
-        return f"{self.num_edge_probes:,} calls with a draw at an end of its range, {found}"
-
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
         result = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
@@ -459,6 +468,15 @@ def _carried(value: float, interval: Interval | None) -> str:
 def _deviation(deviation: TokenDeviation) -> str:
     noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
+
+
+def edges_text(report: Any) -> str:
+    """What the probes at the edges came to, in words."""
+    if not report.num_edge_probes:
+        return "not probed: no draw of the verifier was put to an end of its range"
+    listed = len(report.edge_violations)
+    found = f"{listed} violations listed" if listed else "none wrong"
+    return f"{report.num_edge_probes:,} calls with a draw at an end of its range, {found}"
 
 
 def plain(value: Any) -> Any:

@@ -30,7 +30,7 @@ from mdsd_opt.auditing.output_checks import (
     output_checks,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
@@ -353,14 +353,11 @@ def _sampled_report(
     possible = valid[p[valid] > 0]
     accepted = _accepted(drafts, tokens)
     alpha = optimum(problem)
-    checks = (
-        *output_checks(problem, possible, rng),
-        Check(
-            "acceptance",
-            "acceptance above the optimum",
-            1.0 if alpha is None else statistics.at_most(*accepted, alpha + 1e-12),
-        ),
-    )
+    checks = output_checks(problem, possible, rng)
+    if alpha is not None:
+        above = statistics.at_most(*accepted, alpha + 1e-12)
+        looks_for = "acceptance above the optimum"
+        checks = (*checks, Check("acceptance", looks_for, above, weight=ACCEPTANCE_WEIGHT))
     wrong_drafts = None
     if drafts_too:
         evidence = examine(drafts, problem.drafts, rng)

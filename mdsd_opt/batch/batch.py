@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import Opened
 from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.kinds import as_logits
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 if TYPE_CHECKING:
@@ -38,16 +39,23 @@ class Batch:
     device: str | None = None
 
     @classmethod
-    def open(cls, target_logits: Any, draft_logits: Any, job: Job, device: str | None) -> Batch:
-        """Look once at what was given.
+    def open(
+        cls,
+        target_logits: Any,
+        draft_logits: Any,
+        job: Job,
+        device: str | None,
+        kind: str | None = None,
+    ) -> Batch:
+        """Look once at what was given, and take it as `as_logits` says.
 
         Raises
         ------
         InvalidInput
             No arrays of numbers.
         """
-        target = Opened.of(target_logits, "target_logits")
-        return cls(job, target, Opened.of(draft_logits, "draft_logits"), device)
+        target = as_logits(Opened.of(target_logits, "target_logits"), kind)
+        return cls(job, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
 
     @property
     def reference(self) -> Opened:

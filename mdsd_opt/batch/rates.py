@@ -30,6 +30,7 @@ def acceptance_rates(
     pad: bool = False,
     seed: int = 0,
     device: str | None = None,
+    kind: str | None = None,
 ) -> Any:
     r"""Probability that the output token is among the drafts, for every row of logits.
 
@@ -77,6 +78,9 @@ def acceptance_rates(
         Where to compute. None goes by the logits: those on a CUDA device stay there, if CuPy is
         installed and there are kernels for what is asked; all else is done by the CPU. "gpu" sends
         NumPy arrays to the device, too, in chunks, and raises where None would turn to the CPU.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are. None takes them for logits, and asks where the first of them look like
+        probabilities: those are not negative and sum to one.
 
     Returns
     -------
@@ -88,7 +92,8 @@ def acceptance_rates(
     Raises
     ------
     InvalidDistribution
-        A row has a NaN or ``+inf`` or is all ``-inf``; the message names the row.
+        A row has a NaN or ``+inf`` or is all ``-inf``; the message names the row. Or rows are no
+        probabilities that are said to be.
     InvalidInput
         A parameter out of range or shapes that do not fit.
     UnknownName
@@ -114,7 +119,7 @@ def acceptance_rates(
         checked_integer(seed, "seed", 0),
     )
     job.row_function()  # an error of names comes before one of arrays
-    batch = Batch.open(target_logits, draft_logits, job, device)
+    batch = Batch.open(target_logits, draft_logits, job, device, kind)
     return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
 
 

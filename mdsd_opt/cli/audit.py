@@ -32,7 +32,7 @@ def audit(
         Path | None,
         typer.Option(
             help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
-            "drafts, tokens.",
+            "drafts, tokens; with parents where drafts are a tree.",
             show_default=False,
         ),
     ] = None,
@@ -117,6 +117,7 @@ def audit(
             steps.drafts,
             steps.tokens,
             scheme=str(steps.metadata.get("scheme", scheme)),
+            parents=steps.parents,
             logits=steps.holds_logits,
             temperature=temperature,
             draft_temperature=draft_temperature,

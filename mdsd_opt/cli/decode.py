@@ -90,10 +90,10 @@ def decode(
     from mdsd_opt.cli.capture import load_pair, skipped_layers
     from mdsd_opt.cli.output import look_here_for_modules, notices_afterwards, remark
     from mdsd_opt.decoding import generate, generate_steps, get_rule, parse_topology, rule_names
-    from mdsd_opt.decoding.draft_tree import scheme_maker
     from mdsd_opt.decoding.forecasts import informed
     from mdsd_opt.decoding.relaxed_targets import check_tree
     from mdsd_opt.decoding.warm_up import warm_up
+    from mdsd_opt.drafts import scheme_maker
     from mdsd_opt.models.tree_pass import TreeModel
 
     if bool(prompt) == (prompts is not None):

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens, scheme_maker
+from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.relaxed_targets import check_tree, distance_of, relax_targets
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
 from mdsd_opt.decoding.topology import Tree, parse_topology
 from mdsd_opt.distributions import softmax
+from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.frontier.budgets import checked_relax
 
