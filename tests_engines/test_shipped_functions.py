@@ -35,7 +35,12 @@ ORDINARY = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.
 WITH_ZEROS = mo.TransportProblem([0.5, 0.5, 0.0, 0.0], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
 
 #: Mass of tokens that must not come on WITH_ZEROS: .7 of the drafts, at u = 0.
-ZEROS = {"transformers": 0.7 * 2.0**-24, "lmdeploy": 0.7 * 2.0**-53, "sglang": 0.0}
+ZEROS = {
+    "transformers": 0.7 * 2.0**-24,
+    "lmdeploy": 0.7 * 2.0**-53,
+    "vllm": 0.7 * 2.0**-53,
+    "sglang": 0.0,
+}
 
 
 def installed(name: str) -> engines.Engine:
@@ -92,11 +97,24 @@ def test_whole_texts_of_shipped_functions(name: str) -> None:
     assert report.total_variation < 1e-6
 
 
-@pytest.mark.parametrize("name", ["sglang", "sglang_block", "vllm"])
+INTERPRETED = ("sglang", "sglang_block", "sglang_dspark_kernel", "vllm", "vllm_v2", "vllm_v2_block")
+
+
+@pytest.mark.parametrize("name", INTERPRETED)
 def test_texts_of_two_tokens_of_an_interpreted_kernel(name: str) -> None:
     report = of_one_draft(installed(name), 2)
     assert report.lossless, report.verdict
     assert report.total_variation < 1e-6
+
+
+def test_three_tokens_and_zeros_of_vllm() -> None:
+    report = of_one_draft(installed("vllm"), 3, checks=5)
+    assert report.lossless, report.verdict
+    assert report.total_variation < 1e-6
+    report = mo.audit(
+        installed("vllm"), WITH_ZEROS, 0, 50, method="driven", driven_checks=20, edge_probes=0
+    )
+    assert report.impossible_mass == pytest.approx(ZEROS["vllm"], rel=1e-3)
 
 
 def test_two_children_of_eagle() -> None:
@@ -191,6 +209,11 @@ VLLM = {
     "target resampled": (
         "prob = tl.maximum(target_prob - draft_prob, 0.0)", "prob = target_prob",
     ),
+    "wrong row": (
+        "prob = tl.maximum(target_prob - draft_prob, 0.0)",
+        "prob = tl.maximum(tl.load(target_probs_ptr + start_idx * vocab_size + vocab_offset, "
+        "mask=vocab_mask, other=0.0) - draft_prob, 0.0)",
+    ),
 }  # fmt: skip
 SGLANG = {
     "residual not scaled": ("residual_scale = prefix_prob\n", "residual_scale = 1.0\n"),
@@ -255,9 +278,13 @@ def test_mistakes_in_the_source_of_dspark(
 def test_mistakes_in_the_kernel_of_vllm(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A wrong row is one of another draft: it takes two."""
     installed("vllm")
     mutate(vllm_engine, VLLM[name], tmp_path, monkeypatch)
-    report = of_one_draft(engines.get("vllm"), 2, checks=1)
+    engine = engines.get("vllm")
+    tables = (TableModel(2, seed) for seed in (0, 1))
+    tree = "chain2" if name == "wrong row" else "chain1"
+    report = mo.audit_tree(engine.verify, *tables, tree, 0, method="driven", driven_checks=1)
     assert not report.lossless
     assert report.total_variation > 1e-3
 
