@@ -1,4 +1,4 @@
-"""How often an audit of a lossless verifier gives a small p-value, and how often a wrong one is found.
+"""How often audits of lossless verifiers give small p-values, and how often wrong ones are found.
 
     python benchmarks/audit_calibration.py --audits 2000
 

@@ -14,7 +14,7 @@ AUDITS = 800
 
 
 def test_p_values_of_two_tokens_are_near_their_level() -> None:
-    """Six checks of equal shares, groups of tokens among them, would give some 75 instead of 138."""
+    """Six checks of equal shares would give some 75 below .2, instead of 138."""
     rng = np.random.default_rng(0)
     settings = Settings(1e-6, 0.99, 0.99, 2_000)
     at_optimum = Check("acceptance", "", 1.0, weight=ACCEPTANCE_WEIGHT)
