@@ -69,7 +69,7 @@ $(BIN)/python:
 
 $(VENV)/.cdd: $(BIN)/python pyproject.toml scripts/install-cddlib
 	./scripts/install-cddlib $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cdd]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cdd,ppl]'
 	touch $@
 
 # Which PyTorch; a build for the CPU is enough.

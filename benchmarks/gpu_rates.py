@@ -171,6 +171,31 @@ def exact_rates(target: Any, draft: Any, num_drafts: int, scheme: str) -> Any:
     return np.array([rule(p, q, num_drafts) for p, q in zip(*sides, strict=True)])
 
 
+def measured(
+    route: str,
+    pair: list[Any],
+    dtype: str,
+    num_drafts: int,
+    milliseconds: float,
+    bandwidth: float,
+    error: float | None = None,
+) -> dict[str, Any]:
+    """One row of the table."""
+    num_rows, size = pair[0].shape
+    moved = sum(x.nbytes for x in pair)
+    return {
+        "vocab_size": size,
+        "num_rows": num_rows,
+        "dtype": dtype,
+        "num_drafts": num_drafts,
+        "route": route,
+        "median_ms": milliseconds,
+        "bytes": moved,
+        "share_of_copy_bandwidth": moved / (milliseconds / 1e3) / bandwidth,
+        "max_error": error,
+    }
+
+
 def measure_rates(
     clock: Clock, bandwidth: float, arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
@@ -178,7 +203,6 @@ def measure_rates(
     for size in arguments.sizes:
         for dtype in arguments.dtypes:
             pair = make_logits(clock.cupy, size, arguments.rows, dtype, arguments.seed)
-            moved = sum(x.nbytes for x in pair)
             routes = {
                 **{
                     f"mdsd_opt, kernel, {drafts.replace('_', ' ')}": kernel_launch(
@@ -199,41 +223,35 @@ def measure_rates(
                 found = getattr(found, "rates", found)[:_CHECKED_ROWS]
                 found = np.asarray(found.get() if hasattr(found, "get") else found.cpu())
                 milliseconds = clock.milliseconds(launch)
+                error = float(np.abs(found.reshape(expected.shape) - expected).max())
                 rows.append(
-                    {
-                        "vocab_size": size,
-                        "num_rows": arguments.rows,
-                        "dtype": dtype,
-                        "num_drafts": arguments.num_drafts,
-                        "route": name,
-                        "median_ms": milliseconds,
-                        "bytes": moved,
-                        "share_of_copy_bandwidth": moved / (milliseconds / 1e3) / bandwidth,
-                        "max_error": float(np.abs(found.reshape(expected.shape) - expected).max()),
-                    }
+                    measured(
+                        name, pair, dtype, arguments.num_drafts, milliseconds, bandwidth, error
+                    )
                 )
     return rows
 
 
 def measure_verification(
     clock: Clock, bandwidth: float, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    size, num_rows = 131_072, 256
-    pair = make_logits(clock.cupy, size, num_rows, "float32", arguments.seed)
-    drafts = clock.cupy.argsort(-pair[1], axis=-1)[:, : arguments.num_drafts].astype(np.int64)
-    milliseconds = clock.milliseconds(lambda: verify_batch(*pair, drafts))
-    moved = sum(x.nbytes for x in pair)
-    return {
-        "vocab_size": size,
-        "num_rows": num_rows,
-        "dtype": "float32",
-        "num_drafts": arguments.num_drafts,
-        "route": f"mdsd_opt.batch.{VERIFY}",
-        "median_ms": milliseconds,
-        "bytes": moved,
-        "share_of_copy_bandwidth": moved / (milliseconds / 1e3) / bandwidth,
-        "max_error": None,
-    }
+) -> list[dict[str, Any]]:
+    rows = []
+    num_drafts = arguments.num_drafts
+    for size in arguments.sizes:
+        for dtype in arguments.dtypes:
+            pair = make_logits(clock.cupy, size, arguments.rows, dtype, arguments.seed)
+            # Distinct tokens: what either scheme may have drawn.
+            first = clock.cupy.random.default_rng(0).integers(0, size, (arguments.rows, 1))
+            drafts = (first + clock.cupy.arange(num_drafts)) % size
+            for scheme in SCHEMES:
+                milliseconds = clock.milliseconds(
+                    lambda pair=pair, drafts=drafts, scheme=scheme: verify_batch(
+                        *pair, drafts, scheme=scheme
+                    )
+                )
+                route = f"mdsd_opt.batch.{VERIFY}, {scheme.replace('_', ' ')}"
+                rows.append(measured(route, pair, dtype, num_drafts, milliseconds, bandwidth))
+    return rows
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -292,7 +310,7 @@ def main() -> None:
     clock = Clock(arguments.rounds)
     bandwidth = clock.copy_bandwidth()
     rows = measure_rates(clock, bandwidth, arguments)
-    rows.append(measure_verification(clock, bandwidth, arguments))
+    rows += measure_verification(clock, bandwidth, arguments)
     runtime = clock.cupy.cuda.runtime
     name = runtime.getDeviceProperties(0)["name"].decode()
     circumstances = (

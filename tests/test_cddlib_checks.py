@@ -19,7 +19,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
-from mdsd_opt.cddlib_checks import cones, double_description
+from mdsd_opt.cddlib_checks import cones, double_description, with_ppl
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
@@ -294,20 +294,94 @@ def test_floats_are_taken_as_they_are():
     assert float(bound) == pytest.approx(0.01)
 
 
-def test_the_message_without_pycddlib_names_every_package(monkeypatch):
-    monkeypatch.setattr(double_description, "available", lambda: False)
+@pytest.mark.parametrize("engine", double_description.ENGINES)
+def test_the_message_without_an_engine_names_every_package(monkeypatch, engine):
+    monkeypatch.setattr(double_description, "available", lambda name: False)
     with pytest.raises(MissingExtra) as error:
-        cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2)
-    for word in ("gcc", "libcdd-dev", "libgmp-dev", "mdsd-opt[cdd]"):
-        assert word in str(error.value)
+        cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, engine=engine)
+    if engine != "ppl":
+        for word in ("gcc", "libcdd-dev", "libgmp-dev", "pip install pycddlib"):
+            assert word in str(error.value)
+    if engine in ("ppl", "auto"):
+        assert "pip install pplpy" in str(error.value)
 
 
-def test_importing_the_package_does_not_import_cddlib():
+def test_an_unknown_engine_is_named():
+    with pytest.raises(UnknownName, match="'lrs'"):
+        cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, engine="lrs")
+
+
+@pytest.mark.parametrize("installed", ["cddlib", "ppl"])
+def test_one_engine_is_enough(monkeypatch, installed):
+    if not double_description.available(installed):
+        pytest.skip(f"{installed} is not installed")
+    available = double_description.available
+    monkeypatch.setattr(
+        double_description, "available", lambda name: name == installed and available(name)
+    )
+    square = [(0, 1, 0), (0, 0, 1), (1, -1, 0), (1, 0, -1)]
+    assert double_description.vertices(square) == {(x, y) for x in (0, 1) for y in (0, 1)}
+
+
+def test_importing_the_package_does_not_import_an_engine():
     code = (
         "import sys; from mdsd_opt import cddlib_checks; cddlib_checks.conjectures();"
-        "assert not any(name.split('.')[0] == 'cdd' for name in sys.modules)"
+        "assert not {name.split('.')[0] for name in sys.modules} & {'cdd', 'ppl'}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+
+
+# --- both engines, which must agree --------------------------------------------------------------
+
+needs_both = pytest.mark.skipif(
+    not all(map(double_description.available, ("cddlib", "ppl"))), reason="needs both engines"
+)
+
+
+@needs_both
+@pytest.mark.parametrize("name", TRUE + FALSE)
+def test_both_engines_settle_every_claim_alike(name):
+    v, k = (3, 2) if name in ("projection", "prefix_optimality_non_identical") else (4, 3)
+    found = {
+        engine: cddlib_checks.check(name, vocab_size=v, num_drafts=k, engine=engine, timeout=120)
+        for engine in ("cddlib", "ppl", "both")
+    }
+    assert len({result.holds for result in found.values()}) == 1, found
+    assert found["both"].sizes == found["ppl"].sizes == found["cddlib"].sizes
+    assert found["both"].facets == found["ppl"].facets
+
+
+@needs_both
+def test_an_engine_that_errs_is_found_out(monkeypatch):
+    square = [(0, 1, 0), (0, 0, 1), (1, -1, 0), (1, 0, -1)]
+    right = double_description.run_with("both", double_description.vertices, {"rows": square})
+    assert right == {(x, y) for x in (0, 1) for y in (0, 1)}
+    monkeypatch.setattr(with_ppl, "vertices", lambda rows: {(Fraction(0), Fraction(0))})
+    with pytest.raises(SolverError, match="disagree"):
+        double_description.run_with("both", double_description.vertices, {"rows": square})
+
+
+@needs_both
+@pytest.mark.parametrize("seed", range(20))
+def test_both_engines_on_random_polyhedra(seed):
+    """Boxes cut by random half-spaces, some of them empty or flat, and random cones."""
+    rng = random.Random(seed)
+    size = rng.randint(1, 4)
+    unit = [[int(i == j) for j in range(size)] for i in range(size)]
+    rows = [(3, *(-x for x in row)) for row in unit] + [(0, *row) for row in unit]
+    rows += [tuple(rng.randint(-4, 4) for _ in range(size + 1)) for _ in range(rng.randint(0, 6))]
+    rays = [[rng.randint(-2, 4) for _ in range(size)] for _ in range(rng.randint(1, 7))]
+    for function, arguments in (
+        (double_description.vertices, {"rows": rows}),
+        (double_description.maximise, {"rows": rows, "objective": unit[0]}),
+    ):
+        double_description.run_with("both", function, arguments)
+    by_cddlib, by_ppl = (
+        double_description.run_with(engine, double_description.facets_of_cone, {"rays": rays})
+        for engine in ("cddlib", "ppl")
+    )
+    if not by_cddlib[1] and not by_ppl[1]:  # rows of a flat cone are unique up to its equalities
+        assert by_cddlib == by_ppl
 
 
 # --- the child process ---------------------------------------------------------------------------

@@ -56,6 +56,26 @@ def test_a_table_is_made_of_what_was_measured(
     assert "A device." in text
 
 
+def test_decisions_of_both_schemes_are_measured() -> None:
+    launched: list[Any] = []
+
+    def milliseconds(launch: Any) -> float:
+        launched.append(launch())
+        return 2.0
+
+    clock: Any = SimpleNamespace(cupy=np, milliseconds=milliseconds)
+    arguments: Any = SimpleNamespace(sizes=[50], dtypes=["float32"], rows=4, num_drafts=3, seed=0)
+    rows = gpu_rates.measure_verification(clock, 1e12, arguments)
+    assert [row["route"].partition(", ")[2] for row in rows] == [
+        "with replacement",
+        "without replacement",
+    ]
+    for row, verdict in zip(rows, launched, strict=True):
+        assert verdict.tokens.shape == (4,)
+        assert row["bytes"] == 2 * 4 * 50 * 4
+        assert row["median_ms"] == 2.0
+
+
 class _Event:
     def record(self) -> None: ...
     def synchronize(self) -> None: ...

@@ -78,3 +78,14 @@ def test_all_doors_open_without_compilers_and_solvers(library: Path) -> None:
 def test_what_is_blocked_cannot_be_imported(name: str) -> None:
     done = run(f"import sys; sys.modules[{name!r}] = None; import {name}")
     assert "ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize("program", ["gpu_smoke.py", "gpu_rates.py"])
+def test_the_programs_of_a_first_contact_start_without_them(program: str) -> None:
+    path = TESTS.parent / "benchmarks" / program
+    done = run(
+        f"import runpy, sys; sys.path.insert(0, {str(path.parent)!r})\n"
+        f"for name in {BLOCKED!r}: sys.modules[name] = None\n"
+        f"sys.argv = [{program!r}, '--help']; runpy.run_path({str(path)!r}, run_name='__main__')"
+    )
+    assert done.stdout.startswith("usage"), done.stderr

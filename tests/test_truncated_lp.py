@@ -311,6 +311,8 @@ def test_an_order_of_ties_is_that_of_a_stable_sort(size: int, distinct: int) -> 
         values = rng.integers(0, distinct, size) / 7.0 - 0.1
         values[rng.random(size) < 0.3] = rng.choice([np.inf, 0.0])
         values[rng.random(size) < 0.1] = -0.0
+        last_places = rng.random(size) < 0.1
+        values[last_places] = 1.0 + rng.integers(9, size=last_places.sum()) * 2.0**-52
         np.testing.assert_array_equal(stable_order(values), np.argsort(values, kind="stable"))
 
 

@@ -13,6 +13,10 @@ from mdsd_opt.errors import InvalidInput
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 
+#: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
+_ROUNDING = 2e-6
+
+
 class Interval(NamedTuple):
     """A closed interval that holds the true value with the report's confidence."""
 
@@ -85,6 +89,39 @@ class Violation:
     kind: str
     drafts: tuple[int, ...]
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
+
+    Intervals are those of the report's own numbers, carried over; None where these are known.
+
+    Attributes
+    ----------
+    lossless_acceptance_rate : float
+        alpha*.
+    best_acceptance_rate : float
+        Of all rules whose output law is no farther from the target in total variation.
+    best_acceptance_interval : Interval or None
+    least_tv, least_kl : float
+        Of the output laws of all rules that accept as often; KL(output || target) in nats.
+    least_tv_interval, least_kl_interval : Interval or None
+    kl : float or None
+        KL(output || target) of the rule; None where its law is not known.
+    best_acceptance_rate_at_kl : float or None
+        Of all rules whose output law is no farther in KL.
+    """
+
+    lossless_acceptance_rate: float
+    best_acceptance_rate: float
+    best_acceptance_interval: Interval | None
+    least_tv: float
+    least_tv_interval: Interval | None
+    least_kl: float
+    least_kl_interval: Interval | None
+    kl: float | None
+    best_acceptance_rate_at_kl: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,6 +205,8 @@ class AuditReport:
     optimal_accept_length : float or None
         The most of any lossless rule on average, estimated without bias from the drafts recorded;
         None but for chains.
+    standing : Standing or None
+        Against the frontier, of a rule that is lossy on purpose; None where that was not asked for.
     """
 
     subject: str
@@ -201,6 +240,7 @@ class AuditReport:
     sampler_p_value: float | None = None
     accept_length: float | None = None
     optimal_accept_length: float | None = None
+    standing: Standing | None = None
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
         """Trials after which a bias of this total variation is found with the given power.
@@ -225,12 +265,47 @@ class AuditReport:
 
     @property
     def faultless(self) -> bool:
-        """Whether nothing was found wrong, neither with the tokens nor with the drafts."""
-        return self.lossless and self.drafts_follow_law is not False
+        """Whether nothing was found wrong, neither with the tokens nor with the drafts.
+
+        That a rule is lossy on purpose is nothing wrong.
+        """
+        drafts_fit = self.drafts_follow_law is not False
+        return (self.lossless or self._lossy_as_meant) and drafts_fit
+
+    @property
+    def _lossy_as_meant(self) -> bool:
+        """Whether the output law is all that differs from a lossless rule's."""
+        if self.standing is None or self.beyond_the_frontier:
+            return False
+        wrong = (*self.violations, *self.edge_violations)
+        if any(violation.kind != "impossible token" for violation in wrong):
+            return False
+        return self.sampler_p_value is None or self.sampler_p_value >= self.false_alarm
+
+    @property
+    def beyond_the_frontier(self) -> bool:
+        """Whether more is accepted than any law as near to the target allows.
+
+        No rule can do that with drafts of the law assumed. By sampling the intervals must not meet,
+        which at 99% takes some six standard deviations.
+        """
+        found = self.standing
+        if found is None or self.acceptance_rate is None:
+            return False
+        if found.best_acceptance_interval is None or self.acceptance_interval is None:
+            return self.acceptance_rate > found.best_acceptance_rate + _ROUNDING
+        return self.acceptance_interval.low > found.best_acceptance_interval.high + _ROUNDING
 
     @property
     def verdict(self) -> str:
         """One sentence; where a law was enumerated, what that shows and what the trials show."""
+        if self.beyond_the_frontier:
+            return (
+                "BEYOND THE FRONTIER: no law as near to the target allows so much acceptance; do "
+                "the drafts follow the law assumed?"
+            )
+        if not self.lossless and self._lossy_as_meant and self.drafts_follow_law is not False:
+            return self._lossy_verdict()
         if not self.lossless:
             wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
             return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
@@ -250,6 +325,15 @@ class AuditReport:
         return (
             f"no deviation found in {self.num_trials:,} trials; a bias of "
             f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
+        )
+
+    def _lossy_verdict(self) -> str:
+        assert self.standing is not None
+        return (
+            f"lossy: total variation {self.total_variation:.3g}, and {self.acceptance_rate:.4g} "
+            f"accepted (lossless {self.standing.lossless_acceptance_rate:.4g}); the best law at "
+            f"that distance allows {self.standing.best_acceptance_rate:.4g}, and so much "
+            f"acceptance needs {self.standing.least_tv:.3g}."
         )
 
     def _sampler_shows(self) -> str:
@@ -291,6 +375,8 @@ class AuditReport:
             rows.append(("tokens a step", f"{self.accept_length:.6g}"))
         if self.optimal_accept_length is not None:
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
+        if self.standing is not None:
+            rows += _standing_rows(self.standing)
         rows.append(("detectable bias", self._bias_text()))
         if self.subject == "verifier":
             rows.append(("edges of the draws", edges_text(self)))
@@ -358,6 +444,27 @@ class AuditReport:
         return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
 
 
+def _standing_rows(found: Standing) -> list[tuple[str, str]]:
+    rows = [
+        (
+            "best rate at its TV",
+            _carried(found.best_acceptance_rate, found.best_acceptance_interval),
+        ),
+        ("least TV for its rate", _carried(found.least_tv, found.least_tv_interval)),
+        ("least KL for its rate", _carried(found.least_kl, found.least_kl_interval) + " nats"),
+    ]
+    if found.kl is not None:
+        rows.append(("KL", f"{found.kl:.6g} nats"))
+        rows.append(("best rate at its KL", f"{found.best_acceptance_rate_at_kl:.6g}"))
+    return rows
+
+
+def _carried(value: float, interval: Interval | None) -> str:
+    if interval is None:
+        return f"{value:.6g}"
+    return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}]"
+
+
 def _deviation(deviation: TokenDeviation) -> str:
     noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
@@ -377,7 +484,7 @@ def plain(value: Any) -> Any:
         return {"low": plain(value.low), "high": plain(value.high)}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
-    if isinstance(value, (Check, TokenDeviation, Violation)):
+    if isinstance(value, (Check, Standing, TokenDeviation, Violation)):
         return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}

@@ -123,7 +123,9 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
     tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
     p, q, k = problem.target, drafts.q, problem.num_drafts
     routes: dict[str, Callable[[], Any]] = {
-        "optimal": lambda: output_token(GroupedPlan(p, drafts), tokens, uniforms),
+        "optimal": lambda: output_token(
+            GroupedPlan(p, drafts, (tokens, uniforms.mixing)), tokens, uniforms
+        ),
         _AGAINST: lambda: _argsort_route(p, q, k),
         "packed sort route": lambda: _packed_sort_route(p, q, k),
         "optimal, collapsed": lambda: output_token(CollapsedPlan(p, drafts), tokens, uniforms),

@@ -10,7 +10,7 @@ from typing import Any
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition
 from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture, Job
-from mdsd_opt.cddlib_checks.double_description import require_cddlib
+from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
@@ -42,6 +42,7 @@ def check(
     num_drafts: int,
     draft: Any = None,
     *,
+    engine: str = "auto",
     timeout: float = 60.0,
     memory: int | None = DEFAULT_MEMORY,
     progress: Progress | None = None,
@@ -58,10 +59,13 @@ def check(
         q, shape (V,), for engines that need numbers: Fractions, strings such as "1/3", or floats
         taken as the dyadic rationals they are; K of them for claims about different drafts. By
         default (1, 2, .., V) divided by its sum.
+    engine : str
+        What computes the polyhedra: "cddlib", "ppl", "auto" (the quicker one for the size, of those
+        that are installed), or "both", which must agree.
     timeout : float
-        Seconds for all engines together. One that does not finish is ended.
+        Seconds for all parts together. One that does not finish is ended.
     memory : int, optional
-        Bound on the address space of an engine, in bytes; None for no bound.
+        Bound on the address space of a part, in bytes; None for no bound.
     progress : callable, optional
         Called about twice a second with a line that says what is going on.
 
@@ -73,9 +77,9 @@ def check(
     Raises
     ------
     MissingExtra
-        pycddlib is not installed; the message says how to install it.
+        The engine is not installed; the message says how to install it.
     UnknownName, InvalidInput, ProblemTooLarge
-        The claim, the size or the draft is not valid.
+        The claim, the engine, the size or the draft is not valid.
     """
     conjecture = conjecture_named(name)
     v, k = checked_size(vocab_size, num_drafts)
@@ -92,8 +96,10 @@ def check(
             "check_condition takes schemes"
         )
     jobs = conjecture.jobs(v, k, draft)
-    require_cddlib()
-    return _settle(conjecture.name, conjecture.statement, v, k, jobs, timeout, memory, progress)
+    require(engine)
+    return _settle(
+        conjecture.name, conjecture.statement, v, k, jobs, engine, timeout, memory, progress
+    )
 
 
 def check_condition(
@@ -103,6 +109,7 @@ def check_condition(
     draft: Any = None,
     *,
     scheme: str = "with_replacement",
+    engine: str = "auto",
     timeout: float = 60.0,
     memory: int | None = DEFAULT_MEMORY,
     progress: Progress | None = None,
@@ -126,6 +133,8 @@ def check_condition(
         package.
     scheme : str
         "with_replacement", "without_replacement" or "independent".
+    engine, timeout, memory, progress : optional
+        As for `check`.
 
     Returns
     -------
@@ -138,10 +147,10 @@ def check_condition(
         raise UnknownName.among("draft scheme", scheme, known)
     claimed = parse_inequalities(inequalities, v)
     drafts = drafts_for(scheme.replace("-", "_"), v, k, draft)
-    require_cddlib()
+    require(engine)
     job = Job("claimed polytope", claimed_condition, {"drafts": drafts, "claimed": claimed})
     statement = "acceptance one iff " + ", ".join(map(str, claimed)) if claimed else "always one"
-    return _settle("condition", statement, v, k, [job], timeout, memory, progress)
+    return _settle("condition", statement, v, k, [job], engine, timeout, memory, progress)
 
 
 def _settle(
@@ -150,6 +159,7 @@ def _settle(
     vocab_size: int,
     num_drafts: int,
     jobs: Sequence[Job],
+    engine: str,
     timeout: float,
     memory: int | None,
     progress: Progress | None,
@@ -162,9 +172,12 @@ def _settle(
         left = (timeout - (time.perf_counter() - start)) / (len(jobs) - number)
         try:
             evidence = run_in_child(
-                job.engine, job.arguments, timeout=left, memory=memory,
+                run_with,
+                {"engine": engine, "job": job.engine, "arguments": job.arguments},
+                timeout=left,
+                memory=memory,
                 tick=_ticker(progress, f"{name}, {job.title}"),
-            )  # fmt: skip
+            )
         except OutOfBudget as end:
             unfinished.append(f"{job.title}: {end}")
             continue

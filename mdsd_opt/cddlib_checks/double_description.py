@@ -1,53 +1,74 @@
-"""The only door to cddlib, in exact rational arithmetic (GMP).
+"""Polyhedra in exact arithmetic, by cddlib, by PPL, or by both, which must then agree.
 
-The floating-point variant of cddlib is not used at all: on polytopes of this kind it returns wrong
-vertex counts without a warning. None of these calls can be interrupted from Python: run them by
-`child.run_in_child`.
+Neither can be interrupted from Python: run these functions by `child.run_in_child`, with
+`run_with` where the engine is chosen. "auto" takes cddlib where it is quick, PPL beyond, and the
+one that is installed where the other is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any
 
-from mdsd_opt.cddlib_checks.rows import Row, primitive
-from mdsd_opt.errors import MissingExtra
+from mdsd_opt.cddlib_checks import with_cddlib, with_ppl
+from mdsd_opt.cddlib_checks.rows import Point, Row
+from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 
-Point = tuple[Fraction, ...]
+ENGINES = ("auto", "cddlib", "ppl", "both")
 
-INSTALL = (
-    "pycddlib is built from source on Linux and needs a C compiler and the headers of cddlib and "
-    "GMP. Debian, Ubuntu: sudo apt-get install gcc python3-dev libcdd-dev libgmp-dev; "
-    "macOS: brew install cddlib gmp; then: pip install 'mdsd-opt[cdd]'"
-)
+_MODULES = {"cddlib": with_cddlib, "ppl": with_ppl}
+_PACKAGES = {"cddlib": "cdd", "ppl": "ppl"}
+
+#: Entries of the matrix of rows from which PPL is the quicker one.
+_VERTICES_BY_PPL, _CONES_BY_PPL = 400, 5000
+
+#: Eliminated variables from which PPL is the quicker one.
+_ELIMINATED_BY_PPL = 8
+
+INSTALL = {
+    "ppl": "pip install pplpy",
+    "cddlib": (
+        "pycddlib is built from source on Linux and needs a C compiler and the headers of cddlib "
+        "and GMP. Debian, Ubuntu: sudo apt-get install gcc python3-dev libcdd-dev libgmp-dev; "
+        "macOS: brew install cddlib gmp; then: pip install pycddlib"
+    ),
+}
+
+_engine = "auto"
 
 
-def available() -> bool:
-    """Whether pycddlib can be imported."""
-    from importlib.util import find_spec
-
-    return find_spec("cdd") is not None
+def available(engine: str) -> bool:
+    """Whether "cddlib" (by pycddlib) or "ppl" (by pplpy) can be imported."""
+    return find_spec(_PACKAGES[engine]) is not None
 
 
-def require_cddlib() -> None:
+def require(engine: str) -> None:
     """Raise `MissingExtra` with all that has to be installed, system packages too."""
-    if not available():
-        raise MissingExtra(
-            f"checks by double description need pycddlib, which is not installed. {INSTALL}"
-        )
+    if engine not in ENGINES:
+        raise UnknownName.among("engine", engine, ENGINES)
+    needed = ("cddlib", "ppl") if engine == "both" else (engine,)
+    if engine == "auto":
+        if not any(map(available, _MODULES)):
+            raise MissingExtra(
+                "checks by double description need pycddlib or pplpy, and neither is installed. "
+                f"{INSTALL['ppl']}. Or: {INSTALL['cddlib']}"
+            )
+        return
+    for name in needed:
+        if not available(name):
+            raise MissingExtra(f"engine {engine!r} needs {name}: {INSTALL[name]}")
 
 
-def _cdd() -> tuple[Any, Any]:
-    import cdd
-    import cdd.gmp
-
-    return cdd, cdd.gmp
-
-
-def _matrix(rows: Iterable[Sequence[int | Fraction]], kind: str) -> Any:
-    cdd, gmp = _cdd()
-    return gmp.matrix_from_array(list(rows), rep_type=getattr(cdd.RepType, kind))
+def run_with(engine: str, job: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """``job(**arguments)`` with every polyhedron by this engine."""
+    global _engine
+    before, _engine = _engine, engine
+    try:
+        return job(**arguments)
+    finally:
+        _engine = before
 
 
 def vertices(rows: Iterable[Row]) -> set[Point]:
@@ -59,49 +80,31 @@ def vertices(rows: Iterable[Row]) -> set[Point]:
         The polyhedron is unbounded.
     """
     rows = list(rows)
-    if rows and len(rows[0]) == 1:  # a space of dimension 0, which cddlib cannot hold
-        return {()} if all(b >= 0 for (b,) in rows) else set()
-    _, gmp = _cdd()
-    generators = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
-    points = [tuple(Fraction(x) for x in row) for row in generators.array]
-    if generators.lin_set or any(row[0] != 1 for row in points):
-        raise ArithmeticError("the claimed polyhedron is unbounded")
-    return {row[1:] for row in points}
+    found: set[Point] = _by_engine("vertices", _entries(rows) > _VERTICES_BY_PPL, rows)
+    return found
 
 
 def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
     """Facets (b = 0, primitive) and equalities of the cone of non-negative combinations."""
-    _, gmp = _cdd()
-    matrix = _matrix(([0, *ray] for ray in rays), "GENERATOR")
-    found = gmp.copy_inequalities(gmp.polyhedron_from_matrix(matrix))
-    facets, equalities = set(), set()
-    for index, row in enumerate(found.array):
-        if index in found.lin_set:
-            equalities.add(primitive(row))
-        elif any(row[1:]):  # the row (1, 0..0) says nothing
-            facets.add(primitive(row))
-    return facets, equalities
+    rays = list(rays)
+    found: tuple[set[Row], set[Row]] = _by_engine(
+        "facets_of_cone", _entries(rays) > _CONES_BY_PPL, rays
+    )
+    return found
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
     """The rows that no others imply; for a full-dimensional polyhedron these are its facets."""
-    _, gmp = _cdd()
-    listed = sorted(set(rows))
-    if not listed or len(listed[0]) == 1:
-        return set()
-    redundant = gmp.redundant_rows(_matrix(listed, "INEQUALITY"))
-    return {row for index, row in enumerate(listed) if index not in redundant}
+    found: set[Row] = _by_engine("irredundant", False, list(rows))
+    return found
 
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
-    """Fourier elimination of the last `count` variables, redundant rows removed after each."""
-    _, gmp = _cdd()
-    current = sorted(set(rows))
-    for _ in range(count):
-        eliminated = gmp.fourier_elimination(_matrix(current, "INEQUALITY"))
-        distinct = {primitive(row) for row in eliminated.array}
-        current = sorted(irredundant(row for row in distinct if any(row[1:])))
-    return set(current)
+    """Irredundant rows of the polyhedron without its last `count` variables."""
+    found: set[Row] = _by_engine(
+        "project_out_last", count >= _ELIMINATED_BY_PPL, list(rows), count
+    )
+    return found
 
 
 def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
@@ -112,17 +115,26 @@ def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, P
     ArithmeticError
         The linear programme is unbounded.
     """
-    cdd, gmp = _cdd()
-    matrix = gmp.matrix_from_array(
-        list(rows),
-        rep_type=cdd.RepType.INEQUALITY,
-        obj_type=cdd.LPObjType.MAX,
-        obj_func=[0, *objective],
-    )
-    programme = gmp.linprog_from_matrix(matrix)
-    gmp.linprog_solve(programme)
-    if programme.status == cdd.LPStatusType.OPTIMAL:
-        return Fraction(programme.obj_value), tuple(map(Fraction, programme.primal_solution))
-    if programme.status == cdd.LPStatusType.INCONSISTENT:
-        return None
-    raise ArithmeticError(f"linear programme ended as {programme.status.name}")
+    found: tuple[Fraction, Point] | None = _by_engine("maximise", False, list(rows), objective)
+    return found
+
+
+def _entries(rows: Sequence[Sequence[int]]) -> int:
+    return len(rows) * len(rows[0]) if rows else 0
+
+
+def _by_engine(name: str, prefers_ppl: bool, *arguments: Any) -> Any:
+    if _engine == "both":
+        found, other = (getattr(m, name)(*arguments) for m in _MODULES.values())
+        # Of several points that attain a maximum, each may find its own.
+        agree = found == other if name != "maximise" or None in (found, other) else (
+            found[0] == other[0])  # fmt: skip
+        if not agree:
+            raise SolverError(f"cddlib and PPL disagree ({name}): please report this")
+        return found
+    engine = _engine
+    if engine == "auto":
+        engine = "ppl" if prefers_ppl else "cddlib"
+        if not available(engine):
+            engine = "cddlib" if prefers_ppl else "ppl"
+    return getattr(_MODULES[engine], name)(*arguments)

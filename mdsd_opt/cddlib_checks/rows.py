@@ -11,6 +11,7 @@ from fractions import Fraction
 from math import gcd, lcm
 
 Row = tuple[int, ...]
+Point = tuple[Fraction, ...]
 
 
 def primitive(row: Iterable[Fraction | int]) -> Row:

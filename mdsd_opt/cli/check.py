@@ -10,6 +10,9 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
+#: Columns of prose in the list of claims.
+_PROSE_WIDTH = 72
+
 if TYPE_CHECKING:
     from mdsd_opt.cddlib_checks import CheckResult
 
@@ -44,6 +47,9 @@ def check(
         str,
         typer.Option(help="With 'condition': with_replacement, without_replacement, independent."),
     ] = "with_replacement",
+    engine: Annotated[
+        str, typer.Option(help="cddlib, ppl, both, which must agree, or auto: the quicker one.")
+    ] = "auto",
     timeout: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     memory: Annotated[float, typer.Option(help="GiB each engine may take.")] = 4.0,
     search: Annotated[
@@ -81,7 +87,7 @@ def check(
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
                 vocab_size, num_drafts, inequality or [], _laws(draft, scheme == "independent"),
-                scheme=scheme, timeout=timeout, memory=num_bytes, progress=line.show,
+                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes, progress=line.show,
             )  # fmt: skip
         else:
             if inequality:
@@ -90,7 +96,7 @@ def check(
                 )
             result = cddlib_checks.check(
                 conjecture, vocab_size=vocab_size, num_drafts=num_drafts,
-                draft=_laws(draft, False), timeout=timeout, memory=num_bytes, progress=line.show,
+                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes, progress=line.show,
             )  # fmt: skip
     finally:
         line.clear()
@@ -131,13 +137,12 @@ def _list(as_json: bool) -> None:
 
     table = Table(title="mdsd-opt check CONJECTURE --vocab-size V --num-drafts K",
                   title_justify="left")  # fmt: skip
-    for column in ("conjecture", "status", "statement", "source"):
-        table.add_column(column, no_wrap=column == "conjecture")
+    table.add_column("conjecture", no_wrap=True)
+    table.add_column("what it states, and where", max_width=_PROSE_WIDTH)
     for c in known:
-        table.add_row(
-            c.name, c.status, c.statement.replace("[", r"\["), c.source.replace("[", r"\[")
-        )
-    show_table(table)
+        stated = f"{c.statement}\n{c.source}".replace("[", r"\[")
+        table.add_row(f"{c.name}\n({c.status})", stated, end_section=True)
+    show_table(table, keys=2)
 
 
 class _ProgressLine:

@@ -43,6 +43,14 @@ class ProductForm:
         """f(x), x of shape (R,)."""
         return (self.weights * self._powers(x).prod(axis=1)).sum()
 
+    def values(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """f at many points, (n, R) -> (n,)."""
+        values = np.zeros(len(points))
+        for weight, powers in zip(self.weights, self.powers, strict=True):
+            drawn = powers > 0
+            values += weight * (points[:, drawn] ** powers[drawn]).prod(axis=1)
+        return values
+
     def gradient(self, x: NDArray[Any]) -> NDArray[Any]:
         """Partial derivatives of f, shape (R,); no division, so zeros in x do no harm."""
         gradient: NDArray[Any] = self.chain_slopes(x, x, np.arange(x.size)[None])[0]

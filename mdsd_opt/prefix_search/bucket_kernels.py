@@ -54,13 +54,65 @@ def bucket_keys(log_ratios: Any, grid: Any, keys: Keys) -> None:
 
 
 @kernel(inner=True)
-def tokens_in(keys: Keys, is_open: NDArray[np.bool_], tokens: NDArray[np.int32]) -> int:
-    """Write the ids of all tokens in open buckets to `tokens`, of size V + 1; return how many."""
+def tokens_in(
+    keys: Keys, is_open: NDArray[np.bool_], marks: NDArray[np.uint8], tokens: NDArray[np.int32]
+) -> int:
+    """Write the ids of all tokens in open buckets to `tokens`, of size V + 1; return how many.
+
+    `marks` is room for some tokens at once, a multiple of eight.
+    """
+    first_0, stop_0 = _open_run(is_open, 0)
+    first_1, stop_1 = _open_run(is_open, stop_0)
+    first_2, stop_2 = _open_run(is_open, stop_1)
+    first_3, stop_3 = _open_run(is_open, stop_2)
     count = 0
-    for i in range(keys.size):  # free of branches: three times as fast where many are open
-        tokens[count] = i
-        count += is_open[keys[i]]
+    if stop_3 < is_open.size and _open_run(is_open, stop_3)[0] < is_open.size:
+        for i in range(keys.size):  # free of branches: three times as fast where many are open
+            tokens[count] = i
+            count += is_open[keys[i]]
+        return count
+    # Few runs are compared with many keys at once, and most groups of eight hold none of them.
+    edges = (
+        np.uint16(first_0), np.uint16(stop_0), np.uint16(first_1), np.uint16(stop_1),
+        np.uint16(first_2), np.uint16(stop_2), np.uint16(first_3), np.uint16(stop_3),
+    )  # fmt: skip
+    eights = marks.view(np.uint64)
+    for start in range(0, keys.size, marks.size):
+        here = keys[start : start + marks.size]
+        _mark(here, edges, marks)
+        for i in range(here.size, marks.size):
+            marks[i] = 0
+        for eight in range(eights.size):
+            if eights[eight] != 0:
+                for i in range(8 * eight, 8 * eight + 8):
+                    tokens[count] = start + i
+                    count += marks[i]
     return count
+
+
+@kernel(inner=True)
+def _open_run(is_open: NDArray[np.bool_], bucket: int) -> tuple[int, int]:
+    """First and end of the next run of open buckets from one on; twice the size without one."""
+    while bucket < is_open.size and not is_open[bucket]:
+        bucket += 1
+    first = bucket
+    while bucket < is_open.size and is_open[bucket]:
+        bucket += 1
+    return first, bucket
+
+
+@kernel(inner=True)
+def _mark(keys: Keys, edges: Any, marks: NDArray[np.uint8]) -> None:
+    """Mark the keys in any of four runs, given by their firsts and ends."""
+    first_0, stop_0, first_1, stop_1, first_2, stop_2, first_3, stop_3 = edges
+    for i in range(keys.size):
+        key = keys[i]
+        marks[i] = (
+            ((key >= first_0) & (key < stop_0))
+            | ((key >= first_1) & (key < stop_1))
+            | ((key >= first_2) & (key < stop_2))
+            | ((key >= first_3) & (key < stop_3))
+        )
 
 
 @kernel(inner=True)

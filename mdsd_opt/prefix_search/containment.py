@@ -7,13 +7,18 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import mass_of_others
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search import containment_kernels as kernels
 from mdsd_opt.prefix_search.race_budget import require_race
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
-from mdsd_opt.prefix_search.ratio_groups_kernels import NEVER_DRAFTED, NUM_BUCKETS
+from mdsd_opt.prefix_search.ratio_groups_kernels import (
+    NEVER_DRAFTED,
+    NUM_BUCKETS,
+    P,
+    Q,
+    sum_buckets,
+)
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -24,9 +29,6 @@ Flags = NDArray[np.bool_]
 # Coarse runs hold at most this mass and this many buckets (a quarter of an octave).
 _COARSE_MASS = 8e-3
 _COARSE_BUCKETS = 16
-
-#: Tokens of which only the largest is looked at first.
-_STRETCH = 256
 
 
 class Containment(ABC):
@@ -93,31 +95,32 @@ class Raced(Containment):
     def __init__(
         self,
         drafts: WithoutReplacement,
+        p: Vector,
         buckets: Buckets,
-        sums: Matrix,
+        sums: Matrix | None,
         coarse: bool,
         checks: bool,
     ) -> None:
-        super().__init__(buckets, sums)
         self._q, most = drafts.q, drafts.num_drafts
         require_race(drafts.support.size, most, 1.0)  # before anything takes time
-        slowest, others = race_rates(drafts.q, most)
+        slowest, others = kernels.race_rates(drafts.q, most, np.empty(most, np.int64))
         require_race(drafts.support.size, most, slowest)
         light_rate, step, first, nodes = race_terms(slowest, most, checks)
         run, moments = np.empty((2, NUM_BUCKETS, COLUMNS))
         size = drafts.vocab_size
         chains = np.empty(NUM_BUCKETS, np.int64), np.empty(size, np.int64), np.empty(size)
-        kernels.race_sums(drafts.q, buckets, light_rate, run, moments, *chains)
+        kernels.race_sums(p, drafts.q, buckets, light_rate, run, moments, *chains)
+        super().__init__(buckets, moments[:, [P, Q]] if sums is None else sums)
         if coarse:
             kernels.merge_small(
-                sums, moments, *chains[:2], _COARSE_MASS, _COARSE_BUCKETS, self.run_ends
+                self.sums, moments, *chains[:2], _COARSE_MASS, _COARSE_BUCKETS, self.run_ends
             )
         num_drafts, race = np.array([most]), np.empty((RACE_ROWS + most, nodes))
         kept = np.empty((0 if coarse else NUM_BUCKETS, most, nodes))
         self._race = num_drafts, others, race
         self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS + 1), np.empty(1)
         kernels.race_curve(
-            sums, moments, *chains, num_drafts, light_rate, step, first, others, race,
+            self.sums, moments, *chains, num_drafts, light_rate, step, first, others, race,
             np.empty((most, nodes)), *self._before, self.contained,
         )  # fmt: skip
 
@@ -129,52 +132,39 @@ class Raced(Containment):
         return contained
 
 
-def race_rates(q: Vector, num_drafts: int) -> tuple[float, float]:
-    """The slowest rate that matters, and that of all tokens but the likeliest."""
-    likeliest = _likeliest(q, num_drafts - 1)
-    slowest = float(mass_of_others(q, likeliest))
-    return slowest, float(np.sort(q[likeliest])[-2::-1].sum()) + slowest
-
-
-def _likeliest(q: Vector, count: int) -> Integers:
-    """The likeliest tokens, looked for among the stretches with the largest maxima."""
-    if count == 0:
-        return np.empty(0, np.int64)
-    starts = np.arange(0, q.size, _STRETCH)
-    candidates = np.arange(q.size)
-    if starts.size > count:
-        largest = np.maximum.reduceat(q, starts).argpartition(-count)[-count:]
-        candidates = (starts[largest, np.newaxis] + np.arange(_STRETCH)).ravel()
-        candidates = candidates[candidates < q.size]
-    return candidates[q[candidates].argpartition(-count)[-count:]]
-
-
 def containment_of(
     drafts: WithReplacement | WithoutReplacement,
+    p: Vector,
     buckets: Buckets,
-    sums: Matrix,
+    *,
     coarse: bool = False,
+    carries: bool = False,
     checks: bool = False,
 ) -> Containment:
-    """The containment of the drafts of one row, by its buckets and their sums of p and q.
+    """The containment of the drafts of one row, by the buckets of its tokens.
 
     With ``coarse=True`` small buckets may be merged where their number costs time; with
-    ``checks=True`` a quadrature is a finer one.
+    ``carries=True`` the sums over buckets lose next to nothing; with ``checks=True`` a quadrature
+    is a finer one.
     """
     if isinstance(drafts, WithReplacement):
-        return Power(drafts, buckets, sums)
-    return Raced(drafts, buckets, sums, coarse, checks)
+        return Power(drafts, buckets, _bucket_sums(p, drafts.q, buckets, carries))
+    sums = _bucket_sums(p, drafts.q, buckets, carries) if carries else None
+    return Raced(drafts, p, buckets, sums, coarse, checks)
+
+
+def _bucket_sums(p: Vector, q: Vector, buckets: Buckets, carries: bool) -> Matrix:
+    sums = np.empty((NUM_BUCKETS, 2))
+    sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
+    return sums
 
 
 def contained_in(
     drafts: WithReplacement | WithoutReplacement, subset: Flags, checks: bool = False
 ) -> float:
     """Q of any subset: its tokens share the first bucket, and the others the last."""
-    sums = np.zeros((NUM_BUCKETS, 2))
-    sums[0, 1] = np.where(subset, drafts.q, 0.0).sum()
-    sums[NEVER_DRAFTED, 1] = np.where(subset, 0.0, drafts.q).sum()
     buckets = np.where(subset, np.uint16(0), np.uint16(NEVER_DRAFTED))
-    found = containment_of(drafts, buckets, sums, coarse=True, checks=checks)
+    found = containment_of(drafts, drafts.q, buckets, coarse=True, carries=True, checks=checks)
     if found.exponent > 0:
-        return min(float(sums[0, 1]), 1.0) ** found.exponent
+        return min(float(found.sums[0, Q]), 1.0) ** found.exponent
     return float(found.contained[0])

@@ -11,10 +11,12 @@ from mdsd_opt.prefix_search.race_kernels import (
     add_token,
     escape,
     fill_terms,
+    rates_beside,
     start_race,
 )
 from mdsd_opt.prefix_search.ratio_groups_kernels import NEVER_DRAFTED, NUM_BUCKETS, P, Q
 from mdsd_opt.prefix_search.sum_kernels import add_carrying
+from mdsd_opt.prefix_search.weigh_kernels import likeliest_tokens
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -24,12 +26,22 @@ Flags = NDArray[np.bool_]
 
 
 @kernel
+def race_rates(q: Vector, num_drafts: int, likeliest: Integers) -> tuple[float, float]:
+    """The slowest rate that matters, and that of all tokens but the likeliest.
+
+    `likeliest` is room for the ids of the likeliest `num_drafts` tokens.
+    """
+    likeliest_tokens(q, q, num_drafts, likeliest)
+    return rates_beside(q, likeliest, num_drafts)
+
+
+@kernel
 def race_sums(
-    q: Vector, buckets: Buckets, light_rate: float, run: Matrix, moments: Matrix,
+    p: Vector, q: Vector, buckets: Buckets, light_rate: float, run: Matrix, moments: Matrix,
     first_heavy: Integers, next_heavy: Integers, heavy: Vector,
 ) -> None:  # fmt: skip
-    """What the race asks for, summed over every bucket."""
-    collect_groups(q, q, buckets, light_rate, run, moments, first_heavy, next_heavy, heavy)
+    """Sums of p, and what the race asks for, over every bucket."""
+    collect_groups(p, q, buckets, light_rate, run, moments, first_heavy, next_heavy, heavy)
 
 
 @kernel

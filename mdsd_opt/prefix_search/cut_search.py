@@ -9,7 +9,7 @@ from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search import doubt_kernels
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
 from mdsd_opt.prefix_search.containment import Containment, containment_of
-from mdsd_opt.prefix_search.ratio_groups import Groups, packed_keys, ratio_keys
+from mdsd_opt.prefix_search.ratio_groups import Groups, ratio_keys
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
 
 Vector = NDArray[np.float64]
@@ -53,15 +53,16 @@ class CutSearch:
         self.p, self.q = p, drafts.q
         self._rounds = rounds
         buckets = np.empty(p.size, np.uint16)
-        sums = np.empty((kernels.NUM_BUCKETS, 2))
+        kernels.fill_buckets(p, drafts.q, np.empty(BLOCK), buckets)
         # A decision follows the target whatever its sums lose; a rate shows it.
-        lost = np.empty((0 if rounds else kernels.NUM_BUCKETS, 2))
-        kernels.collect(p, drafts.q, np.empty(BLOCK), buckets, lost, sums)
-        self.containment: Containment = containment_of(drafts, buckets, sums, coarse, checks)
-        self._is_drafted = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q] > 0.0
+        self.containment: Containment = containment_of(
+            drafts, p, buckets, coarse=coarse, carries=not rounds, checks=checks
+        )
+        sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]
+        self._num_closed = int(np.count_nonzero(sums_q))
         self._is_open, self.is_doubtful = np.zeros((2, kernels.NUM_BUCKETS), np.bool_)
         self.ratio_bounds = kernels.LOWEST, kernels.HIGHEST
-        self._room = np.empty(p.size + 1, np.int32)
+        self._marks, self._room = np.empty(BLOCK, np.uint8), np.empty(p.size + 1, np.int32)
         # The tokens of open buckets in order, with their keys and Q.
         self._keys, self._tokens = np.empty((2, 0), np.int64)
         self._contained = np.empty(0)
@@ -69,9 +70,8 @@ class CutSearch:
 
     def _arrange(self) -> None:
         """Make the groups, and cut."""
-        closed = self._is_drafted & ~self._is_open[:-1]
         of = self.containment
-        self.groups = Groups.with_room(int(np.count_nonzero(closed)) + self._keys.size)
+        self.groups = Groups.with_room(self._num_closed + self._keys.size)
         self.split = kernels.arrange(
             of.sums, of.contained, self._is_open, kernels.EDGES, self.p, self.q, of.buckets,
             self._keys, self._tokens, self._contained, of.exponent, self.groups.table,
@@ -104,34 +104,40 @@ class CutSearch:
     def narrow(self) -> None:
         """Take the bounds on the ratios in doubtful buckets from their tokens; doubt them anew."""
         self.ratio_bounds = self.ratio_bounds[0].copy(), self.ratio_bounds[1].copy()
-        count = kernels.open_tokens(self.containment.buckets, self.is_doubtful, self._room)
-        kernels.narrow(
-            self.p, self.q, self.containment.buckets, self._room[:count], *self.ratio_bounds
-        )
+        tokens = self._doubtful_tokens()
+        kernels.narrow(self.p, self.q, self.containment.buckets, tokens, *self.ratio_bounds)
         self.is_doubtful[:] = False
 
     def open(self) -> None:
         """Open the doubtful buckets, which are not doubtful any more, and cut anew."""
-        opened, tokens = self._tokens_in(self.is_doubtful)
+        keys, tokens = self._doubtful_keys()
         contained = self.containment.at(tokens)
-        keys = np.concatenate((self._keys, opened))
-        order = keys.argsort(kind="stable")
-        self._keys = keys[order]
-        self._tokens = np.concatenate((self._tokens, tokens))[order]
-        self._contained = np.concatenate((self._contained, contained))[order]
+        if self._keys.size > 0:
+            keys = np.concatenate((self._keys, keys))
+            order = keys.argsort(kind="stable")
+            keys = keys[order]
+            tokens = np.concatenate((self._tokens, tokens))[order]
+            contained = np.concatenate((self._contained, contained))[order]
+        self._keys, self._tokens, self._contained = keys, tokens, contained
+        self._num_closed -= int(np.count_nonzero(self.is_doubtful))
         self._is_open |= self.is_doubtful
         self.is_doubtful[:] = False
         self._arrange()
 
-    def _tokens_in(self, is_open: NDArray[np.bool_]) -> tuple[Integers, Integers]:
-        """Keys of the tokens in some buckets, in order, and these tokens."""
-        count = kernels.open_tokens(self.containment.buckets, is_open, self._room)
-        tokens = self._room[:count].astype(np.int64)
+    def _doubtful_tokens(self) -> NDArray[np.int32]:
+        """Tokens of the doubtful buckets, ascending."""
+        count = kernels.open_tokens(
+            self.containment.buckets, self.is_doubtful, self._marks, self._room
+        )
+        return self._room[:count]
+
+    def _doubtful_keys(self) -> tuple[Integers, Integers]:
+        """Keys of the tokens in doubtful buckets, in order, and these tokens."""
+        tokens = self._doubtful_tokens().astype(np.int64)
+        keys = ratio_keys(self.p, self.q, tokens, self._rounds)
         if self._rounds:
-            keys = packed_keys(self.p, self.q, tokens)
             keys.sort()
             return keys, keys & kernels.TOKEN_MASK
-        keys = ratio_keys(self.p, self.q, tokens)
         order = keys.argsort(kind="stable")
         return keys[order], tokens[order]
 

@@ -29,6 +29,7 @@ from mdsd_opt.prefix_search.race_quadrature_kernels import (
     fill_nodes,
     race_grid,
 )
+from mdsd_opt.prefix_search.sum_kernels import sum_of_others
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -68,6 +69,19 @@ def _power_sum_coefficients() -> NDArray[np.float64]:
 
 
 _COEFFICIENTS = _power_sum_coefficients()
+
+
+@kernel(inner=True)
+def rates_beside(q: Vector, likeliest: Integers, num_drafts: int) -> tuple[float, float]:
+    """Rate of all tokens but the likeliest K - 1, the slowest that matters, and of all but one.
+
+    `likeliest` holds them in descending order, and is put in another.
+    """
+    others = 0.0
+    for j in range(1, num_drafts - 1):
+        others += q[likeliest[j]]
+    slowest = sum_of_others(q, likeliest, num_drafts - 1)
+    return slowest, others + slowest
 
 
 @kernel(inner=True)

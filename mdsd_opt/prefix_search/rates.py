@@ -60,7 +60,7 @@ def with_replacement_rates(
     kernels.rates_of_rows(
         target, draft, target_scale, draft_scale, num_drafts, grid, edges, ratio_error, slack,
         rates, totals, block_of_weights, bucket_of_token, opened_tokens, opened, opened_by_bucket,
-        running_sums, bucket_sums, cell_sums, group_ends, is_open, best,
+        running_sums, bucket_sums, cell_sums, group_ends, is_open, np.empty(BLOCK, np.uint8), best,
     )  # fmt: skip
 
 
@@ -106,7 +106,8 @@ def without_replacement_rates(
     refused = kernels.rates_of_rows(
         target, draft, target_scale, draft_scale, counts, grid, edges, found, totals, by_token,
         opened, spare, bucket_of_token, opened_tokens, group_sums, group_masses, escapes,
-        group_ends, heavy_tokens, heavy_chains, drafts_open, likeliest, is_open, best_and_values,
+        group_ends, heavy_tokens, heavy_chains, drafts_open, likeliest, is_open,
+        np.empty(BLOCK, np.uint8), best_and_values,
     )  # fmt: skip
     if refused[0] > 0:
         require_race(*refused)

@@ -61,7 +61,7 @@ def rates_of_rows(
     num_drafts: Integers, grid: NDArray[Any], edges: Vector, ratio_error: float, slack: float,
     rates: Matrix, totals: Matrix, block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32],
     columns: Matrix, grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
-    is_open: NDArray[np.bool_], best: Vector,
+    is_open: NDArray[np.bool_], marks: NDArray[np.uint8], best: Vector,
 ) -> None:  # fmt: skip
     """The rates, in the room given for the work."""
     num_buckets = is_open.size
@@ -98,7 +98,7 @@ def rates_of_rows(
             )  # fmt: skip
             found |= is_open[b]
         if found:
-            count = tokens_in(keys, is_open, tokens)
+            count = tokens_in(keys, is_open, marks, tokens)
             p_offset = offset_of(p_largest, target_scale)
             q_offset = offset_of(q_largest, draft_scale)
             for i in range(count):  # weigh them again, now in float64 whatever they are stored in

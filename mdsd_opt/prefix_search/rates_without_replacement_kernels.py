@@ -35,10 +35,11 @@ from mdsd_opt.prefix_search.race_kernels import (
     lightness,
     most_heavy,
     num_nodes,
+    rates_beside,
     start_race,
 )
 from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK, race_work
-from mdsd_opt.prefix_search.sum_kernels import range_sum, sum_of_others
+from mdsd_opt.prefix_search.sum_kernels import range_sum
 from mdsd_opt.prefix_search.weigh_kernels import (
     drop_impossible,
     likeliest_tokens,
@@ -69,7 +70,7 @@ def rates_of_rows(
     columns: Matrix, opened: Matrix, spare: Matrix, keys: Keys, tokens: NDArray[np.int32],
     sums: NDArray[np.float64], masses: Matrix, escapes: NDArray[np.float64], ends: Integers,
     heavy: Matrix, chains: Integers, subsets: Integers, likeliest: Integers,
-    is_open: NDArray[np.bool_], work: Matrix,
+    is_open: NDArray[np.bool_], marks: NDArray[np.uint8], work: Matrix,
 ) -> tuple[int, int, float]:  # fmt: skip
     """Rates of the rows up to the first that takes too long; its tokens, drafts, slowest rate.
 
@@ -106,11 +107,7 @@ def rates_of_rows(
         if count == 0:
             continue
 
-        others = 0.0
-        for j in range(1, most - 1):
-            others += q[likeliest[j]]
-        slowest = sum_of_others(q, likeliest, most - 1)
-        others += slowest
+        slowest, others = rates_beside(q, likeliest, most)
         if race_work(num_heavy, most, slowest) > MAX_RACE_WORK:
             return num_heavy, most, slowest
         nodes = num_nodes(slowest, most)
@@ -146,7 +143,7 @@ def rates_of_rows(
             if is_open[b]:
                 last_open = b
         if last_open >= 0:
-            num_open = tokens_in(keys, is_open, tokens)
+            num_open = tokens_in(keys, is_open, marks, tokens)
             for i in range(num_open):
                 token = tokens[i]
                 for r in range(3):

@@ -13,16 +13,14 @@ Vector = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def ratio_keys(p: Vector, q: Vector, tokens: NDArray[np.integer]) -> Integers:
-    """Integers in the order of p/q of some tokens; q > 0 there."""
-    with np.errstate(over="ignore"):
-        return (p[tokens] / q[tokens]).view(np.int64)
+def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool) -> Integers:
+    """Integers in the order of p/q of some tokens; q > 0 there.
 
-
-def packed_keys(p: Vector, q: Vector, tokens: NDArray[np.integer]) -> Integers:
-    """Keys that sort by p/q, rounded, and then by token; for up to `MAX_TOKENS` tokens."""
-    rounded = (ratio_keys(p, q, tokens) + kernels.HALF) & ~kernels.TOKEN_MASK
-    return rounded | tokens
+    Packed keys sort by p/q, rounded, and then by token, of up to `MAX_TOKENS`.
+    """
+    keys = np.empty(tokens.size, np.int64)
+    kernels.ratio_keys(p, q, tokens, packed, keys)
+    return keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -58,14 +58,10 @@ P, Q, CONTAINED, RATIO = 0, 1, 2, 3
 
 
 @kernel
-def collect(
-    p: Vector, q: Vector, ratios: Vector, buckets: Buckets, lost: Matrix, sums: Matrix
-) -> None:
-    """Bucket of every token, and the sums of p and of q over every bucket.
+def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Buckets) -> None:
+    """Bucket of every token; everything below 2**-22 or from 2**14 on is in the outermost.
 
-    Everything below 2**-22 or from 2**14 on is in the outermost. `lost`, of shape (NUM_BUCKETS, 2),
-    is room for what the sums lose in rounding until it is given back; it takes twice as long, and
-    is left out where there is none. `ratios` is room for some tokens at once.
+    `ratios` is room for some tokens at once.
     """
     bits = ratios.view(np.int64)
     for start in range(0, p.size, ratios.size):
@@ -79,6 +75,15 @@ def collect(
             bucket = bucket if bucket > 0 else 0
             bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
             buckets_here[i] = bucket if q_here[i] > 0.0 else NEVER_DRAFTED
+
+
+@kernel
+def sum_buckets(p: Vector, q: Vector, buckets: Buckets, lost: Matrix, sums: Matrix) -> None:
+    """Sums of p and of q over every bucket.
+
+    `lost`, of shape (NUM_BUCKETS, 2), is room for what the sums lose in rounding until it is given
+    back; it takes twice as long, and is left out where there is none.
+    """
     for b in range(NUM_BUCKETS):
         sums[b, P] = 0.0
         sums[b, Q] = 0.0
@@ -98,9 +103,23 @@ def collect(
 
 
 @kernel
-def open_tokens(buckets: Buckets, is_open: Flags, tokens: Tokens) -> int:
+def open_tokens(buckets: Buckets, is_open: Flags, marks: NDArray[np.uint8], tokens: Tokens) -> int:
     """Write the ids of all tokens in open buckets, ascending, to room for V + 1; how many."""
-    return tokens_in(buckets, is_open, tokens)
+    return tokens_in(buckets, is_open, marks, tokens)
+
+
+@kernel
+def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool, keys: Integers) -> None:
+    """Integers in the order of p/q of some tokens; q > 0 there.
+
+    Packed keys sort by p/q, rounded, and then by token, of up to `MAX_TOKENS`.
+    """
+    ratios = keys.view(np.float64)
+    for i in range(tokens.size):
+        ratios[i] = p[tokens[i]] / q[tokens[i]]
+    if packed:
+        for i in range(tokens.size):
+            keys[i] = ((keys[i] + HALF) & ~TOKEN_MASK) | tokens[i]
 
 
 @kernel

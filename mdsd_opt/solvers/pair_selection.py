@@ -103,14 +103,18 @@ def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
 
 
 def stable_order(values: Vector) -> Ids:
-    """What a stable argsort gives; NumPy's own takes several times as long."""
-    order = np.argsort(values)
+    """What a stable argsort gives; NumPy's own takes several times as long.
+
+    The leading bits of a value and its place are sorted as one integer, which nearly always tells
+    values apart that differ.
+    """
+    bits = (values + 0.0).view(np.int64)  # no negative zeros
+    keys = bits ^ ((bits >> 63) & np.iinfo(np.int64).max)  # ascend as the values do
+    places = np.int64((1 << (values.size - 1).bit_length()) - 1)
+    keys = (keys & ~places) | np.arange(values.size)
+    keys.sort()
+    order = keys & places
     ascending = values[order]
-    is_new = ascending[1:] != ascending[:-1]
-    if is_new.all():
-        return order
-    is_tied = np.append(~is_new, False)
-    is_tied[1:] |= ~is_new
-    run = np.append(0, np.cumsum(is_new))[is_tied] * values.size
-    order[is_tied] = np.sort(run + order[is_tied]) - run  # within each run of equal values by place
+    if (ascending[1:] < ascending[:-1]).any():
+        return np.argsort(values, kind="stable")
     return order

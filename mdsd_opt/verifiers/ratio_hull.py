@@ -14,6 +14,7 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Decision, Verifier
 from mdsd_opt.verifiers.optimal.block_rules import even_rule
 from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels, spans_of_blocks
+from mdsd_opt.verifiers.optimal.quadrature import gauss_rule
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 from mdsd_opt.verifiers.residual_hits import with_residual_hits
 from mdsd_opt.water_filling import fill
@@ -45,7 +46,7 @@ class RatioHull(Verifier):
     probability. As different drafts do not quite follow w, the law p_Z of the selected draft is not
     quite the one aimed at; but it is known exactly, as an integral over the binary tree of blocks,
     and p is verified against it. Lossless for different draft models; a little below the optimum,
-    and at O(V log V + K^2 V) far cheaper than the potentials of `optimal`.
+    and at O(V log V + K^2 V) without a fit of its own for each problem.
     Source: this package.
     """
 
@@ -102,10 +103,9 @@ def hull_of(p: Vector, drafts: IndependentDrafts) -> RatioHullLaw:
     if 0 < split < order.size:
         levels[split] = 1.0
     q = np.ascontiguousarray(drafts.q[:, order].T)
-    nodes, masses = np.polynomial.legendre.leggauss(drafts.num_drafts // 2 + 1)
     below, change = np.zeros((2, levels.size, drafts.num_drafts))
     law, room = np.zeros(order.size), (below, change, np.zeros((2, drafts.num_drafts)))
-    rule = (1.0 + nodes) / 2.0, masses / 2.0
+    rule = gauss_rule(drafts.num_drafts)
     chosen_law(q, levels, *spans_of_blocks(levels), *rule, *room, law)
     selection = np.zeros(p.size)
     selection[order] = law

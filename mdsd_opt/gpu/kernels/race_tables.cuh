@@ -55,28 +55,7 @@ __device__ __forceinline__ void add_race(const Logits<P>& p, const Logits<Q>& q,
     if (kZoomed || z <= 1.0f) return;
     head.heavy[next_of(&head.num_heavy)] = {t, p_logit, q_logit};
   };
-  if (units.kind == kPackedRow) {
-    constexpr int N = kPack<P, Q>;
-    Dithers<N> dithers;
-    for_each_pack<N == 4 ? 2 : 1>(
-        p.row, q.row, share,
-        [&](const float (&x)[N], const float (&y)[N]) {
-#pragma unroll
-          for (int i = 0; i < N; i++)
-            add(units.p.of_packed(x[i], p.scale), units.q.of_packed(y[i], q.scale), x[i], y[i],
-                dithers.of[i]);
-        },
-        [&](int token, float x, float y) {
-          add(units.p.of_packed(x, p.scale), units.q.of_packed(y, q.scale), x, y,
-              dither_of(token));
-        });
-  } else {
-    for_each_token(p.row, q.row, share, [&](int token, float x, float y) {
-      add(p.leaves_out(token, x) ? 0.0f : units.p.of(x, p.scale),
-          q.leaves_out(token, y) ? 0.0f : units.q.of(y, q.scale),
-          p.leaves_out(token, x) ? -infinity() : x, y, dither_of(token));
-    });
-  }
+  for_each_weighed_token(p, q, share, units, add);
 }
 
 // All blocks of the cluster: write the sums of all of them. They may be cleared again afterwards.

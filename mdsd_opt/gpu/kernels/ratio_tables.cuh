@@ -1,7 +1,7 @@
 // The sums of p and q over the bins of every row, in units of 2^-32 of the row's sums; and the same
 // over parts of some bins, for rows that these leave open.
 #pragma once
-#include "ratio_sums.cuh"
+#include "weighed_tokens.cuh"
 
 // What is known of a row when its table has been made.
 struct RowHead {
@@ -33,32 +33,14 @@ __device__ __forceinline__ void add_ratios(const Logits<P>& p, const Logits<Q>& 
                                            const RowUnits& units, float shape, BinRange range,
                                            RatioSums& sums) {
   SharedWord mine = sums.mine();
-  auto add = [&](float p_weight, float q_weight, float dither) {
+  auto add = [&](float p_weight, float q_weight, float, float, float dither) {
     float t = place_of(p_weight, q_weight, shape);
     if (kZoomed && !range.holds(t)) return;
     u32 bin = bin_bits_of(kZoomed ? range.place_inside(t) : t);
     RatioSums::add<0>(mine, bin, units_of(p_weight, dither));
     RatioSums::add<1>(mine, bin, units_of(q_weight, dither));
   };
-  if (units.kind == kPackedRow) {
-    constexpr int N = kPack<P, Q>;
-    Dithers<N> dithers;
-    for_each_pack<N == 4 ? 2 : 1>(
-        p.row, q.row, share,
-        [&](const float (&x)[N], const float (&y)[N]) {
-#pragma unroll
-          for (int i = 0; i < N; i++)
-            add(units.p.of_packed(x[i], p.scale), units.q.of_packed(y[i], q.scale), dithers.of[i]);
-        },
-        [&](int token, float x, float y) {
-          add(units.p.of_packed(x, p.scale), units.q.of_packed(y, q.scale), dither_of(token));
-        });
-  } else {
-    for_each_token(p.row, q.row, share, [&](int token, float x, float y) {
-      add(p.leaves_out(token, x) ? 0.0f : units.p.of(x, p.scale),
-          q.leaves_out(token, y) ? 0.0f : units.q.of(y, q.scale), dither_of(token));
-    });
-  }
+  for_each_weighed_token(p, q, share, units, add);
 }
 
 // All blocks of the cluster: write the sums of all of them. They may be cleared again afterwards.

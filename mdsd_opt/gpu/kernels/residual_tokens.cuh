@@ -58,9 +58,6 @@ struct Residual {
 // first.
 template <bool kHasHeavy, class P, class Q>
 __device__ __forceinline__ u32 residual_of_share(const Residual<P, Q>& residual, Share share) {
-  const Logits<P>& p = residual.p;
-  const Logits<Q>& q = residual.q;
-  const RowUnits& units = residual.units;
   ResidualTokensMemory& memory = residual.memory;
   u32 mine = 0;
   auto add = [&](float p_weight, float q_weight, float x, float y, float dither) {
@@ -71,27 +68,7 @@ __device__ __forceinline__ u32 residual_of_share(const Residual<P, Q>& residual,
     else
       mine += rest;
   };
-  if (units.kind == kPackedRow) {
-    constexpr int N = kPack<P, Q>;
-    Dithers<N> dithers;
-    for_each_pack<N == 4 ? 2 : 1>(
-        p.row, q.row, share,
-        [&](const float (&x)[N], const float (&y)[N]) {
-#pragma unroll
-          for (int i = 0; i < N; i++)
-            add(units.p.of_packed(x[i], p.scale), units.q.of_packed(y[i], q.scale), x[i], y[i],
-                dithers.of[i]);
-        },
-        [&](int token, float x, float y) {
-          add(units.p.of_packed(x, p.scale), units.q.of_packed(y, q.scale), x, y,
-              dither_of(token));
-        });
-  } else {
-    for_each_token(p.row, q.row, share, [&](int token, float x, float y) {
-      WeighedToken found = weighed(p, q, units, token, x, y, residual.shape);
-      add(found.p_weight, found.q_weight, found.p_logit, y, dither_of(token));
-    });
-  }
+  for_each_weighed_token(residual.p, residual.q, share, residual.units, add);
   if (!kHasHeavy) return mine;
   __syncthreads();
   for (u32 i = threadIdx.x; i < memory.num_heavy; i += blockDim.x)

@@ -9,7 +9,7 @@ made of independent draws, or listed set by set.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from mdsd_opt.drafts import DraftScheme, SupportLaw
 from mdsd_opt.drafts.counting import readable, require_listable
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.verifiers.optimal.quadrature import gauss_rule
 
 Vector = NDArray[np.float64]
 
@@ -25,8 +26,8 @@ Vector = NDArray[np.float64]
 _MAX_ARCS = 20_000_000
 
 
-#: Draws up to which potentials are fitted: every evaluation takes K^2 V steps.
-_MAX_DRAWS = 100
+#: Draws up to which a rule is fitted: an evaluation of potentials takes K^2 V steps.
+MAX_DRAWS = 100
 
 
 class League(Protocol):
@@ -56,7 +57,7 @@ def require_leagues(drafts: DraftScheme) -> None:
     form = product_form(drafts)
     if form is not None:
         most = int(form.powers.sum(axis=1).max())
-        require_listable(f"{drafts!r}: potentials by draws from it", most, _MAX_DRAWS)
+        require_listable(f"{drafts!r}: potentials by draws from it", most, MAX_DRAWS)
         return
     supports, arcs = drafts.count_supports()
     if arcs > _MAX_ARCS:
@@ -79,7 +80,7 @@ class _IndependentLeague:
         value, law = 0.0, np.zeros(theta.size)
         for weight, q, base in self.parts:
             part = np.zeros(theta.size)
-            nodes, weights = _rule(q.shape[1])
+            nodes, weights = gauss_rule(q.shape[1])
             room = np.empty((5, q.shape[1] + 1))
             value += weight * independent_law(theta, order, q, base, nodes, weights, room, part)
             law += weight * part
@@ -112,7 +113,7 @@ class _ListedLeague:
         from mdsd_opt.verifiers.optimal.choice_kernels import listed_law
 
         largest = int(np.diff(self.offsets).max(initial=0))
-        nodes, weights = _rule(largest)
+        nodes, weights = gauss_rule(largest)
         law, room = np.zeros(theta.size), np.empty((3, largest + 1))
         value = listed_law(theta, self.tokens, self.offsets, self.mass, nodes, weights, room, law)
         return float(value), law
@@ -128,9 +129,3 @@ def _listed_league(law: SupportLaw, subset: NDArray[np.bool_], outside: bool) ->
     members, tokens = np.unique(law.tokens[kept], return_inverse=True)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return _ListedLeague(members.astype(np.int64), tokens, offsets, law.mass[sets])
-
-
-def _rule(degree: int) -> tuple[Any, Any]:
-    """Gauss-Legendre nodes and weights on [0, 1], exact up to this degree."""
-    x, w = np.polynomial.legendre.leggauss(degree // 2 + 1)
-    return (1.0 + x) / 2.0, w / 2.0

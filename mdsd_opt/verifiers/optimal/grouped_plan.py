@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.prefix_search import doubt_kernels
 from mdsd_opt.prefix_search.cut_search import CutSearch
-from mdsd_opt.prefix_search.ratio_groups import packed_keys
+from mdsd_opt.prefix_search.ratio_groups import ratio_keys
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     MAX_TOKENS,
     NEVER_DRAFTED,
@@ -57,41 +57,53 @@ class GroupedPlan(SelectionPlan):
 
     The cut and the water levels are those of the tokens. A block is certain at the one level that
     was asked for: that may open more groups, which changes their places. So a plan serves one
-    decision, and not the mean over all levels.
+    decision, and not the mean over all levels. If the drafts are given with that level (`ahead`),
+    what their block needs is opened along with the rest.
     """
 
-    def __init__(self, p: Vector, drafts: Searched) -> None:
+    def __init__(
+        self, p: Vector, drafts: Searched, ahead: tuple[Tokens, float] | None = None
+    ) -> None:
         self.drafts, self.target, self.q = drafts, p, drafts.q
         self._search = CutSearch(p, drafts)
         self._fill()
+        while self._is_doubtful():
+            if ahead is not None:
+                self._doubted_block(*ahead)
+                ahead = None
+            self._open()
 
     def _fill(self) -> None:
-        """The marginal on the groups, which are opened until cut and water levels are certain."""
-        search = self._search
-        is_doubtful = True
-        while is_doubtful:
-            groups, split = search.groups, search.split
-            sums, inside = groups.ends[:2], float(groups.contained[split])
-            tops = sums[:, -1:] - sums[:, ::-1]
-            raised, c, capped, cap = water_levels(
-                sums, tops, groups.ratios, split, inside, 1.0 - inside
-            )
-            is_doubtful = search.doubts_cut(search.containment.slack)
-            for level, is_below in ((c, True), (cap, False)):
-                g = groups.closed_around(level)
-                if g >= 0 and (g < split) == is_below:
-                    search.is_doubtful[groups.buckets[g]] = is_doubtful = True
-            if is_doubtful:
-                search.open()
+        """The marginal on the groups, as if each were a tie."""
+        groups, split = self._search.groups, self._search.split
+        sums, inside = groups.ends[:2], float(groups.contained[split])
+        tops = sums[:, -1:] - sums[:, ::-1]
+        raised, c, capped, cap = water_levels(
+            sums, tops, groups.ratios, split, inside, 1.0 - inside
+        )
         self.split, self.raised, self.capped = split, raised, capped
         self._levels = c, cap
         self.x, self.w, self.gains = groups.ends[:3, 1:] - groups.ends[:3, :-1]
         self.x[:raised] = c * self.w[:raised]
         self.x[capped:] = cap * self.w[capped:]
-        self.above = groups.sums_q[-1] - groups.sums_q
+        self.above = tops[1, ::-1]
+
+    def _is_doubtful(self) -> bool:
+        """Whether cut and water levels may lie inside groups, which are to be opened."""
+        search, groups = self._search, self._search.groups
+        is_doubtful = search.doubts_cut(search.containment.slack)
+        for level, is_below in zip(self._levels, (True, False), strict=True):
+            g = groups.closed_around(level)
+            if g >= 0 and (g < self.split) == is_below:
+                search.is_doubtful[groups.buckets[g]] = is_doubtful = True
+        return is_doubtful
+
+    def _open(self) -> None:
+        self._search.open()
+        self._fill()
 
     def places(self, tokens: Tokens) -> Tokens:
-        return self._search.groups.places(packed_keys(self.target, self.q, tokens))
+        return self._search.groups.places(ratio_keys(self.target, self.q, tokens, packed=True))
 
     def selected(self, token: int) -> float:
         c, cap = self._levels
@@ -100,19 +112,25 @@ class GroupedPlan(SelectionPlan):
         return max(p, c * q) if place < self.split else min(p, cap * q)
 
     def block(self, tokens: Tokens, level: float) -> tuple[int, int]:
-        search = self._search
         while True:
-            start, stop = super().block(tokens, level)
-            c, cap = self._levels
-            if not doubt_kernels.doubt_block(
-                search.groups.table, search.groups.ends, *search.ratio_bounds,
-                search.containment.exponent, search.containment.slack, level, self.split,
-                self.raised, c, self.capped, cap, start, stop, np.empty(self.above.size),
-                search.is_doubtful,
-            ):  # fmt: skip
-                return start, stop
-            search.open()
-            self._fill()
+            block, is_doubtful = self._doubted_block(tokens, level)
+            if not is_doubtful:
+                return block
+            self._open()
+            while self._is_doubtful():
+                self._open()
+
+    def _doubted_block(self, tokens: Tokens, level: float) -> tuple[tuple[int, int], bool]:
+        """The block on the groups as they are, and whether some of them are to be opened for it."""
+        search = self._search
+        start, stop = super().block(tokens, level)
+        c, cap = self._levels
+        is_doubtful = doubt_kernels.doubt_block(
+            search.groups.table, search.groups.ends, *search.ratio_bounds,
+            search.containment.exponent, search.containment.slack, level, self.split, self.raised,
+            c, self.capped, cap, start, stop, np.empty(self.above.size), search.is_doubtful,
+        )  # fmt: skip
+        return (start, stop), is_doubtful
 
     def residual_token(self, uniform: float) -> int:
         ratio = np.full(NUM_BUCKETS, self._levels[1])

@@ -15,8 +15,8 @@ the violations is the gap to alpha*, and the descent stops when it is small enou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -26,83 +26,48 @@ from numpy.typing import NDArray
 from mdsd_opt.arrays import frozen
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.optimal.choice_laws import League, leagues_of, require_leagues
 from mdsd_opt.verifiers.optimal.noisy_choice import win_probabilities
 from mdsd_opt.verifiers.optimal.projected_descent import descend
+from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule
 
 Vector = NDArray[np.float64]
+Subset = NDArray[np.bool_]
 
 #: Evaluations of a side after which the potentials are taken as they are.
 _MAX_EVALUATIONS = 1500
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Potentials:
-    """A selection rule with its exact law.
+class Potentials(SelectionRule):
+    """The scores are potentials theta: the draft of the largest theta + noise wins."""
 
-    Attributes
-    ----------
-    theta : ndarray, shape (V,)
-    subset : ndarray of bool, shape (V,)
-        H, whose tokens are selected only where no other token is drafted.
-    fixed : ndarray of int64
-        Tokens that are drafted for certain and take no part.
-    repeats : bool
-        Whether a token drafted twice takes part twice.
-    selection : ndarray, shape (V,)
-        p_Z.
-    target : ndarray, shape (V,)
-        The target without the fixed tokens.
-    bound, gap : float
-        Acceptance rate without residual hits; how far the optimum may lie above it.
-    evaluations : int
-        Of Phi and p_Z, both sides together.
-    """
+    __slots__ = ()
 
-    theta: Vector
-    subset: NDArray[np.bool_]
-    fixed: NDArray[np.int64]
-    repeats: bool
-    selection: Vector
-    target: Vector
-    bound: float
-    gap: float
-    evaluations: int
-
-    def shares(self, drafts: NDArray[np.int64], exact: bool = False) -> list[tuple[int, Any]]:
-        """Places of the drafts that may be selected, with their probabilities."""
-        places = [k for k in range(self.fixed.size, drafts.size) if drafts[k] >= 0]
-        if not self.repeats:
-            first = {int(drafts[k]): k for k in reversed(places)}
-            places = sorted(first.values())
-        outside = [k for k in places if not self.subset[drafts[k]]]
-        rivals = outside or places
-        if not rivals:
-            return []
-        theta: list[Any] = [float(self.theta[drafts[k]]) for k in rivals]
-        if exact:
-            theta = _as_fractions(theta)
-        return list(zip(rivals, win_probabilities(theta), strict=True))
+    def win_probabilities(self, scores: Sequence[float], exact: bool) -> list[Any]:
+        theta: list[Any] = [Fraction(x) for x in scores] if exact else list(scores)
+        return win_probabilities(theta)
 
 
-def _as_fractions(values: list[float]) -> list[Any]:
-    return [Fraction(x) for x in values]
-
-
-def fit(problem: TransportProblem, tolerance: float) -> Potentials:
+def fit(problem: TransportProblem, tolerance: float, subset: Subset, upper: float) -> Potentials:
     """Potentials whose acceptance rate lies within `tolerance` of the optimum.
 
     Costs O(K V log V) an evaluation for independent draws, or the size of the listed law; some tens
     of evaluations are usual. If the limit of evaluations is met, `gap` says how good they are.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    tolerance : float
+    subset : ndarray of bool, shape (V,)
+        H, optimal.
+    upper : float
+        An upper bound on the acceptance rate.
     """
     fixed, drafts = peeled(problem.drafts)
     require_leagues(drafts)
-    upper, found = _optimal_subset(problem)
     p = problem.target.copy()
     p[fixed] = 0.0
-    subset = found.copy()
     theta, selection = np.zeros(p.size), np.zeros(p.size)
     evaluations = 0
     for league, sign in zip(leagues_of(drafts, subset), (1.0, -1.0), strict=True):
@@ -112,27 +77,16 @@ def fit(problem: TransportProblem, tolerance: float) -> Potentials:
             evaluations += side[2]
     bound = float(problem.target[fixed].sum() + np.minimum(p, selection).sum())
     return Potentials(
-        theta=frozen(theta),
+        scores=frozen(theta),
         subset=frozen(subset),
         fixed=fixed,
         repeats=product_form(drafts) is not None,
         selection=frozen(selection),
         target=frozen(p),
         bound=min(bound, 1.0),
-        gap=max(upper - bound, 0.0),
+        upper=upper,
         evaluations=evaluations,
     )
-
-
-def _optimal_subset(problem: TransportProblem) -> tuple[float, NDArray[np.bool_]]:
-    from mdsd_opt.solvers import solve
-
-    try:
-        solution = solve(problem, "submodular")
-    except ProblemTooLarge:
-        solution = solve(problem)
-    assert solution.subset is not None
-    return solution.upper_bound, solution.subset
 
 
 class _GoodEnough(Exception):

@@ -28,8 +28,8 @@ from mdsd_opt.verifiers.base import (
 from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.estimate import CertifiedRate
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
+from mdsd_opt.verifiers.optimal.fitted_rule import FittedRule, fitted
 from mdsd_opt.verifiers.optimal.plan import SortedPlan, plan_of
-from mdsd_opt.verifiers.optimal.potential_rule import PotentialRule
 from mdsd_opt.verifiers.rejection import nothing_accepted
 
 #: Draft tuples up to which the acceptance rate of potentials is enumerated.
@@ -42,17 +42,17 @@ class Optimal(Verifier):
     Where the drafts have a prefix order (with and without replacement, greedy, top-K, any of these
     beside a fixed set, mixtures over one draft model) by water levels, hull rule and residual, in
     closed form: O(V) for a decision with and without replacement, else O(V log V), and as much for
-    `conditional_law`, which integrates over the mixing level. For all other draft laws by
-    `potentials`, which are fitted once for each problem and remembered: lossless at any potentials,
-    and at most `gap` below the optimum. That takes some tens of passes of O(K V log V) for
-    different draft models at any V, or over the listed draft sets of other laws; a decision then
-    costs O(K^3 + V).
+    `conditional_law`, which integrates over the mixing level. For all other draft laws by numbers
+    of the tokens that are fitted once for each problem and remembered: lossless whatever they are,
+    and at most `gap` below the optimum. For different draft models at any V these are heights (see
+    `ladder`), fitted in some ten passes of O(K^2 V); for other laws `potentials`, in some tens of
+    passes over the listed draft sets. A decision then costs O(K^3 + V).
     Source: this package, on the subset selection of [Hu25].
 
     Parameters
     ----------
     gap : float
-        How far below the optimum the potentials may stay.
+        How far below the optimum what is fitted may stay.
     """
 
     name: ClassVar[str] = "optimal"
@@ -62,7 +62,7 @@ class Optimal(Verifier):
         if not gap > 0:
             raise InvalidInput(f"gap is {gap!r}: give a positive number, such as 1e-6")
         self._gap = gap
-        self._fitted: WeakKeyDictionary[TransportProblem, PotentialRule] = WeakKeyDictionary()
+        self._fitted: WeakKeyDictionary[TransportProblem, FittedRule] = WeakKeyDictionary()
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
@@ -92,8 +92,8 @@ class Optimal(Verifier):
         """
         self.check(problem)
         if not isinstance(problem.drafts, PrefixDraftScheme):
-            potentials = self._rule(problem).potentials
-            rate, optimum = potentials.bound, potentials.bound + potentials.gap
+            rule = self._rule(problem).rule
+            rate, optimum = rule.bound, rule.bound + rule.gap
             if problem.drafts.count_tuples() <= _MAX_TUPLES:
                 rate = min(float(self.enumerated_acceptance_rate(problem)), 1.0)
             return CertifiedRate(rate, max(optimum - rate, 0.0))
@@ -115,9 +115,9 @@ class Optimal(Verifier):
         accept[places] = acceptance_probabilities(plan, drafts[places])
         return Decision(accept, plan.residual)
 
-    def _rule(self, problem: TransportProblem) -> PotentialRule:
+    def _rule(self, problem: TransportProblem) -> FittedRule:
         if problem not in self._fitted:
-            self._fitted[problem] = PotentialRule(problem, self._gap)
+            self._fitted[problem] = FittedRule(fitted(problem, self._gap))
         return self._fitted[problem]
 
     def _verify(
@@ -130,7 +130,7 @@ class Optimal(Verifier):
 
         drafts = problem.drafts
         if applies_to(drafts) and resolves(drafts, tokens):
-            grouped = GroupedPlan(problem.target, drafts)
+            grouped = GroupedPlan(problem.target, drafts, (tokens, uniforms.mixing))
             return verdict(output_token(grouped, tokens, uniforms), tokens)
         plan = plan_of(problem)
         if plan is None:

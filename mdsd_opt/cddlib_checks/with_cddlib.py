@@ -1,0 +1,103 @@
+"""The only door to cddlib, in exact rational arithmetic (GMP).
+
+The floating-point variant of cddlib is not used at all: on polytopes of this kind it returns wrong
+vertex counts without a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from mdsd_opt.cddlib_checks.rows import Point, Row, primitive
+
+
+def _cdd() -> tuple[Any, Any]:
+    import cdd
+    import cdd.gmp
+
+    return cdd, cdd.gmp
+
+
+def _matrix(rows: Iterable[Sequence[int | Fraction]], kind: str) -> Any:
+    cdd, gmp = _cdd()
+    return gmp.matrix_from_array(list(rows), rep_type=getattr(cdd.RepType, kind))
+
+
+def vertices(rows: Iterable[Row]) -> set[Point]:
+    """Vertices of the bounded polyhedron {x: b + a.x >= 0 for all rows}.
+
+    Raises
+    ------
+    ArithmeticError
+        The polyhedron is unbounded.
+    """
+    rows = list(rows)
+    if rows and len(rows[0]) == 1:  # a space of dimension 0, which cddlib cannot hold
+        return {()} if all(b >= 0 for (b,) in rows) else set()
+    _, gmp = _cdd()
+    generators = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
+    points = [tuple(Fraction(x) for x in row) for row in generators.array]
+    if generators.lin_set or any(row[0] != 1 for row in points):
+        raise ArithmeticError("the claimed polyhedron is unbounded")
+    return {row[1:] for row in points}
+
+
+def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
+    """Facets (b = 0, primitive) and equalities of the cone of non-negative combinations."""
+    _, gmp = _cdd()
+    matrix = _matrix(([0, *ray] for ray in rays), "GENERATOR")
+    found = gmp.copy_inequalities(gmp.polyhedron_from_matrix(matrix))
+    facets, equalities = set(), set()
+    for index, row in enumerate(found.array):
+        if index in found.lin_set:
+            equalities.add(primitive(row))
+        elif any(row[1:]):  # the row (1, 0..0) says nothing
+            facets.add(primitive(row))
+    return facets, equalities
+
+
+def irredundant(rows: Iterable[Row]) -> set[Row]:
+    """The rows that no others imply; for a full-dimensional polyhedron these are its facets."""
+    _, gmp = _cdd()
+    listed = sorted(set(rows))
+    if not listed or len(listed[0]) == 1:
+        return set()
+    redundant = gmp.redundant_rows(_matrix(listed, "INEQUALITY"))
+    return {row for index, row in enumerate(listed) if index not in redundant}
+
+
+def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
+    """Fourier elimination of the last `count` variables, redundant rows removed after each."""
+    _, gmp = _cdd()
+    current = sorted(set(rows))
+    for _ in range(count):
+        eliminated = gmp.fourier_elimination(_matrix(current, "INEQUALITY"))
+        distinct = {primitive(row) for row in eliminated.array}
+        current = sorted(irredundant(row for row in distinct if any(row[1:])))
+    return set(current)
+
+
+def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
+    """Largest value of objective.x over the rows and a point that attains it; None if empty.
+
+    Raises
+    ------
+    ArithmeticError
+        The linear programme is unbounded.
+    """
+    cdd, gmp = _cdd()
+    matrix = gmp.matrix_from_array(
+        list(rows),
+        rep_type=cdd.RepType.INEQUALITY,
+        obj_type=cdd.LPObjType.MAX,
+        obj_func=[0, *objective],
+    )
+    programme = gmp.linprog_from_matrix(matrix)
+    gmp.linprog_solve(programme)
+    if programme.status == cdd.LPStatusType.OPTIMAL:
+        return Fraction(programme.obj_value), tuple(map(Fraction, programme.primal_solution))
+    if programme.status == cdd.LPStatusType.INCONSISTENT:
+        return None
+    raise ArithmeticError(f"linear programme ended as {programme.status.name}")

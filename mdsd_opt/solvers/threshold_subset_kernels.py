@@ -1,0 +1,108 @@
+"""Passes over the vocabulary that compare p with a linear form of the models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+_SHIFT = 48  # of a float64: leaves sign, exponent and 4 bits of the fraction
+_LOWEST = (1023 - 28) << 4  # these bits of 2**-28
+#: Buckets of ratios below one, 16 to an octave.
+NUM_BUCKETS = 28 << 4
+
+
+@kernel
+def sum_ratio_buckets(p: Vector, q: Matrix, slopes: Vector, sums: Matrix) -> None:
+    """Sums of the rows of q, shape (R, V), and of p over buckets of p / (slopes . q) < 1.
+
+    `sums` is of shape (NUM_BUCKETS + 1, R + 1), its last row for ratios that are not below one.
+    """
+    for b in range(sums.shape[0]):
+        for r in range(sums.shape[1]):
+            sums[b, r] = 0.0
+    ratios = np.empty(BLOCK)
+    bits = ratios.view(np.int64)
+    for start in range(0, p.size, BLOCK):
+        here = p[start : start + BLOCK]
+        _combine(q, slopes, start, ratios[: here.size])
+        for i in range(here.size):
+            ratios[i] = here[i] / (ratios[i] + 1e-300)
+        for i in range(here.size):
+            bucket: Any = (bits[i] >> _SHIFT) - _LOWEST
+            bucket = min(max(bucket, 0), NUM_BUCKETS)
+            for r in range(q.shape[0]):
+                sums[bucket, r] += q[r, start + i]
+            sums[bucket, q.shape[0]] += here[i]
+
+
+@kernel
+def below_threshold(
+    p: Vector, q: Matrix, slopes: Vector, is_below: NDArray[np.bool_], sums: Vector
+) -> None:
+    """Mark the tokens with p < slopes . q; sums of the R rows of q and of p over them."""
+    for r in range(sums.size):
+        sums[r] = 0.0
+    num_rows = q.shape[0]
+    marked = np.empty(BLOCK)
+    for start in range(0, p.size, BLOCK):
+        here = p[start : start + BLOCK]
+        _combine(q, slopes, start, marked[: here.size])
+        marks = is_below[start : start + BLOCK]
+        for i in range(here.size):
+            marks[i] = here[i] < marked[i]
+        for r in range(num_rows + 1):
+            row = q[r] if r < num_rows else p
+            values = row[start : start + BLOCK]
+            for i in range(here.size):
+                marked[i] = values[i] if marks[i] else 0.0
+            sums[r] += block_sum(marked, 0, here.size)
+
+
+@kernel
+def near_threshold(
+    p: Vector, q: Matrix, slopes: Vector, curvature: float, tokens: NDArray[np.int64]
+) -> int:
+    """Write the tokens with |p - slopes . q| <= curvature (sum of q)^2; return how many."""
+    count = 0
+    ones = np.ones(slopes.size)
+    linear, total = np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(0, p.size, BLOCK):
+        here = p[start : start + BLOCK]
+        _combine(q, slopes, start, linear[: here.size])
+        _combine(q, ones, start, total[: here.size])
+        for i in range(here.size):
+            total[i] = curvature * total[i] * total[i] - abs(here[i] - linear[i])
+        for i in range(here.size):
+            if total[i] >= 0.0:
+                tokens[count] = start + i
+                count += 1
+    return count
+
+
+@kernel(contract=True, inner=True)
+def _combine(q: Matrix, slopes: Vector, start: int, combined: Vector) -> None:
+    """slopes . q for as many tokens as there is room for."""
+    for i in range(combined.size):
+        combined[i] = 0.0
+    for r in range(slopes.size):
+        slope = slopes[r]
+        row = q[r, start : start + combined.size]
+        for i in range(combined.size):
+            combined[i] += slope * row[i]
+
+
+@kernel
+def take_columns(q: Matrix, tokens: NDArray[np.int64], taken: Matrix) -> None:
+    """taken[i] = q[:, tokens[i]]."""
+    for r in range(q.shape[0]):
+        row = q[r]
+        for i in range(tokens.size):
+            taken[i, r] = row[tokens[i]]
