@@ -1,4 +1,4 @@
-"""How often audits of lossless verifiers give small p-values, and how often wrong ones are found.
+"""How often audits give small p-values to lossless verifiers, and how often they find wrong ones.
 
     python benchmarks/audit_calibration.py --audits 2000
 

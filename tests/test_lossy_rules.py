@@ -110,7 +110,7 @@ def test_lossless_at_the_end_of_the_range(rule: rules.LossyRule) -> None:
 def test_none_lies_beyond_the_frontier_on_real_logits() -> None:
     """All bundled positions: no parameter of a rule was chosen on them."""
     sample = np.load(sample_logits_path())
-    spared = {name: 0.0 for name in rules.NAMED_RULES}
+    spared = dict.fromkeys(rules.NAMED_RULES, 0.0)
     for target, draft in zip(sample["target"], sample["draft"], strict=True):
         p, q = mo.softmax(target), mo.softmax(draft)
         costs = CostCurve.of(frontier_of(mo.TransportProblem(p, mo.WithReplacement(q, 1))))

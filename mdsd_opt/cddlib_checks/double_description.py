@@ -101,9 +101,7 @@ def irredundant(rows: Iterable[Row]) -> set[Row]:
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
     """Irredundant rows of the polyhedron without its last `count` variables."""
-    found: set[Row] = _by_engine(
-        "project_out_last", count >= _ELIMINATED_BY_PPL, list(rows), count
-    )
+    found: set[Row] = _by_engine("project_out_last", count >= _ELIMINATED_BY_PPL, list(rows), count)
     return found
 
 

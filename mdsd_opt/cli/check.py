@@ -96,7 +96,8 @@ def check(
                 )
             result = cddlib_checks.check(
                 conjecture, vocab_size=vocab_size, num_drafts=num_drafts,
-                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes, progress=line.show,
+                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes,
+                progress=line.show,
             )  # fmt: skip
     finally:
         line.clear()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.frontier import group_kernels as kernels
 from mdsd_opt.frontier.costs import CostCurve
-from mdsd_opt.prefix_search.containment import race_rates
+from mdsd_opt.prefix_search.containment_kernels import race_rates
 from mdsd_opt.prefix_search.race_budget import require_race
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
@@ -125,7 +125,7 @@ class RowGroups:
         """Q of the first 0, 1, .. groups for every K."""
         numbers, places = np.unique(np.minimum(counts, self._support), return_inverse=True)
         most, size = int(numbers[-1]), self.table.shape[1]
-        slowest, others = race_rates(self.q, most)
+        slowest, others = race_rates(self.q, most, np.empty(most, np.int64))
         require_race(self._support, most, slowest)
         light_rate, step, first, nodes = race_terms(slowest, most, False)
         kernels.rename(self._keys, self._group_of_bucket, self._groups)

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mdsd_opt.auditing.randomness.python_draws import numpy_served, python_served
-from mdsd_opt.auditing.randomness.sources import SampledSource, Source
+from mdsd_opt.auditing.randomness.source import Source
+from mdsd_opt.auditing.randomness.sources import SampledSource
 from mdsd_opt.errors import UnservedDraw
 
 #: `random` and `numpy.random` are the process's own: one audit at a time serves them.
