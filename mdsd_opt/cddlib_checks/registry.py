@@ -60,11 +60,17 @@ def optimal_value(v: int, k: int, draft: Any) -> list[Job]:
     return [Job("cone of all drafts", engines.value_cone, _of_size(v, k))]
 
 
-@claim("[Khisti25], Remark 2", "Fourier elimination, redundant rows removed after each variable")
+@claim(
+    "[Khisti25], Remark 2",
+    "elimination of the plan variables, redundant rows removed; and a plan for every vertex",
+)
 def projection(v: int, k: int, draft: Any) -> list[Job]:
     """eliminating the plan from the transport constraints leaves exactly P(S) >= Q(S)"""
     drafts = drafts_for("with_replacement", v, k, draft)
-    return [_of_drafts("elimination of the plan", engines.projection, drafts)]
+    return [
+        _of_drafts("plans of the vertices", engines.lifted_vertices, drafts),
+        _of_drafts("elimination of the plan", engines.projection, drafts),
+    ]
 
 
 def _chosen(v: int, k: int, draft: Any) -> list[DraftScheme]:
