@@ -84,7 +84,8 @@ def check(
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
                 vocab_size, num_drafts, inequality or [], _laws(draft, scheme == "independent"),
-                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes, progress=line.show,
+                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes,
+                progress=line.show,
             )  # fmt: skip
         else:
             if inequality:
@@ -93,7 +94,8 @@ def check(
                 )
             result = cddlib_checks.check(
                 conjecture, vocab_size=vocab_size, num_drafts=num_drafts,
-                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes, progress=line.show,
+                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes,
+                progress=line.show,
             )  # fmt: skip
     finally:
         line.clear()

@@ -12,8 +12,8 @@ over groups of tokens, of which there are three: every token by itself (`plan.So
 schemes with a prefix order and in Fractions), buckets of p/q that are opened where that makes a
 difference (`grouped_plan`, no sort), and closed buckets (`collapsed`, one pass, a certified loss).
 
-Where the drafts have no prefix order, a fitted rule selects instead of the hull rule, with a law that
-is exact and a gap that is certified: a `ladder` for different draft models, else `potentials`.
+Where the drafts have no prefix order, a fitted rule selects instead of the hull rule, with a law
+that is exact and a gap that is certified: a `ladder` for different draft models, else `potentials`.
 """
 
 from mdsd_opt.verifiers.optimal.verifier import Optimal
