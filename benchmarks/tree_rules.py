@@ -4,11 +4,11 @@ Texts are sampled from the target. At every step one tree of each shape is drawn
 tells its mean number of accepted drafts given that tree: rules are compared on the same trees, with
 intervals over the prompts. With --tokens 6 the laws are cut to the likeliest tokens of the target,
 which is little enough for the bound that no lossless rule exceeds (`tree_bound`); rules then have
-the mean of many trees.
+the mean of many trees, and are held against the bound.
 
     python benchmarks/tree_rules.py --out rules.jsonl --minutes 30     # goes on where it ended
-    python benchmarks/tree_rules.py --out bounds.jsonl --tokens 6
-    python benchmarks/tree_rules.py --out rules.jsonl --report
+    python benchmarks/tree_rules.py --out bounds.jsonl --tokens 6 --trees 2x2 3-2-1 comb
+    python benchmarks/tree_rules.py --out rules.jsonl --report > rules.md
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mdsd_opt.errors import MdsdError
 from mdsd_opt.report.intervals import mean_interval
 
 RULES = ("traversal_hull", "level_sequential", "traversal", "block_verification", "optimal", "rrs")
-BASE = "traversal"
+BOUND, BASE = "bound", "traversal"
 TREES = {
     "2x2": parse_topology("2x2"),
     "3-2-1": Topology(
@@ -47,8 +47,13 @@ TREES = {
     "planned16": first_plan(PlannedTree(16)).topology,
 }  # fmt: skip
 
-#: Trees for one reading of the rules' means on cut laws; levels that are bounded there.
-NUM_TREES, MOST_LEVELS = 100, 3
+#: On cut laws: trees for one reading of the rules' means, and when a bound is near enough.
+NUM_TREES, TOLERANCE, SECONDS = 400, 1e-3, 30.0
+
+SETTING = (
+    "SmolLM2-135M-Instruct; the drafts are the same model less two (14, 18) and less five (6, 10, "
+    "14, 18, 22) of its 30 layers. Made by"
+)
 
 PROMPTS = (
     "The history of the Roman Empire begins",
@@ -112,9 +117,8 @@ class CutLaws:
                 kept = np.argsort(-p, kind="stable")[: self._size]
                 masses = np.maximum(np.array([p[kept], q[kept]]), 1e-12)
                 self._found[w] = masses / masses.sum(axis=1, keepdims=True)
-                if len(w) < MOST_LEVELS:
-                    for n, token in enumerate(kept.tolist()):
-                        self._tokens[(*w, n)] = (*self._tokens[w], token)
+                for n, token in enumerate(kept.tolist()):
+                    self._tokens[(*w, n)] = (*self._tokens[w], token)
         return self._found[text]
 
     def target(self, text: tuple[int, ...]) -> np.ndarray:
@@ -142,23 +146,23 @@ def real_step(texts: Texts, topology: Topology, scheme: str, rng: np.random.Gene
 def cut_step(
     laws: CutLaws, topology: Topology, scheme: str, rng: np.random.Generator
 ) -> Record | None:
-    if topology.depth > MOST_LEVELS:
-        return None
     try:
-        bound = tree_bound(laws.target, laws.draft, topology, scheme, tolerance=1e-4)
+        bound = tree_bound(
+            laws.target, laws.draft, topology, scheme, tolerance=TOLERANCE, time_limit=SECONDS
+        )
     except MdsdError:  # too large
         return None
     sums: defaultdict[str, list[float | None]] = defaultdict(list)
     for _ in range(NUM_TREES):
         root = grow(lambda texts: np.array([laws.draft(w) for w in texts]), topology, scheme, rng)
-        for node in root.walk():
-            node.target = laws.target(node.tokens)
+        for node in root.walk():  # what follows the last level is not asked of the models
+            node.target = laws.target(node.tokens if node.depth < topology.depth else ())
         for name, value in accepted(root).items():
             sums[name].append(value)
     means = {
         name: None if None in values else float(np.mean(values)) for name, values in sums.items()
     }
-    return {"accepted": {"bound": bound.upper, **means}}
+    return {"reached": bound.lower, "accepted": {BOUND: bound.upper, **means}}
 
 
 def units(options: argparse.Namespace) -> Iterator[tuple[str, float, str, int]]:
@@ -172,6 +176,10 @@ def units(options: argparse.Namespace) -> Iterator[tuple[str, float, str, int]]:
 
 def key_of(options: argparse.Namespace, unit: tuple[str, float, str, int]) -> str:
     return json.dumps([*unit, options.target, options.steps, options.tokens, options.seed])
+
+
+#: Where `key_of` has the number of tokens.
+_TOKENS_IN_KEY = 6
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -239,9 +247,16 @@ def append(path: Path, record: Record) -> None:
 
 
 def report(path: Path) -> None:
-    """For each scheme a table of all that was measured, and one a draft and temperature."""
+    """As Markdown: for each scheme a table of all that was measured, and one a setting."""
+    records = read(path)
+    tokens = {json.loads(record["key"])[_TOKENS_IN_KEY] for record in records} - {0}
+    print(f"{SETTING} `python benchmarks/tree_rules.py --out {path.name}` and `--report`; "
+          "intervals (95 %) are over the prompts.")  # fmt: skip
+    for num_tokens in sorted(tokens):
+        print(f"Laws are cut to the {num_tokens} likeliest tokens of the target; rules have the "
+              f"mean of {NUM_TREES} trees.")  # fmt: skip
     tables: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in read(path):
+    for record in records:
         for setting in (
             "all drafts and temperatures",
             f"{record['draft']}, T = {record['temperature']}",
@@ -250,29 +265,30 @@ def report(path: Path) -> None:
     for scheme, setting in sorted(tables):
         records = tables[scheme, setting]
         prompts = len({record["prompt"] for record in records})
-        print(f"\n{scheme}, {setting}, {prompts} prompts: accepted drafts, and how many more than "
-              f"`{BASE}`\n")  # fmt: skip
         rows = [row["accepted"] for record in records for row in record["rows"]]
         told = {name for row in rows for name, value in row.items() if value is not None}
-        names = [name for name in ("bound", *RULES) if name in told]
+        names = [name for name in (BOUND, *RULES) if name in told]
+        base = BOUND if BOUND in told else BASE
+        print(f"\n## {scheme.replace('_', ' ').capitalize()}, {setting}\n")
+        print(f"Accepted drafts, and how many more than `{base}`; {prompts} prompts.\n")
         print(f"| tree | steps | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}")
         for tree in TREES:
             found = [(r["prompt"], row["accepted"]) for r in records for row in r["rows"]
                      if row["tree"] == tree]  # fmt: skip
             if found:
-                cells = " | ".join(cell(found, name) for name in names)
+                cells = " | ".join(cell(found, name, base) for name in names)
                 print(f"| {tree} | {len(found)} | {cells} |")
 
 
-def cell(rows: list[tuple[int, dict[str, float | None]]], name: str) -> str:
+def cell(rows: list[tuple[int, dict[str, float | None]]], name: str, base: str) -> str:
     if any(found.get(name) is None for _, found in rows):
         return ""
     prompts = np.array([prompt for prompt, _ in rows])
     values = np.array([found[name] for _, found in rows], dtype=float)
     text = f"{values.mean():.3f}"
-    if name == BASE:
+    if name == base:
         return f"{text} ± {mean_interval(values, prompts).half_width:.3f}"
-    more = mean_interval(values - np.array([found[BASE] for _, found in rows]), prompts)
+    more = mean_interval(values - np.array([found[base] for _, found in rows]), prompts)
     return f"{text} ({more.mean:+.3f} ± {more.half_width:.3f})"
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing import audit_trace as audit_trace
     from mdsd_opt.auditing import load_trace as load_trace
     from mdsd_opt.batch import acceptance_rates as acceptance_rates
+    from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.certificate import Certificate as Certificate
     from mdsd_opt.certificate import certify as certify
     from mdsd_opt.distributions import softmax as softmax
@@ -89,6 +90,7 @@ _HOME = {
     "load_trace": "auditing",
     "methods": "solvers",
     "relax": "frontier",
+    "relaxed_rates": "batch",
     "save_problem": "files.problems",
     "show_versions": "versions",
     "softmax": "distributions",

@@ -56,9 +56,22 @@ class MissingExtra(MdsdError, ImportError):
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> MissingExtra:
         """Build the error with the `pip install` line that mends it."""
-        return cls(
-            f"{purpose} needs {package}, which is not installed: pip install 'mdsd-opt[{extra}]'"
-        )
+        return cls(f"{purpose} needs {package}, which is not installed: {install_line(extra)}")
+
+
+def install_line(extra: str) -> str:
+    """The command for what an extra brings, whether this came from a wheel or a checkout."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("mdsd-opt") or []
+    except PackageNotFoundError:  # it was never installed
+        lines = []
+    marked = [line.replace('"', "'").partition(";") for line in lines]
+    needed = [name.strip() for name, _, marker in marked if f"extra == '{extra}'" in marker]
+    if not needed:
+        return f"pip install '.[{extra}]' in the folder of mdsd-opt"
+    return " ".join(["pip install", *(f"'{name}'" for name in needed)])
 
 
 class WorkerDied(MdsdError, RuntimeError):

@@ -13,7 +13,7 @@ from support.tables import trees as oracle_trees
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import Node, get_rule, parse_topology
-from mdsd_opt.decoding.draft_tree import scheme_maker
+from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.tree_audit import TableModel
 from mdsd_opt.tree_audit.drawn_trees import drawn_trees
@@ -206,6 +206,35 @@ def test_accepting_at_zero_is_mass() -> None:
     assert "draw 0 equal to 0, once in 2**53 draws gave (2," in shown
     assert "probability" in report.verdict
     assert mo.audit_tree(chain(), target, draft, "chain2", 0).lossless
+
+
+def test_sampling_probes_the_edges() -> None:
+    """An accepted impossible draft, which no sample shows, with how often it comes."""
+
+    def target(text: Any) -> Any:
+        return np.array([0.6, 0.4, 0.0] if len(text) == 1 else [0.6, 0.2, 0.2])
+
+    def draft(text: Any) -> Any:
+        return np.array([0.2, 0.3, 0.5])
+
+    wrong, right, unprobed = (
+        mo.audit_tree(
+            chain(at_most=at_most), target, draft, "chain2", 0, 400,
+            method="sampling", edge_probes=edge_probes,
+        )
+        for at_most, edge_probes in ((True, 512), (False, 512), (True, 0))
+    )  # fmt: skip
+    assert not wrong.lossless
+    assert wrong.num_violations == 0
+    assert wrong.p_value > 1e-6
+    assert "draw 1 equal to 0, once in 2**53 draws, gave (" in wrong.verdict
+    assert "which has probability zero" in wrong.verdict
+    assert right.lossless
+    assert 0 < right.num_edge_probes <= 512
+    assert "none wrong" in str(right)
+    assert unprobed.lossless
+    assert unprobed.num_edge_probes == 0
+    assert "not probed" in str(unprobed)
 
 
 @pytest.mark.parametrize(

@@ -193,14 +193,17 @@ def test_table_of_all_verifiers(run, logits, tmp_path):
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_narrow_terminal_gets_the_table_without_intervals(run, logits, monkeypatch):
-    wide = run("rates", logits, "-k", "2").stdout
-    assert "±" in wide
+def test_a_narrow_terminal_gets_the_table_in_parts(run, logits, monkeypatch):
+    wide = run("rates", logits, "-k", "2", "--verifiers", "all").stdout
+    numbers = set(re.findall(r"[\d.]+ ± [\d.]+", wide))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("mdsd_opt.cli.output.sys.stdout.isatty", lambda: True)
-    narrow = run("rates", logits, "-k", "2", "--no-progress").stdout
-    assert not re.search(r"\d ± ", narrow)
-    assert "intervals: up to ± " in narrow
+    narrow = run("rates", logits, "-k", "2", "--verifiers", "all", "--no-progress").stdout
+    narrow = re.sub(r"\x1b\[[0-9;]*m", "", narrow)
+    assert max(map(len, wide.splitlines())) > 120
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert set(re.findall(r"[\d.]+ ± [\d.]+", narrow)) == numbers
+    assert "…" not in narrow
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", x)) for x in narrow.splitlines()) <= 80
 
 
@@ -229,12 +232,13 @@ def test_rates_of_two_npy_files_and_of_one_position(run, tmp_path):
     assert json.loads(done.stdout)["rows"][0]["low"] is None  # one position gives no interval
 
 
-def test_without_matplotlib_the_table_still_comes(run, logits, tmp_path, monkeypatch):
+def test_without_matplotlib_the_picture_is_refused_at_once(run, logits, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = run("rates", logits, "-k", "1", "--plot", tmp_path / "x.png")
-    assert done.returncode == 0
-    assert "pip install 'mdsd-opt[plot]'" in done.stderr
-    assert "with replacement" in done.stdout
+    assert done.returncode == 2
+    assert "pip install 'matplotlib" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout
 
 
 def test_padded_vocabulary_names_the_way_out(run, tmp_path):

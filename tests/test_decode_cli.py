@@ -215,3 +215,37 @@ def test_trees_by_name(run, tree):
     assert (document["forecast_accepted"] is None) == (tree == "dynamic8")
     compared = json.loads(run(*COMPARE, "--tree", tree, "--verifier", "traversal", "--json").stdout)
     assert compared["forecast_accepted"] == document["forecast_accepted"]
+
+
+class TestRelaxed:
+    def test_the_summary_and_the_document_tell_the_distance(self, run):
+        arguments = (*MODELS, "--prompt", "one", "--verifier", "optimal", "--relax", "kl=0.05")
+        done = run(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert "not lossless: KL" in done.stderr
+        document = json.loads(run(*arguments, "--json").stdout)
+        assert document["relax"] == {"kl": 0.05}
+        assert document["forecast_accepted"] is None
+        (output,) = document["outputs"]
+        assert 0.0 < output["kl_per_token"] <= 0.05
+        assert "not lossless" not in run(*MODELS, "--prompt", "one").stderr
+
+    def test_compared_rules_tell_it_too(self, run):
+        done = run(*COMPARE, "--verifier", "rrs,traversal", "--relax", "tv=0.1")
+        assert "KL, nats" in done.stdout
+        assert "KL, nats" not in run(*COMPARE, "--verifier", "rrs").stdout
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("--relax", "kl"), "--relax is 'kl': give one budget, as kl=0.01"),
+            (("--relax", "js=1"), "unknown budget 'js'"),
+            (("--relax", "kl=-1"), "kl is -1"),
+            (("--relax", "kl=1", "--tree", "planned16"), "same number of drafts at all nodes"),
+        ],
+    )
+    def test_bad_budgets_are_one_line(self, run, arguments, said):
+        done = run(*MODELS, "--prompt", "one", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1

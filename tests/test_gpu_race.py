@@ -62,7 +62,8 @@ def check(
 def test_rows_of_every_character(engine: HostEngine, size: int, dtype: str) -> None:
     for rows in rows_of_every_character(size).values():
         target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in rows)
-        for temperature in (0.3, 1.0, 5.0):
+        # Of 16 bits only the reading differs.
+        for temperature in (0.3, 1.0, 5.0) if dtype == "float32" else (1.0,):
             options = {"temperature": temperature, "draft_temperature": 0.9}
             check(engine, target, draft, (1, 2, 3, 8, 16, 32), **options)
 

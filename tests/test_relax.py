@@ -19,6 +19,7 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.frontier import decomposition
+from mdsd_opt.frontier.costs import CostCurve
 from mdsd_opt.frontier.distances import distances
 from mdsd_opt.frontier.relaxation import frontier_of
 from mdsd_opt.frontier.survey import survey_frontier
@@ -362,16 +363,36 @@ class TestDistances:
         assert other.reverse_kl == pytest.approx(math.log(2))
 
 
-def test_slope_of_kl_is_the_derivative() -> None:
+@given(cases(SCHEMES), st.sampled_from([0.0, 1e-4, 0.3, 0.9, 1.0]), st.sampled_from(["kl", "chi2"]))
+def test_costs_are_those_of_the_laws(case: Case, share: float, name: str) -> None:
+    frontier = frontier_of(case.problem)
+    costs = CostCurve.of(frontier)
+    least, most = float(frontier.least), float(min(frontier.most, frontier.most_finite))
+    rate = least + max(most - least, 0.0) * share
+    law = frontier.law(rate) if rate > least else frontier.p
+    expected = getattr(distances(law, frontier.p), name)
+    assert costs.cost(name, rate) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    if expected > 1e-6:
+        assert costs.rate_within(name, expected) == pytest.approx(rate, abs=1e-8)
+    if frontier.most > frontier.most_finite:
+        assert costs.cost(name, float(frontier.most)) == np.inf
+    assert costs.rate_within(name, np.inf) == float(frontier.most)
+
+
+@pytest.mark.parametrize("name", ["kl", "chi2"])
+def test_slopes_are_derivatives(name: str) -> None:
     rng = np.random.default_rng(8)
     p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
     for drafts in (mo.WithReplacement(q, 2), mo.IndependentDrafts([q, q[::-1]])):
         frontier = frontier_of(mo.TransportProblem(p, drafts))
+        costs = CostCurve.of(frontier)
         for share in (0.21, 0.53, 0.86):
             rate = frontier.least + share * (1 - frontier.least)
             step = 1e-6
-            up, down = (distances(frontier.law(rate + s), p).kl for s in (step, -step))
-            assert frontier.kl_slope(rate) == pytest.approx((up - down) / (2 * step), rel=1e-4)
+            up, down = (getattr(distances(frontier.law(rate + s), p), name) for s in (step, -step))
+            slope = costs.slope(name, rate)
+            assert slope == pytest.approx((up - down) / (2 * step), rel=1e-4)
+            assert costs.rate_at_slope(name, slope) == pytest.approx(rate, abs=1e-9)
 
 
 def test_equal_slopes_spend_a_mean_budget_best() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -69,14 +68,6 @@ def test_infinite_distances_are_told(run_cli, logits):
     assert "infinite" in run_cli(*arguments).stdout
     document = json.loads(run_cli(*arguments, "--json").stdout)
     assert None in [rule["kl"] for rule in document["rules"]]
-
-
-def test_without_matplotlib_the_tables_still_come(run_cli, logits, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    done = run_cli("relax", logits, "-k", "1", "--plot", tmp_path / "x.png")
-    assert done.returncode == 0
-    assert "pip install 'mdsd-opt[plot]'" in done.stderr
-    assert "lenience" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import mdsd_opt as mo
 from mdsd_opt.bench.record import Record, Report
 from mdsd_opt.decoding.comparison import ComparedRule
 from mdsd_opt.decoding.generation import Metrics
 from mdsd_opt.report.bench_tables import records_table
 from mdsd_opt.report.decoding import compared_document, compared_table
+from mdsd_opt.report.fitting import natural_width, parts_that_fit
 from mdsd_opt.report.intervals import MeanInterval
 from mdsd_opt.report.rates import RateRow
-from mdsd_opt.report.tables import rates_table
+from mdsd_opt.report.tables import conclusion, rates_table
 
 
 def shown(table: Any) -> str:
@@ -30,28 +32,66 @@ def row(verifier: str, half_width: float, scheme: str = "without_replacement") -
     return RateRow(scheme, 3, verifier, rate)
 
 
-def test_a_narrow_table_says_how_wide_its_intervals_are() -> None:
-    rows = [row("optimal", 0.01), row("rrs", 0.0213)]
-    wide, narrow = (shown(rates_table(rows, "", intervals)) for intervals in (True, False))
-    assert "0.5000 ± 0.0213" in wide
-    assert "±" in narrow
-    assert "up to ± 0.0213" in narrow
-    assert "up to" not in wide
-
-
 def test_a_single_group_has_no_interval() -> None:
     alone = shown(rates_table([row("optimal", np.nan)], ""))
     assert "no interval where none is shown" in alone
 
 
-@pytest.mark.parametrize("intervals", [True, False])
-def test_simulated_rates_are_marked(intervals: bool) -> None:
+def test_simulated_rates_are_marked() -> None:
     simulated, exact = row("rrs", 0.01), row("rrs", 0.01, "with_replacement")
     assert simulated.estimated
     assert simulated.to_dict()["estimated"] is True
     assert exact.to_dict()["estimated"] is False
-    assert "‡ estimated by simulation" in shown(rates_table([simulated], "", intervals))
-    assert "‡" not in shown(rates_table([exact], "", intervals))
+    assert "‡ estimated by simulation" in shown(rates_table([simulated], ""))
+    assert "‡" not in shown(rates_table([exact], ""))
+
+
+def test_a_table_ends_with_what_to_take() -> None:
+    rows = [
+        RateRow(scheme, k, verifier, MeanInterval(mean + k / 100, 0.0, 1.0, 9))
+        for scheme, verifier, mean in (
+            ("with_replacement", "optimal", 0.8),
+            ("without_replacement", "optimal", 0.85),
+            ("without_replacement", "rrs", 0.7),
+        )
+        for k in (1, 4, 8)
+    ]
+    assert conclusion(rows) == (
+        "at K = 4: without replacement with 'optimal', 0.890; 'rrs' gives away 0.150"
+    )
+    assert conclusion(rows[:1]) == "at K = 1: with replacement with 'optimal', 0.810"
+
+
+def test_empty_cells_are_explained() -> None:
+    both = [row("optimal", 0.01), row("greedy", 0.01, "greedy")]
+    assert "empty: the verifier" in shown(rates_table(both, ""))
+    assert "empty" not in shown(rates_table(both[:1], ""))
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 120, 400])
+def test_parts_of_a_table_hold_every_number_whole(width: int) -> None:
+    verifiers = [name for name in mo.verifiers.names() if name != "lp"]
+    rows = [
+        RateRow(scheme, k, verifier, MeanInterval(0.1 + 0.01 * i + 0.001 * k, 0.1, 0.2, 9))
+        for scheme in ("with_replacement", "top_k")
+        for i, verifier in enumerate(verifiers)
+        for k in (1, 2, 3)
+        if scheme == "top_k" or i < 4
+    ]
+    table = rates_table(rows, "title")
+    parts = parts_that_fit(table, width, 2)
+    text = ""
+    for part in parts:
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(part)
+        assert natural_width(part) <= width
+        text += captured.get()
+    assert "…" not in text
+    for one in rows:
+        assert f"{one.acceptance.mean:.4f} ± " in text
+    assert all("top-K" in list(part.columns[0].cells) for part in parts)  # never without its name
+    assert (len(parts) == 1) == (natural_width(table) <= width)
 
 
 def test_benchmarks_say_what_kind_of_gap_they_show() -> None:

@@ -29,6 +29,7 @@ from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
+from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 
 HULL_RULES = ("traversal_hull", "level_sequential")
@@ -201,7 +202,35 @@ def test_forecast_chances_are_those_of_the_ranks(p, q):
         for draws, weight in zip(*drafts.tuple_law(), strict=True):
             if weight > 0.0:
                 chances += weight * hull_masses(target, drafts, draws.astype(np.int64), values)[0]
-        np.testing.assert_allclose(rank_chances(target, drafts), chances, rtol=0, atol=1e-12)
+        in_order = tries_module._by_ratio(target, drafts.q)
+        np.testing.assert_allclose(rank_chances(*in_order, 3), chances, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3, 7])
+def test_forecast_chances_are_those_of_the_plan(num_drafts):
+    """For more tokens than can be enumerated: sums over the blocks of the sorted plan."""
+    rng = np.random.default_rng(num_drafts)
+    for concentration in (0.05, 0.5, 5.0):
+        for demand in (1.0, 0.6, 0.05):
+            p, q = rng.dirichlet(np.full(60, concentration), 2)
+            p[rng.random(60) < 0.2] = 0.0
+            target, drafts = demand * p / p.sum(), mo.WithReplacement(q, num_drafts)
+            plan = SortedPlan(target, np.empty(0, np.int64), drafts)
+            share = plan.w * np.where(plan.p < plan.x, plan.p / np.maximum(plan.x, 1e-300), 1)
+            share[plan.p == 0] = 0
+            below, passed = (np.append(0.0, np.cumsum(part)) for part in (plan.w, share))
+            (starts, stops), lives = spans_of_blocks(plan.death_levels)
+            single = np.arange(plan.w.size)  # blocks of one token live until a boundary dies
+            starts, stops = np.append(starts, single), np.append(stops, single + 1)
+            ends = np.minimum(plan.death_levels[:-1], plan.death_levels[1:])
+            masses = np.append(lives, ends) * (passed[stops] - passed[starts])
+            expected = [
+                masses @ (below[starts] ** k * below[stops] ** (num_drafts - 1 - k))
+                for k in range(num_drafts)
+            ]
+            found = rank_chances(*tries_module._by_ratio(target, drafts.q), num_drafts)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+            assert found.sum() == pytest.approx(np.minimum(plan.p, plan.x).sum(), abs=1e-12)
 
 
 def test_as_many_are_tried_as_bring_most():
@@ -236,18 +265,23 @@ def test_as_many_are_tried_as_bring_most():
     assert numbers >= {0, 1}
 
 
-def test_groups_of_similar_ratio_do_for_the_decision():
+def test_groups_of_similar_ratio_do_for_the_decision(monkeypatch):
     rng = np.random.default_rng(3)
     q = rng.dirichlet(np.full(4000, 0.1))
     p = q * np.exp(rng.standard_normal(q.size))
     p /= p.sum()
-    grouped = tries_module._by_ratio(p, q)
-    assert grouped[0].size <= 256
-    np.testing.assert_allclose([part.sum() for part in grouped], 1.0)
-    drafts = mo.WithReplacement(grouped[1], 3)
-    np.testing.assert_allclose(
-        rank_chances(grouped[0], drafts), rank_chances(p, mo.WithReplacement(q, 3)), atol=2e-3
-    )
+    tokens = tries_module._by_ratio(p, q)
+    assert tokens[0].size == 4000
+    monkeypatch.setattr(tries_module, "MANY_TOKENS", 1)
+    groups = tries_module._by_ratio(p, q)
+    assert groups[0].size <= 256
+    for found in (tokens, groups):
+        assert (np.diff(found[0] / found[1]) >= 0).all()
+        np.testing.assert_allclose([part.sum() for part in found], 1.0)
+    for num_drafts in (1, 2, 3):
+        np.testing.assert_allclose(
+            rank_chances(*groups, num_drafts), rank_chances(*tokens, num_drafts), atol=2e-3
+        )
 
 
 def tables(seed, vocab_size, depth, near=False):
@@ -278,6 +312,13 @@ def mixture(q, num_drafts):
     return mo.MixtureDrafts([(1 / len(parts), part) for part in parts])
 
 
+def exact_mixture(q, num_drafts):
+    parts = [mo.WithReplacement(q, num_drafts)]
+    if np.count_nonzero(q) > num_drafts:
+        parts.append(mo.WithoutReplacement(q, num_drafts))
+    return mo.MixtureDrafts([(Fraction(1, len(parts)), part) for part in parts])
+
+
 @pytest.mark.parametrize("name", HULL_RULES)
 @pytest.mark.parametrize("scheme", [*SCHEMES, "greedy", "top_k", mixture])
 @pytest.mark.parametrize("valued", [place_values, steep])
@@ -293,6 +334,28 @@ def test_outputs_follow_the_target_on_uneven_trees(name, scheme, valued, vocab_s
     target, draft = tables(1, vocab_size, topology.depth)
     found = trees(draft, topology, scheme, valued(topology))
     check_law(name, target, draft, topology, scheme, found)
+
+
+@pytest.mark.parametrize("name", [*HULL_RULES, "traversal"])
+@pytest.mark.parametrize("scheme", [*SCHEMES, "greedy", "top_k", exact_mixture])
+@pytest.mark.parametrize(
+    ("vocab_size", "tree"),
+    [
+        (3, FIRST), (3, SECOND), (2, THREE_TWO), (3, THREE_TWO), (2, MIXED),
+        (2, DynamicTree(6, num_drafts=2, max_depth=2)),
+    ],
+    ids=lambda x: getattr(x, "name", x),
+)  # fmt: skip
+def test_outputs_follow_the_target_exactly(name, scheme, vocab_size, tree):
+    """All trees, in Fractions, values not in draw order: not the least difference is left."""
+    if name == "traversal" and scheme not in SCHEMES:
+        return
+    deep = tree.max_depth if isinstance(tree, DynamicTree) else tree.depth
+    target, draft = (table.in_fractions() for table in tables(1, vocab_size, deep))
+    found = None if isinstance(tree, DynamicTree) else trees(draft, tree, scheme, steep(tree))
+    law, accepted = output_law(get_rule(name), target, draft, tree, scheme, found)
+    assert law.tolist() == target_law(target, deep + 1).tolist()
+    assert not any(isinstance(mass, float) for mass in [*law.ravel(), accepted])
 
 
 @pytest.mark.parametrize("name", HULL_RULES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import pytest
 import torch
 
 import mdsd_opt as mo
@@ -31,3 +32,15 @@ def test_rates_of_tensors_are_tensors():
 def test_a_tensor_that_needs_gradients_is_read():
     logits = torch.zeros(4, requires_grad=True)
     np.testing.assert_allclose(mo.softmax(logits), np.full(4, 0.25))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_probabilities_are_taken_as_such_and_not_for_logits(dtype):
+    logits = torch.randn(2, 3, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p, q = torch.softmax(logits, -1).to(dtype)
+    expected = mo.acceptance_rates(p.double().log(), q.double().log(), 2)
+    torch.testing.assert_close(
+        mo.acceptance_rates(p, q, 2, kind="probs"), expected, atol=1e-6, rtol=0
+    )
+    with pytest.raises(mo.errors.InvalidInput, match="'probs'"):
+        mo.acceptance_rates(p, q, 2)

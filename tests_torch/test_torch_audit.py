@@ -237,6 +237,49 @@ def test_coins_of_python_beside_float32_arithmetic_are_no_finding() -> None:
     assert report.lossless, report.verdict
 
 
+def test_float32_arithmetic_beside_draws_of_float64() -> None:
+    """Nothing drawn shows that q is rounded: the tensors do."""
+    problem = mo.TransportProblem([0.7, 0.3], mo.WithReplacement([0.45, 0.55], 1))
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        p, q, x = torch.tensor(target), torch.tensor(draft).float(), int(drafts[0])
+        u = torch.rand(1, dtype=torch.float64)
+        return x if bool(u < p[x] / q[x]) else int((p - q).argmax())
+
+    report = mo.audit(verify, problem, 0, 100, method="driven", edge_probes=0)
+    assert report.tolerance == 1e-6
+    assert 1e-9 < report.total_variation < 1e-6
+    assert report.lossless, report.verdict
+
+
+def test_attention_without_dropout_draws_nothing() -> None:
+    """As in any call of a language model."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    x = torch.rand(1, 1, 2, 8)
+    expected = attend(x, x, x)
+    with served(0):
+        assert torch.equal(attend(x, x, x), expected)
+
+
+def test_compiled_functions_are_served() -> None:
+    """By a mode with torch's guard, without which what it does would be compiled as well."""
+
+    def rule(p: Any, q: Any, x: Any) -> Any:
+        left = (p - q).clamp(min=0)
+        recovered = (left / torch.empty_like(left).exponential_()).argmax()
+        return torch.where(torch.rand(()) * q[x] < p[x], x, recovered)
+
+    p = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    given = p, p.flip(0), torch.tensor(2)
+    compiled = torch.compile(rule, backend="eager")
+    tokens = []
+    for called in (compiled, rule):
+        with served(0):
+            tokens.append([int(called(*given)) for _ in range(30)])
+    assert tokens[0] == tokens[1]
+    assert len(set(tokens[0])) > 1
+
+
 def test_a_correct_rule_is_never_accused() -> None:
     """The upper edge of float32 is below one: 1 - 2**-53 would round to it."""
     for seed in range(300):

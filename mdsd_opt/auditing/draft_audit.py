@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.draft_transform import repeat_probabilities, transform
 from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.auditing.output_checks import deviations, uniformity_checks
+from mdsd_opt.auditing.output_checks import deviations, neighbour_checks, place_checks
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
@@ -31,9 +31,6 @@ _MAX_TUPLES = 20_000
 
 #: Shares of the draft law at which prefix sets end.
 _PREFIX_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
-
-#: Bins on each side of the grid on which consecutive drafts are compared.
-_GRID = 8
 
 
 def audit_drafts(
@@ -132,7 +129,7 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
     possible = tuples[points.possible]
     uniforms = points.uniforms[points.possible]
     checks = [
-        *position_checks(uniforms, rng),
+        *draft_checks(uniforms, rng),
         *_token_checks(drafts, possible),
         *_set_checks(drafts, possible),
     ]
@@ -188,30 +185,15 @@ def _takes_size(sample: Callable[..., Any]) -> bool:
     return many or len(places) >= 2
 
 
-def position_checks(uniforms: Vector, rng: np.random.Generator) -> list[Check]:
+def draft_checks(uniforms: Vector, rng: np.random.Generator) -> list[Check]:
     """Checks of the transformed drafts: each place, and each place given the one before."""
-    num_places = uniforms.shape[1]
-    if num_places == 0 or len(uniforms) == 0:
-        return []
-    each = [uniformity_checks(uniforms[:, k], rng, "", "") for k in range(num_places)]
-    fine = min(1.0, num_places * min(checks[0].p_value for checks in each))
-    coarse = min(1.0, num_places * min(checks[1].p_value for checks in each))
-    looks_for = "a draft that does not follow its law given the earlier ones"
-    result = [
-        _check("each draft", looks_for, fine),
-        _check("each draft, coarse", looks_for, coarse),
+    checks = [
+        *place_checks(
+            uniforms, rng, "each draft", "a draft that does not follow its law given earlier ones"
+        ),
+        *neighbour_checks(uniforms, rng, "neighbouring drafts", "drafts that depend on each other"),
     ]
-    if num_places > 1:
-        column = np.minimum((uniforms * _GRID).astype(np.int64), _GRID - 1)
-        grid = np.full(_GRID * _GRID, 1.0 / _GRID**2)
-        p_values = []
-        for k in range(num_places - 1):
-            cell = column[:, k] * _GRID + column[:, k + 1]
-            counts = np.bincount(cell, minlength=grid.size)
-            p_values.append(statistics.chi_square(statistics.split_scores(counts, grid, rng)[0]))
-        smallest = min(1.0, len(p_values) * min(p_values))
-        result.append(_check("neighbouring drafts", "drafts that depend on each other", smallest))
-    return result
+    return [replace(check, of_drafts=True) for check in checks]
 
 
 def _check(name: str, looks_for: str, p_value: float) -> Check:

@@ -7,6 +7,10 @@ of the type drawn: the largest float32 uniform is 1 - 2**-24.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 
 from mdsd_opt.auditing.randomness.serving import served
@@ -27,10 +31,29 @@ _SAMPLED_TUPLES = 8
 _REPEATS = 4
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeCase:
+    """Drafts on which a verifier is called with draws at their ends.
+
+    Attributes
+    ----------
+    drafts : ndarray of int
+        As a violation lists them.
+    shown : str
+        In words.
+    judge : callable
+        Calls the verifier with a generator: kind of violation, "" for none, and what it did.
+    """
+
+    drafts: Tokens
+    shown: str
+    judge: Callable[[np.random.Generator], tuple[str, str]]
+
+
 def edge_violations(
     subject: Subject, rng: np.random.Generator, max_probes: int
 ) -> tuple[ViolationLog, int]:
-    """Drive the subject to the edges of its uniforms, one at a time.
+    """Drive the subject to the edges of its draws, one at a time.
 
     Returns
     -------
@@ -38,25 +61,44 @@ def edge_violations(
     num_probes : int
         Calls in which the draw that was to be put to an end was really made.
     """
+    target = subject.problem.target
+
+    def judge(row: Tokens, generator: np.random.Generator) -> tuple[str, str]:
+        kind, token, message = judged(subject.call(row, generator), target.size)
+        if not kind and target[token] <= 0:
+            kind, message = "impossible token", f"token {token}, whose target probability is zero"
+        return kind, f"gave {message}"
+
+    cases = [
+        EdgeCase(row, f"drafts {row.tolist()}", partial(judge, row))
+        for row in telling_tuples(subject.problem, rng)
+    ]
+    # A race draws one number for each token: its place there is the token itself.
+    unlikely = np.flatnonzero(target <= 0)[:_MAX_IMPOSSIBLE].tolist()
+    return probed(cases, unlikely, rng, max_probes)
+
+
+def probed(
+    cases: Sequence[EdgeCase], places: Iterable[int], rng: np.random.Generator, max_probes: int
+) -> tuple[ViolationLog, int]:
+    """Call each case with one draw at an end: each of the first ones, and those in these places."""
     log = ViolationLog()
-    tuples = telling_tuples(subject.problem, rng)
     source = EdgeSource(np.random.default_rng(int(rng.integers(2**32))))
-    unlikely = np.flatnonzero(subject.problem.target <= 0)[:_MAX_IMPOSSIBLE].tolist()
+    every_place = sorted({*range(_MAX_PLACES), *places})
     probes = 0
     seen: set[tuple[str, str]] = set()
-    draws = [1] * len(tuples)  # the most draws seen in a call with this tuple
+    draws = [1] * len(cases)  # the most draws seen in a call of this case
     with served(source) as serving:
         for _ in range(_REPEATS):
             for upper in (False, True):
-                for n, row in enumerate(tuples):
-                    # A race draws one number for each token: its place there is the token itself.
-                    for place in sorted({*range(_MAX_PLACES), *unlikely}):
+                for n, case in enumerate(cases):
+                    for place in every_place:
                         if place >= draws[n]:
                             break
                         if probes >= max_probes:
                             return log, probes
                         source.restart(place, upper)
-                        _probe(subject, row, source, place, log, seen)
+                        _probe(case, source, place, log, seen)
                         serving.check()
                         probes += source.rarity is not None
                         draws[n] = max(draws[n], source.drawn)
@@ -64,31 +106,20 @@ def edge_violations(
 
 
 def _probe(
-    subject: Subject,
-    row: Tokens,
-    source: EdgeSource,
-    place: int,
-    log: ViolationLog,
-    seen: set[tuple[str, str]],
+    case: EdgeCase, source: EdgeSource, place: int, log: ViolationLog, seen: set[tuple[str, str]]
 ) -> None:
-    """One call; every kind of violation is listed once for each draft tuple."""
+    """One call; every kind of violation is listed once for each case."""
     try:
         with np.errstate(all="ignore"):
-            answer = subject.call(row, source.bit_generator.generator)
+            kind, what = case.judge(source.bit_generator.generator)
     except UnservedDraw:
         raise
     except Exception as error:  # the callable is not ours: anything may come
         kind, what = "exception", f"raised {describe(error)}"
-    else:
-        kind, token, message = judged(answer, subject.problem.vocab_size)
-        if not kind and subject.problem.target[token] <= 0:
-            kind = "impossible token"
-            message = f"token {token}, whose target probability is zero"
-        what = f"gave {message}"
-    if kind and source.rarity is not None and (kind, str(row)) not in seen:
-        seen.add((kind, str(row)))
+    if kind and source.rarity is not None and (kind, case.shown) not in seen:
+        seen.add((kind, case.shown))
         where = f"draw {place} equal to {_end(source)}, once in 2**{source.rarity} draws,"
-        log.add(kind, row, f"drafts {row.tolist()} with {where} {what}")
+        log.add(kind, case.drafts, f"{case.shown} with {where} {what}")
 
 
 def _end(source: EdgeSource) -> str:

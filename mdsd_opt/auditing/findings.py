@@ -96,7 +96,7 @@ class Findings:
             num_edge_probes=num_edge_probes,
             num_cells=self.cells,
             detectable_bias=detectable_bias(
-                self.outcomes, self.cells, settings.false_alarm / len(self.checks), settings.power
+                self.outcomes, self.cells, settings.level(self.checks), settings.power
             ),
         )
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
@@ -17,46 +22,82 @@ Vector = NDArray[np.float64]
 #: Tokens that a report lists.
 LISTED_TOKENS = 10
 
+#: Bins on each side of the grid on which neighbours are compared.
+_GRID = 8
+
+
+class Words(NamedTuple):
+    """What the checks of one kind of outcome are called, and look for."""
+
+    cells: str
+    any_change: str
+    groups: str
+    moved: str
+    rank_groups: str
+    moved_by_rank: str
+    single: str
+    one: str
+    succession: str
+    dependence: str
+
+
+_TOKENS = Words(
+    "cells",
+    "any change of the output law",
+    "ratio groups",
+    "mass moved between tokens drafted too often and too rarely",
+    "rank groups",
+    "mass moved between likely tokens and the tail",
+    "single tokens",
+    "one token too often or too rare, however unlikely",
+    "succession",
+    "outputs that depend on the one before",
+)
+
 
 def output_checks(
     problem: TransportProblem, tokens: Tokens, rng: np.random.Generator
 ) -> tuple[Check, ...]:
     """Checks of tokens that are independent draws from the target if all is well."""
     p = problem.target
-    by_ratio_cells = merged_cells(p, by_ratio(p, problem.drafts), tokens.size)
-    by_rank_cells = merged_cells(p, by_rank(p), tokens.size)
-    scores, depths = statistics.split_scores(
-        by_ratio_cells.counts(tokens), by_ratio_cells.probabilities, rng
-    )
+    return law_checks(p, by_ratio(p, problem.drafts), tokens, rng, _TOKENS)
+
+
+def law_checks(
+    law: Vector,
+    order: NDArray[np.int64],
+    outcomes: Tokens,
+    rng: np.random.Generator,
+    words: Words,
+) -> tuple[Check, ...]:
+    """Checks of independent outcomes: all cells, groups in an order and by rank, single ones.
+
+    Where a few cells hold one outcome each, groups of them see nothing that the cells do not see:
+    such checks are left out, for each costs the others a share of the false-alarm rate.
+    """
+    cells = merged_cells(law, order, outcomes.size)
+    scores, depths = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
+    ranked = merged_cells(law, by_rank(law), outcomes.size)
     rank_scores, rank_depths = statistics.split_scores(
-        by_rank_cells.counts(tokens), by_rank_cells.probabilities, rng
+        ranked.counts(outcomes), ranked.probabilities, rng
     )
     coarse = statistics.COARSE_LEVELS
-    counts = np.bincount(tokens, minlength=p.size)
-    quarters = merged_cells(p, by_ratio(p, problem.drafts), tokens.size, max_cells=4)
-    return (
-        Check("cells", "any change of the output law", statistics.chi_square(scores)),
-        Check(
-            "ratio groups",
-            "mass moved between tokens drafted too often and too rarely",
-            statistics.chi_square(scores[depths < coarse]),
-        ),
-        Check(
-            "rank groups",
-            "mass moved between likely tokens and the tail",
-            statistics.chi_square(rank_scores[rank_depths < coarse]),
-        ),
-        Check(
-            "single tokens",
-            "one token too often or too rare, however unlikely",
-            statistics.single_tokens(counts[p > 0], p[p > 0])[0],
-        ),
-        Check(
-            "succession",
-            "outputs that depend on the one before",
-            statistics.consecutive(quarters.of_token[tokens], quarters.probabilities, rng),
-        ),
-    )
+    possible = law > 0
+    alone = cells.probabilities.size == possible.sum()
+    checks = [Check(words.cells, words.any_change, statistics.chi_square(scores))]
+    if (depths >= coarse).any():
+        p_value = statistics.chi_square(scores[depths < coarse])
+        checks.append(Check(words.groups, words.moved, p_value))
+    if not alone or (rank_depths >= coarse).any():
+        p_value = statistics.chi_square(rank_scores[rank_depths < coarse])
+        checks.append(Check(words.rank_groups, words.moved_by_rank, p_value))
+    if possible.sum() > 2:
+        counts = np.bincount(outcomes, minlength=law.size)
+        p_value = statistics.single_tokens(counts[possible], law[possible])[0]
+        checks.append(Check(words.single, words.one, p_value))
+    quarters = merged_cells(law, order, outcomes.size, max_cells=4)
+    p_value = statistics.consecutive(quarters.of_token[outcomes], quarters.probabilities, rng)
+    return (*checks, Check(words.succession, words.dependence, p_value))
 
 
 def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenDeviation, ...]:
@@ -98,8 +139,40 @@ def uniformity_checks(
     bins = num_bins(points.size)
     counts = np.bincount(np.minimum((points * bins).astype(np.int64), bins - 1), minlength=bins)
     scores, depths = statistics.split_scores(counts, np.full(bins, 1.0 / bins), rng)
-    coarse = scores[depths < statistics.COARSE_LEVELS]
-    return (
-        Check(name, looks_for, statistics.chi_square(scores)),
-        Check(f"{name}, coarse", looks_for, statistics.chi_square(coarse)),
-    )
+    checks = [Check(name, looks_for, statistics.chi_square(scores))]
+    if (depths >= statistics.COARSE_LEVELS).any():
+        coarse = scores[depths < statistics.COARSE_LEVELS]
+        checks.append(Check(f"{name}, coarse", looks_for, statistics.chi_square(coarse)))
+    return tuple(checks)
+
+
+def place_checks(
+    uniforms: Vector, rng: np.random.Generator, name: str, looks_for: str
+) -> list[Check]:
+    """Checks of points (N, J) that are uniform in every place, by Bonferroni over the places."""
+    if 0 in uniforms.shape:
+        return []
+    each = [uniformity_checks(column, rng, name, looks_for) for column in uniforms.T]
+    return [_smallest(checks) for checks in zip(*each, strict=True)]
+
+
+def neighbour_checks(
+    uniforms: Vector, rng: np.random.Generator, name: str, looks_for: str
+) -> list[Check]:
+    """The check that each place of points (N, J) does not depend on the one before."""
+    if len(uniforms) == 0 or uniforms.shape[1] < 2:
+        return []
+    column = np.minimum((uniforms * _GRID).astype(np.int64), _GRID - 1)
+    grid = np.full(_GRID * _GRID, 1.0 / _GRID**2)
+    checks = []
+    for left, right in pairwise(column.T):
+        counts = np.bincount(left * _GRID + right, minlength=grid.size)
+        p_value = statistics.chi_square(statistics.split_scores(counts, grid, rng)[0])
+        checks.append(Check(name, looks_for, p_value))
+    return [_smallest(checks)]
+
+
+def _smallest(checks: Sequence[Check]) -> Check:
+    """The oddest of some checks of one name, corrected for their number."""
+    worst = min(checks, key=lambda check: check.p_value)
+    return replace(worst, p_value=min(1.0, len(checks) * worst.p_value))

@@ -13,6 +13,10 @@ from mdsd_opt.errors import InvalidInput
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 
+#: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
+_ROUNDING = 2e-6
+
+
 class Interval(NamedTuple):
     """A closed interval that holds the true value with the report's confidence."""
 
@@ -34,12 +38,20 @@ class Check:
         before the correction for the number of checks.
     of_drafts : bool
         Whether it tests the drafts instead of the output.
+    weight : float
+        Of the false-alarm rate it gets this share, in proportion to the weights of all.
     """
 
     name: str
     looks_for: str
     p_value: float
     of_drafts: bool = False
+    weight: float = 1.0
+
+
+#: Weight of the check that no more is accepted than the optimum: what is lossless mostly stays far
+#: below it, so that any share of the false-alarm rate is lost there.
+ACCEPTANCE_WEIGHT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,39 @@ class Violation:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
+
+    Intervals are those of the report's own numbers, carried over; None where these are known.
+
+    Attributes
+    ----------
+    lossless_acceptance_rate : float
+        alpha*.
+    best_acceptance_rate : float
+        Of all rules whose output law is no farther from the target in total variation.
+    best_acceptance_interval : Interval or None
+    least_tv, least_kl : float
+        Of the output laws of all rules that accept as often; KL(output || target) in nats.
+    least_tv_interval, least_kl_interval : Interval or None
+    kl : float or None
+        KL(output || target) of the rule; None where its law is not known.
+    best_acceptance_rate_at_kl : float or None
+        Of all rules whose output law is no farther in KL.
+    """
+
+    lossless_acceptance_rate: float
+    best_acceptance_rate: float
+    best_acceptance_interval: Interval | None
+    least_tv: float
+    least_tv_interval: Interval | None
+    least_kl: float
+    least_kl_interval: Interval | None
+    kl: float | None
+    best_acceptance_rate_at_kl: float | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditReport:
     """Verdict of `audit`, `audit_drafts` or `audit_trace`.
@@ -97,8 +142,8 @@ class AuditReport:
     num_trials : int
         Outcomes that were sampled.
     p_value : float or None
-        Of all checks together (Bonferroni); None where enumeration decided (`sampler_p_value` has
-        that of the checks).
+        Of all checks together (Bonferroni, by their weights); None where enumeration decided
+        (`sampler_p_value` has that of the checks).
     drafts_follow_law : bool or None
         Whether the drafts follow the law assumed; None where they are not under audit.
     drafts_p_value : float or None
@@ -155,6 +200,13 @@ class AuditReport:
         sampling, where `acceptance_rate` is that share.
     sampler_p_value : float or None
         Of the checks that the trials follow the enumerated law; None by sampling.
+    accept_length : float or None
+        Of a trace with several tokens a step: tokens a step, accepted drafts and one more.
+    optimal_accept_length : float or None
+        The most of any lossless rule on average, estimated without bias from the drafts recorded;
+        None but for chains.
+    standing : Standing or None
+        Against the frontier, of a rule that is lossy on purpose; None where that was not asked for.
     """
 
     subject: str
@@ -186,6 +238,9 @@ class AuditReport:
     tolerance: float | None = None
     sampled_acceptance_rate: float | None = None
     sampler_p_value: float | None = None
+    accept_length: float | None = None
+    optimal_accept_length: float | None = None
+    standing: Standing | None = None
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
         """Trials after which a bias of this total variation is found with the given power.
@@ -206,16 +261,51 @@ class AuditReport:
 
     @property
     def _level(self) -> float:
-        return self.false_alarm / max(len(self.checks), 1)
+        return self.false_alarm / max(sum(check.weight for check in self.checks), 1.0)
 
     @property
     def faultless(self) -> bool:
-        """Whether nothing was found wrong, neither with the tokens nor with the drafts."""
-        return self.lossless and self.drafts_follow_law is not False
+        """Whether nothing was found wrong, neither with the tokens nor with the drafts.
+
+        That a rule is lossy on purpose is nothing wrong.
+        """
+        drafts_fit = self.drafts_follow_law is not False
+        return (self.lossless or self._lossy_as_meant) and drafts_fit
+
+    @property
+    def _lossy_as_meant(self) -> bool:
+        """Whether the output law is all that differs from a lossless rule's."""
+        if self.standing is None or self.beyond_the_frontier:
+            return False
+        wrong = (*self.violations, *self.edge_violations)
+        if any(violation.kind != "impossible token" for violation in wrong):
+            return False
+        return self.sampler_p_value is None or self.sampler_p_value >= self.false_alarm
+
+    @property
+    def beyond_the_frontier(self) -> bool:
+        """Whether more is accepted than any law as near to the target allows.
+
+        No rule can do that with drafts of the law assumed. By sampling the intervals must not meet,
+        which at 99% takes some six standard deviations.
+        """
+        found = self.standing
+        if found is None or self.acceptance_rate is None:
+            return False
+        if found.best_acceptance_interval is None or self.acceptance_interval is None:
+            return self.acceptance_rate > found.best_acceptance_rate + _ROUNDING
+        return self.acceptance_interval.low > found.best_acceptance_interval.high + _ROUNDING
 
     @property
     def verdict(self) -> str:
         """One sentence; where a law was enumerated, what that shows and what the trials show."""
+        if self.beyond_the_frontier:
+            return (
+                "BEYOND THE FRONTIER: no law as near to the target allows so much acceptance; do "
+                "the drafts follow the law assumed?"
+            )
+        if not self.lossless and self._lossy_as_meant and self.drafts_follow_law is not False:
+            return self._lossy_verdict()
         if not self.lossless:
             wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
             return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
@@ -235,6 +325,15 @@ class AuditReport:
         return (
             f"no deviation found in {self.num_trials:,} trials; a bias of "
             f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
+        )
+
+    def _lossy_verdict(self) -> str:
+        assert self.standing is not None
+        return (
+            f"lossy: total variation {self.total_variation:.3g}, and {self.acceptance_rate:.4g} "
+            f"accepted (lossless {self.standing.lossless_acceptance_rate:.4g}); the best law at "
+            f"that distance allows {self.standing.best_acceptance_rate:.4g}, and so much "
+            f"acceptance needs {self.standing.least_tv:.3g}."
         )
 
     def _sampler_shows(self) -> str:
@@ -258,7 +357,7 @@ class AuditReport:
                 return f"{self._up_to}, the output law is {away}"
             return f"the output law is {away}"
         checks = [check for check in self.checks if check.of_drafts == draft_checks]
-        worst = min(checks, key=lambda check: check.p_value)
+        worst = min(checks, key=lambda check: check.p_value / check.weight)
         return f"p = {p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
 
     def rows(self) -> list[tuple[str, str]]:
@@ -272,9 +371,15 @@ class AuditReport:
         rows += self._measured_rows() if self.method == "sampling" else self._law_rows()
         if self.optimal_acceptance_rate is not None:
             rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
+        if self.accept_length is not None:
+            rows.append(("tokens a step", f"{self.accept_length:.6g}"))
+        if self.optimal_accept_length is not None:
+            rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
+        if self.standing is not None:
+            rows += _standing_rows(self.standing)
         rows.append(("detectable bias", self._bias_text()))
         if self.subject == "verifier":
-            rows.append(("edges of the draws", self._edges_text()))
+            rows.append(("edges of the draws", edges_text(self)))
         rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
         rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
@@ -326,16 +431,6 @@ class AuditReport:
         trials = f"{self.num_trials:,} trials, power {self.power:g}"
         return f"{self.detectable_bias:.3g} ({trials})"
 
-    def _edges_text(self) -> str:
-        if not self.num_edge_probes:
-            return "not probed: no draw of the verifier was put to an end of its range"
-        found = (
-            f"{len(self.edge_violations)} violations listed"
-            if self.edge_violations
-            else "none wrong"
-        )
-        return f"{self.num_edge_probes:,} calls with a draw at an end of its range, {found}"
-
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
         result = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
@@ -349,9 +444,39 @@ class AuditReport:
         return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
 
 
+def _standing_rows(found: Standing) -> list[tuple[str, str]]:
+    rows = [
+        (
+            "best rate at its TV",
+            _carried(found.best_acceptance_rate, found.best_acceptance_interval),
+        ),
+        ("least TV for its rate", _carried(found.least_tv, found.least_tv_interval)),
+        ("least KL for its rate", _carried(found.least_kl, found.least_kl_interval) + " nats"),
+    ]
+    if found.kl is not None:
+        rows.append(("KL", f"{found.kl:.6g} nats"))
+        rows.append(("best rate at its KL", f"{found.best_acceptance_rate_at_kl:.6g}"))
+    return rows
+
+
+def _carried(value: float, interval: Interval | None) -> str:
+    if interval is None:
+        return f"{value:.6g}"
+    return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}]"
+
+
 def _deviation(deviation: TokenDeviation) -> str:
     noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
+
+
+def edges_text(report: Any) -> str:
+    """What the probes at the edges came to, in words."""
+    if not report.num_edge_probes:
+        return "not probed: no draw of the verifier was put to an end of its range"
+    listed = len(report.edge_violations)
+    found = f"{listed} violations listed" if listed else "none wrong"
+    return f"{report.num_edge_probes:,} calls with a draw at an end of its range, {found}"
 
 
 def plain(value: Any) -> Any:
@@ -359,7 +484,7 @@ def plain(value: Any) -> Any:
         return {"low": plain(value.low), "high": plain(value.high)}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
-    if isinstance(value, (Check, TokenDeviation, Violation)):
+    if isinstance(value, (Check, Standing, TokenDeviation, Violation)):
         return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}

@@ -78,9 +78,16 @@ class Settings:
             )
 
     def combined(self, checks: Sequence[Check], of_drafts: bool = False) -> float:
-        """p-value of the checks of one kind, by Bonferroni over those of both kinds."""
-        smallest = min((c.p_value for c in checks if c.of_drafts == of_drafts), default=1.0)
-        return min(1.0, len(checks) * smallest)
+        """p-value of the checks of one kind, by weighted Bonferroni over those of both kinds."""
+        total = sum(check.weight for check in checks)
+        smallest = min(
+            (c.p_value / c.weight for c in checks if c.of_drafts == of_drafts), default=1.0
+        )
+        return min(1.0, total * smallest)
+
+    def level(self, checks: Sequence[Check]) -> float:
+        """False-alarm rate of one check of weight one."""
+        return self.false_alarm / max(sum(check.weight for check in checks), 1.0)
 
 
 def generator_of(rng: Any) -> np.random.Generator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,16 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.draft_audit import position_checks
+from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
 from mdsd_opt.auditing.output_checks import listed_deviations, num_bins, uniformity_checks
-from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.trace_input import one_token_a_step, several_tokens_a_step
 from mdsd_opt.auditing.trace_rows import TraceRows, schemes_of, transform_rows
+from mdsd_opt.auditing.trace_steps import step_checks, transform_steps, whole_steps
 from mdsd_opt.distributions import check_sampling_parameters, softmax
+from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput
 
 Vector = NDArray[np.float64]
@@ -30,6 +34,7 @@ def audit_trace(
     tokens: Any,
     *,
     scheme: str = "with_replacement",
+    parents: Any = None,
     logits: bool = False,
     temperature: float = 1.0,
     draft_temperature: float | None = None,
@@ -49,20 +54,31 @@ def audit_trace(
     follows its own target. Two orders are used: by probability, and by target / draft ratio, along
     which a wrong verifier moves mass.
 
+    A step may give several tokens, of a chain or a tree of M drafts. Then each token is transformed
+    under the law at its node, and the places that a step did not reach are filled up with uniform
+    noise, which is what tokens drawn from the target would be transformed to.
+
     Parameters
     ----------
-    target : array_like, shape (N, V)
-        Target probabilities of each step (or logits). Rows are read one at a time.
-    draft_law : array_like of shape (N, V), sequence of N DraftScheme, or None
+    target : array_like, shape (N, V), or (N, M + 1, V) for several tokens a step
+        Target probabilities of each step (or logits). Rows are read one at a time. Of several
+        tokens: at the root, and after each draft; where the drafts were not recorded, before each
+        of M + 1 tokens at most.
+    draft_law : array_like of the shape of `target`, sequence of N DraftScheme, or None
         Draft probabilities (or logits) at each step; None if they were not recorded: then neither
-        the drafts nor the acceptance rate are checked.
-    drafts : array_like of int, shape (N, K)
+        the drafts nor the acceptance rate are checked. Of several tokens: an array, by which the
+        drafts after the root and after each draft were drawn; where none was drawn it is not read.
+    drafts : array_like of int, shape (N, K) or (N, M)
         In draw order, padded with -1. Shape (N, 0) if they were not recorded.
-    tokens : array_like of int, shape (N,)
+    tokens : array_like of int, shape (N,) or (N, L)
         What the engine emitted: the token after the accepted prefix of the step (one verification).
+        Of several tokens: the accepted drafts and one more, padded with -1.
     scheme : str
         How the drafts were sampled from `draft_law`: "with_replacement", "without_replacement",
         "greedy" or "top_k".
+    parents : array_like of int, shape (M,), optional
+        Of several tokens a step: after which node each draft was drawn, 0 for the root and i + 1
+        for draft i. A chain unless given.
     logits : bool
         `target` and `draft_law` are logits; the parameters from `temperature` to `min_p` say what
         the engine promised to make of them, see `softmax`.
@@ -78,7 +94,9 @@ def audit_trace(
         bins, averaged over the steps: bias that moves mass the same way along the order of ratios
         (of probabilities where no draft law was given) at most steps shows in full, bias in ever
         other directions cancels. `optimal_acceptance_rate` is the mean over the steps. `lossless`
-        speaks of the tokens alone, `drafts_follow_law` of the drafts.
+        speaks of the tokens alone, `drafts_follow_law` of the drafts. Of several tokens a step, the
+        acceptance rates are those of the first, `accept_length` has all of them, and
+        `total_variation` and `detectable_bias` speak of whole steps in at most 64 cells.
 
     Raises
     ------
@@ -86,82 +104,71 @@ def audit_trace(
         Shapes do not fit, or a row is no distribution; the message names it.
     """
     check_sampling_parameters(temperature, top_k, top_p, min_p)
-    given, draft_rows, tokens = _checked(target, drafts, tokens)
-    settings = Settings(false_alarm, power, confidence, len(tokens))
     if not logits and (temperature, top_k, top_p, min_p) != (1.0, None, None, None):
         raise InvalidInput(
             "temperature and filters apply to logits: pass logits=True, or leave them"
         )
-    rng = generator_of(rng)
     cold = temperature if draft_temperature is None else draft_temperature
     filtered = partial(softmax, top_k=top_k, top_p=top_p, min_p=min_p)
     of_target = partial(filtered, temperature=temperature) if logits else _as_they_are
     of_draft = partial(filtered, temperature=cold) if logits else _as_they_are
+    given = target if hasattr(target, "shape") else to_numpy(target, "target")
+    several = None
+    if len(given.shape) == 3:
+        make = scheme_maker(scheme)
+        laws = (of_target, of_draft)
+        several = several_tokens_a_step(given, draft_law, drafts, tokens, parents, laws, make)
+        given, draft_law, drafts, tokens = several.first
+    elif parents is not None:
+        raise InvalidInput(
+            "parents say where drafts hang in a tree: give target of shape (N, M + 1, V) with them"
+        )
+    given, draft_rows, tokens = one_token_a_step(given, drafts, tokens)
+    settings = Settings(false_alarm, power, confidence, len(tokens))
+    rng = generator_of(rng)
     size, vocab_size = given.shape
     schemes = None
-    if draft_rows.shape[1]:
+    recorded = draft_rows.shape[1] > 0
+    if recorded:
         schemes = schemes_of(draft_law, scheme, size, draft_rows.shape[1], vocab_size, of_draft)
     rows = transform_rows(given, schemes, draft_rows, tokens, of_target, rng)
     points = rows.by_rank if schemes is None else rows.by_ratio
-    points = points[~np.isnan(points)]
-    bins = num_bins(points.size)
-    outcomes = np.minimum((points * bins).astype(np.int64), bins - 1)
+    checks = _checks(rows, schemes is not None, rng)
+    steps = None
+    if several is None:
+        points = points[~np.isnan(points)]
+        num_cells = num_bins(points.size)
+        outcomes = np.minimum((points * num_cells).astype(np.int64), num_cells - 1)
+    else:
+        steps = transform_steps(several, rng, rows.wrong_tokens, rows.wrong_drafts)
+        checks += step_checks(steps, points, schemes is not None, rng)
+        later = steps.by_rank if schemes is None else steps.by_ratio
+        outcomes, num_cells = whole_steps(points, later)
     known = schemes is not None and not np.isnan(rows.optima).any()
-    recorded = draft_rows.shape[1] > 0
-    return Findings(
+    report = Findings(
         subject="trace",
         settings=settings,
-        checks=_checks(rows, schemes is not None, rng),
-        distance=statistics.distance(outcomes, np.full(bins, 1 / bins), confidence),
-        outcomes=points.size,
-        cells=bins,
+        checks=checks,
+        distance=statistics.distance(outcomes, np.full(num_cells, 1 / num_cells), confidence),
+        outcomes=outcomes.size,
+        cells=num_cells,
         tokens=_deviating_tokens(rows),
         wrong_tokens=rows.wrong_tokens,
         wrong_drafts=None if schemes is None else rows.wrong_drafts,
         accepted=Accepted(int(rows.accepted.sum()), size) if recorded else None,
         optimum=float(rows.optima.mean()) if known else None,
     ).report()
+    if steps is None:
+        return report
+    return replace(
+        report,
+        accept_length=float(steps.lengths.mean()),
+        optimal_accept_length=None if steps.overlaps is None else 1 + float(steps.overlaps.mean()),
+    )
 
 
 def _as_they_are(row: Any) -> Any:
     return row
-
-
-def _checked(target: Any, drafts: Any, tokens: Any) -> tuple[Any, Tokens, Tokens]:
-    rows = target if hasattr(target, "shape") else to_numpy(target, "target")
-    if len(rows.shape) != 2 or 0 in rows.shape:
-        raise InvalidInput(
-            f"target has shape {tuple(rows.shape)}: give one row of probabilities or logits for "
-            "each step, shape (N, V)"
-        )
-    size, vocab_size = rows.shape
-    emitted = to_numpy(tokens, "tokens")
-    if emitted.shape != (size,) or emitted.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"tokens has shape {emitted.shape} and dtype {emitted.dtype}: give one token id for "
-            f"each of the {size} steps"
-        )
-    _require_in_vocabulary(emitted, 0, vocab_size, "token")
-    proposed = to_numpy(drafts, "drafts")
-    if proposed.shape == (size, 0):  # none recorded
-        proposed = proposed.astype(np.int64)
-    if proposed.ndim != 2 or len(proposed) != size or proposed.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"drafts has shape {proposed.shape} and dtype {proposed.dtype}: give token ids of "
-            f"shape ({size}, K), padded with -1"
-        )
-    _require_in_vocabulary(proposed, -1, vocab_size, "draft")
-    return rows, proposed.astype(np.int64), emitted.astype(np.int64)
-
-
-def _require_in_vocabulary(ids: NDArray[Any], lowest: int, vocab_size: int, name: str) -> None:
-    wrong = (ids < lowest) | (ids >= vocab_size)
-    if wrong.any():
-        place = np.argwhere(wrong)[0]
-        raise InvalidInput(
-            f"step {int(place[0])}: {name} {int(ids[tuple(place)])} lies outside "
-            f"0..{vocab_size - 1}: is this the vocabulary of the logits?"
-        )
 
 
 def _checks(rows: TraceRows, with_drafts: bool, rng: np.random.Generator) -> list[Check]:
@@ -190,9 +197,10 @@ def _checks(rows: TraceRows, with_drafts: bool, rng: np.random.Generator) -> lis
             p_value = (
                 statistics.one_sided_bound(int(rows.accepted.sum()), rows.optima) if above else 1.0
             )
-            checks.append(Check("acceptance", "acceptance above the optimum", p_value))
+            looks_for = "acceptance above the optimum"
+            checks.append(Check("acceptance", looks_for, p_value, weight=ACCEPTANCE_WEIGHT))
         if rows.draft_uniforms is not None:
-            checks += position_checks(rows.draft_uniforms, rng)
+            checks += draft_checks(rows.draft_uniforms, rng)
     return checks
 
 

@@ -23,7 +23,7 @@ from mdsd_opt.files.arrays import (
 )
 
 _FORMATS = {
-    ".npz": "arrays target, draft, drafts, tokens",
+    ".npz": "arrays target, draft, drafts, tokens, parents",
     ".safetensors": "the same, memory-mapped, bfloat16 allowed",
 }
 
@@ -38,12 +38,14 @@ class Trace:
 
     Attributes
     ----------
-    target : ndarray, shape (N, V)
-    draft : ndarray, shape (N, V), or None
+    target : ndarray, shape (N, V), or (N, M + 1, V) where a step gives several tokens
+    draft : ndarray of the same shape, or None
         None if the file has no draft law.
-    drafts : ndarray of int64, shape (N, K)
+    drafts : ndarray of int64, shape (N, K) or (N, M)
         (N, 0) if the file has no drafts.
-    tokens : ndarray of int64, shape (N,)
+    tokens : ndarray of int64, shape (N,) or (N, L)
+    parents : ndarray of int64, shape (M,), or None
+        None if the file has none.
     metadata : mapping
         What the file says about itself, such as ``{"scheme": "without_replacement", "logits": true,
         "temperature": 0.8}``.
@@ -53,6 +55,7 @@ class Trace:
     draft: NDArray[Any] | None
     drafts: NDArray[np.int64]
     tokens: NDArray[np.int64]
+    parents: NDArray[np.int64] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -61,20 +64,22 @@ class Trace:
         if isinstance(self.metadata.get("logits"), bool):
             return bool(self.metadata["logits"])
         row = np.asarray(self.target[0], dtype=np.float64)
+        row = row[0] if row.ndim == 2 else row
         return bool(row.min() < 0 or abs(row.sum() - 1) > 0.1)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of `audit_trace` that the metadata give."""
+        """Keyword arguments of `audit_trace` that the metadata and the file give."""
         given = {name: self.metadata[name] for name in _OPTIONS if name in self.metadata}
-        return {**given, "logits": self.holds_logits}
+        return {**given, "parents": self.parents, "logits": self.holds_logits}
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
     """Read recorded steps from a .npz or .safetensors file.
 
     Arrays ``target`` (N, V), ``tokens`` (N,), and where recorded ``draft`` (N, V) and ``drafts``
-    (N, K); the string ``metadata`` may hold a JSON object. `audit_trace` takes them from there:
+    (N, K), or those of several tokens a step, with ``parents`` (M,) where the drafts are no chain;
+    the string ``metadata`` may hold a JSON object. `audit_trace` takes them from there:
 
     >>> t = load_trace("steps.npz")                                       # doctest: +SKIP
     >>> audit_trace(t.target, t.draft, t.drafts, t.tokens, **t.options)   # doctest: +SKIP
@@ -95,8 +100,11 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
         if needed not in arrays:
             raise missing_array(name, needed, arrays)
     target = arrays["target"]
-    if target.ndim != 2 or 0 in target.shape:
-        raise UnreadableFile(f"{name}: target has shape {target.shape}, not (steps, tokens)")
+    if target.ndim not in (2, 3) or 0 in target.shape:
+        raise UnreadableFile(
+            f"{name}: target has shape {target.shape}, not (steps, tokens) or (steps, drafts + 1, "
+            "tokens)"
+        )
     size = len(target)
     draft = arrays.get("draft")
     if draft is not None and draft.shape != target.shape:
@@ -107,7 +115,8 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
         target=frozen(target),
         draft=None if draft is None else frozen(draft),
         drafts=_ids(arrays, "drafts", 2, size, name),
-        tokens=_ids(arrays, "tokens", 1, size, name),
+        tokens=_ids(arrays, "tokens", target.ndim - 1, size, name),
+        parents=_parents(arrays, name),
         metadata=_described(text, name),
     )
 
@@ -121,6 +130,18 @@ def _ids(arrays: Arrays, key: str, ndim: int, size: int, name: str) -> NDArray[n
         raise UnreadableFile(
             f"{name}: {key} has shape {array.shape} and dtype {array.dtype}: give integers of "
             f"shape {shape}"
+        )
+    return frozen(array.astype(np.int64))
+
+
+def _parents(arrays: Arrays, name: str) -> NDArray[np.int64] | None:
+    if "parents" not in arrays:
+        return None
+    array = arrays["parents"]
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UnreadableFile(
+            f"{name}: parents has shape {array.shape} and dtype {array.dtype}: give integers of "
+            "shape (drafts,)"
         )
     return frozen(array.astype(np.int64))
 

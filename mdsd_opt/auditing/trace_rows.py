@@ -13,8 +13,8 @@ from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing.draft_transform import transform
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.distributions import Distribution
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
-from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
+from mdsd_opt.drafts import DraftScheme, scheme_maker
+from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
 Vector = NDArray[np.float64]
@@ -88,19 +88,19 @@ def transform_rows(
     noise = rng.random((2, size))
     draft_rows: list[Vector] = []
     for n in range(size):
-        p = _probabilities(target[n], to_probabilities, f"target row {n}")
+        p = probabilities_of(target[n], to_probabilities, f"target row {n}")
         scheme = None if schemes is None else next(schemes)
         token, row = int(tokens[n]), drafts[n]
         expected += p
         spread += p * (1 - p)
         rank_law[n], groups[0, n] = _rank_groups(p, token)
-        points[0, n] = _point(-p, p, token, noise[0, n])
+        points[0, n] = point_of(-p, p, token, noise[0, n])
         if scheme is not None:
-            ratio = _ratios(p, scheme)
+            ratio = ratios_of(p, scheme)
             member = np.searchsorted(RATIO_GROUPS, ratio, side="right")
             laws[1, n] = np.bincount(member, weights=p, minlength=laws.shape[2])
             groups[1, n] = member[token]
-            points[1, n] = _point(ratio, p, token, noise[1, n])
+            points[1, n] = point_of(ratio, p, token, noise[1, n])
             optima[n] = _optimum(p, scheme)
             moved = transform(scheme, row[None], rng)
             draft_rows.append(moved.uniforms[0])
@@ -130,7 +130,7 @@ def transform_rows(
     )
 
 
-def _probabilities(row: Any, to_probabilities: ToProbabilities, name: str) -> Vector:
+def probabilities_of(row: Any, to_probabilities: ToProbabilities, name: str) -> Vector:
     try:
         return Distribution.of(to_probabilities(row), name).values
     except MdsdError as error:
@@ -138,7 +138,7 @@ def _probabilities(row: Any, to_probabilities: ToProbabilities, name: str) -> Ve
         raise type(error)(text if name in text else f"{name}: {text}") from error
 
 
-def _point(order_by: Vector, p: Vector, token: int, noise: float) -> float:
+def point_of(order_by: Vector, p: Vector, token: int, noise: float) -> float:
     """Mass before the token in the order of `order_by` (ties: by token id), plus noise times p."""
     key = order_by[token]
     ahead = order_by < key
@@ -160,7 +160,7 @@ def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:
     return np.clip(law, 0.0, 1.0), group
 
 
-def _ratios(p: Vector, scheme: DraftScheme) -> Vector:
+def ratios_of(p: Vector, scheme: DraftScheme) -> Vector:
     q = scheme.propensity()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(q > 0, p / q, np.inf)
@@ -195,16 +195,14 @@ def schemes_of(
                     f"step {n}: {given!r} does not fit {vocab_size} tokens and {num_drafts} drafts"
                 )
         return iter(draft_law)
-    if scheme not in SINGLE_MODEL_SCHEMES:
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    make = scheme_maker(scheme)
     rows = draft_law if hasattr(draft_law, "shape") else to_numpy(draft_law, "draft_law")
     if tuple(rows.shape) != (num_steps, vocab_size):
         raise InvalidInput(
             f"draft_law has shape {tuple(rows.shape)}: give ({num_steps}, {vocab_size}) like the "
             "target, or one draft scheme for each step"
         )
-    make = SINGLE_MODEL_SCHEMES[scheme]
     return (
-        make(_probabilities(rows[n], to_probabilities, f"draft row {n}"), num_drafts)
+        make(probabilities_of(rows[n], to_probabilities, f"draft row {n}"), num_drafts)
         for n in range(num_steps)
     )

@@ -30,8 +30,9 @@ from mdsd_opt.auditing.output_checks import (
     output_checks,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
+from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
     Subject,
@@ -70,6 +71,7 @@ def audit(
     max_tuples: int = 20_000,
     edge_probes: int = 512,
     driven_checks: int = 200,
+    lossy: bool = False,
 ) -> AuditReport:
     r"""Settle whether a verifier is lossless: whether its output follows the target exactly.
 
@@ -132,6 +134,11 @@ def audit(
         Calls at most with a draw at an end of what its type can hold, such as a uniform of 0.
     driven_checks : int
         Random calls for each draft tuple that a driven law must foretell.
+    lossy : bool
+        The rule is lossy on purpose: judge it against the frontier of acceptance and distance. The
+        report's `standing` says which acceptance the best rule has at its distance, and which
+        distance the best rule needs for its acceptance, see `mdsd_opt.relax`. Calls that do not
+        follow the law stated, and drafts that do not follow theirs, stay wrong.
 
     Returns
     -------
@@ -146,6 +153,8 @@ def audit(
         A callable draws random numbers that the audit cannot answer.
     UnsupportedScheme
         A verifier of this package is not made for these drafts.
+    ProblemTooLarge
+        The frontier of such drafts is out of reach (`lossy`).
     """
     limits = Limits.of(num_trials, seconds, problem.num_drafts)
     settings = Settings(false_alarm, power, confidence, limits.num_trials, problem.num_drafts)
@@ -153,6 +162,7 @@ def audit(
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)
     log = ViolationLog()
+    judge = Judge.of(problem) if lossy else None
     if isinstance(verify, str) and ":" in verify:
         verify = load_verifier(verify)
     simulate = simulation(verify, problem)
@@ -165,7 +175,7 @@ def audit(
             )
         drafts, tokens = simulated(simulate, problem, rng, settings.num_trials, log)
         return _sampled_report(
-            problem, drafts, tokens, log, (ViolationLog(), 0), True, settings, rng
+            problem, drafts, tokens, log, (ViolationLog(), 0), True, settings, rng, judge
         )
     subject = Subject(verify, problem, batched)
     law = _law_to_enumerate(subject, verify, method, sample, max_tuples, driven_checks)
@@ -175,7 +185,7 @@ def audit(
         if tolerance is None:
             tolerance = COARSE if driven is not None and driven.coarse else FINE
         return _enumerated_report(
-            subject, enumerated, driven, settings, limits, tolerance, edge_probes, rng
+            subject, enumerated, driven, settings, limits, tolerance, edge_probes, rng, judge
         )
     foreign = sample is not None
     drafts, tokens = _trials(
@@ -183,7 +193,7 @@ def audit(
     )
     settings = replace(settings, num_trials=len(tokens))
     edges = edge_violations(subject, rng, edge_probes)
-    return _sampled_report(problem, drafts, tokens, log, edges, foreign, settings, rng)
+    return _sampled_report(problem, drafts, tokens, log, edges, foreign, settings, rng, judge)
 
 
 def _trials(
@@ -252,6 +262,7 @@ def _enumerated_report(
     tolerance: float,
     edge_probes: int,
     rng: np.random.Generator,
+    judge: Judge | None,
 ) -> AuditReport:
     problem = subject.problem
     difference = law.output - problem.target
@@ -275,7 +286,7 @@ def _enumerated_report(
     checks = uniformity_checks(
         points, rng, "sampler against its law", "calls that do not follow it"
     )
-    p_value = settings.combined(checks)
+    p_value = 0.0 if unexpected else settings.combined(checks)
     sampler_fails = p_value < settings.false_alarm
     fits_target = total_variation <= tolerance
     ratio_cells = merged_cells(
@@ -301,7 +312,7 @@ def _enumerated_report(
         optimum=optimum(problem),
         edges=edge_violations(subject, rng, edge_probes),
     ).report()
-    return replace(
+    report = replace(
         calls,
         lossless=calls.lossless and fits_target,
         method="enumeration" if driven is None else "driven",
@@ -315,6 +326,9 @@ def _enumerated_report(
         sampled_acceptance_rate=calls.acceptance_rate if valid.any() else None,
         sampler_p_value=p_value,
     )
+    if judge is None:
+        return report
+    return replace(report, standing=judge.standing(report, law.output))
 
 
 def _accepted(drafts: Tokens, tokens: Tokens) -> Accepted:
@@ -332,26 +346,24 @@ def _sampled_report(
     drafts_too: bool,
     settings: Settings,
     rng: np.random.Generator,
+    judge: Judge | None,
 ) -> AuditReport:
     p = problem.target
     valid = tokens[tokens != NO_TOKEN]
     possible = valid[p[valid] > 0]
     accepted = _accepted(drafts, tokens)
     alpha = optimum(problem)
-    checks = (
-        *output_checks(problem, possible, rng),
-        Check(
-            "acceptance",
-            "acceptance above the optimum",
-            1.0 if alpha is None else statistics.at_most(*accepted, alpha + 1e-12),
-        ),
-    )
+    checks = output_checks(problem, possible, rng)
+    if alpha is not None:
+        above = statistics.at_most(*accepted, alpha + 1e-12)
+        looks_for = "acceptance above the optimum"
+        checks = (*checks, Check("acceptance", looks_for, above, weight=ACCEPTANCE_WEIGHT))
     wrong_drafts = None
     if drafts_too:
         evidence = examine(drafts, problem.drafts, rng)
         checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
     ratio_cells = merged_cells(p, by_ratio(p, problem.drafts), tokens.size)
-    return Findings(
+    report = Findings(
         subject="verifier",
         settings=settings,
         checks=checks,
@@ -365,3 +377,4 @@ def _sampled_report(
         optimum=alpha,
         edges=edges,
     ).report()
+    return report if judge is None else replace(report, standing=judge.standing(report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import Opened
 from mdsd_opt.batch.job import Job
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.batch.kinds import as_logits
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 if TYPE_CHECKING:
     from mdsd_opt.gpu.philox import Randomness
@@ -37,16 +39,23 @@ class Batch:
     device: str | None = None
 
     @classmethod
-    def open(cls, target_logits: Any, draft_logits: Any, job: Job, device: str | None) -> Batch:
-        """Look once at what was given.
+    def open(
+        cls,
+        target_logits: Any,
+        draft_logits: Any,
+        job: Job,
+        device: str | None,
+        kind: str | None = None,
+    ) -> Batch:
+        """Look once at what was given, and take it as `as_logits` says.
 
         Raises
         ------
         InvalidInput
             No arrays of numbers.
         """
-        target = Opened.of(target_logits, "target_logits")
-        return cls(job, target, Opened.of(draft_logits, "draft_logits"), device)
+        target = as_logits(Opened.of(target_logits, "target_logits"), kind)
+        return cls(job, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
 
     @property
     def reference(self) -> Opened:
@@ -81,9 +90,12 @@ class Batch:
         uniforms: NDArray[np.float64] | None,
         randomness: Randomness,
         with_rates: bool,
+        relax: Mapping[str, float] | None = None,
     ) -> BatchVerdict:
         """Output tokens, see `verify_batch`; `uniforms` as rows, in place of `randomness`."""
-        if self.may_use_a_device:
+        if relax is not None and self.device == "gpu":
+            raise UnsupportedScheme('there is no kernel for relaxed targets: give device="cpu"')
+        if relax is None and self.may_use_a_device:
             from mdsd_opt.batch.device_rates import Request
             from mdsd_opt.batch.device_verification import VerificationRequest, verify_on_device
 
@@ -97,9 +109,12 @@ class Batch:
         from mdsd_opt.verifiers import BatchVerdict
 
         rows = self.job.rows(self.target, self.draft)
-        columns = Decisions(self.job, *rows, drafts).columns(uniforms, randomness, with_rates)
+        decisions = Decisions(self.job, *rows, drafts, relax)
         shape = rows[0].index_shape
-        return BatchVerdict(*(self.reference.like(column.reshape(shape)) for column in columns))
+        return BatchVerdict(**{
+            name: self.reference.like(column.reshape(shape))
+            for name, column in decisions.columns(uniforms, randomness, with_rates).items()
+        })  # fmt: skip
 
     def _dask_rates(self, keep_axis: bool) -> Any:
         if self.device == "gpu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Uniforms, draw, first_places
+from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
 
 _MISSING = -1
 
@@ -22,9 +24,16 @@ Column = NDArray[np.int64] | NDArray[np.float64]
 
 
 class Decisions:
-    """The rows of a batch and their drafts."""
+    """The rows of a batch and their drafts, and by what budget targets are relaxed, if any."""
 
-    def __init__(self, job: Job, target: LogitRows, draft: LogitRows, drafts: Opened) -> None:
+    def __init__(
+        self,
+        job: Job,
+        target: LogitRows,
+        draft: LogitRows,
+        drafts: Opened,
+        relax: Mapping[str, float] | None = None,
+    ) -> None:
         self._job = job
         self._target = target
         self._draft = draft
@@ -35,33 +44,50 @@ class Decisions:
         self._counts = np.full(len(self._drafts), tokens.shape[-1])
         if self._may_miss:
             self._counts = (self._drafts != _MISSING).sum(axis=1)
+        self._with_drafts = np.flatnonzero(self._counts > 0)
+        self._relaxed = relax is not None
+        self._problems = RelaxedProblems(self._problem, len(self._with_drafts), relax)
 
     def columns(
         self, uniforms: NDArray[np.float64] | None, randomness: Randomness, with_rates: bool
-    ) -> list[Column]:
+    ) -> dict[str, Column]:
         """What a `BatchVerdict` holds of every row."""
         if uniforms is None:
             uniforms = uniforms_of(randomness, np.arange(len(self._drafts)))
         tokens = self._tokens(uniforms)
-        columns: list[Column] = [tokens, first_places(self._drafts, tokens)]
-        return columns + self._rates() if with_rates else columns
+        columns: dict[str, Column] = {
+            "tokens": tokens, "draft_index": first_places(self._drafts, tokens),
+        }  # fmt: skip
+        if with_rates:
+            rates = self._relaxed_rates() if self._relaxed else self._rates()
+            columns |= zip(("acceptance_rate", "gap"), rates, strict=True)
+        columns |= {name: self._spread(values) for name, values in self._problems.distances.items()}
+        return columns
+
+    def _there(self, n: int) -> NDArray[np.int64]:
+        """Drafts of a row that has some."""
+        drafts = self._drafts[self._with_drafts[n]]
+        return drafts[drafts != _MISSING] if self._may_miss else drafts
+
+    def _problem(self, n: int) -> TransportProblem:
+        """Of a row that has drafts."""
+        row = int(self._with_drafts[n])
+        q = self._draft.probabilities(row)
+        scheme = SINGLE_MODEL_SCHEMES[self._job.scheme](q, self._there(n).size)
+        return TransportProblem(self._target.probabilities(row), scheme)
+
+    def _spread(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Over all rows; those without drafts follow the target, and accept nothing."""
+        spread = np.zeros(len(self._drafts))
+        spread[self._with_drafts] = values
+        return spread
 
     def _tokens(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        make = SINGLE_MODEL_SCHEMES[self._job.scheme]
-        with_drafts = np.flatnonzero(self._counts > 0)
-        there = [self._drafts[row] for row in with_drafts]
-        if self._may_miss:
-            there = [row[row != _MISSING] for row in there]
-
-        def problem_of(n: int) -> TransportProblem:
-            row = int(with_drafts[n])
-            q = self._draft.probabilities(row)
-            return TransportProblem(self._target.probabilities(row), make(q, there[n].size))
-
+        with_drafts = self._with_drafts
         tokens = np.empty(len(self._drafts), np.int64)
         tokens[with_drafts] = verifiers.get(self._job.verifier).verify_rows(
-            problem_of,
-            there,
+            self._problems,
+            [self._there(n) for n in range(with_drafts.size)],
             uniforms[with_drafts],
             self._job.threads,
             lambda n: self._target.name_of(int(with_drafts[n])),
@@ -71,6 +97,16 @@ class Decisions:
             p, own = self._target.probabilities(row), Uniforms(*uniforms[row].tolist())
             tokens[row] = draw(p, own.residual)
         return tokens
+
+    def _relaxed_rates(self) -> list[Column]:
+        """The same under relaxed targets, from the problems that have been decided."""
+        optimum, rule = self._problems.rates, verifiers.get(self._job.verifier)
+        if rule is verifiers.get("optimal"):
+            return [self._spread(optimum), np.zeros(len(self._drafts))]
+        own = np.array([
+            float(rule.acceptance_rate(self._problems(n))) for n in range(optimum.size)
+        ])  # fmt: skip
+        return [self._spread(own), self._spread(np.maximum(optimum - own, 0.0))]
 
     def _rates(self) -> list[Column]:
         """Acceptance rates of the rows and their gaps; both are zero without drafts."""

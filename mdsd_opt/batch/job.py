@@ -63,8 +63,13 @@ class Job:
 
     def rates(self, target: LogitRows, draft: LogitRows) -> NDArray[np.float64]:
         """Rates of all rows, shape (..., len(num_drafts))."""
-        function = self.row_function()
-        rates = np.empty((math.prod(target.index_shape), len(self.num_drafts)))
+        return self.run(self.row_function(), len(self.num_drafts), target, draft)
+
+    def run(
+        self, function: RowFunction, num_columns: int, target: LogitRows, draft: LogitRows
+    ) -> NDArray[np.float64]:
+        """What a function finds for each row, shape (..., num_columns)."""
+        rates = np.empty((math.prod(target.index_shape), num_columns))
         one_by_one = getattr(function, "is_slow", False)
         size = 1 if one_by_one else self._rows_at_once(len(rates), target, draft)
         tasks = [range(i, min(i + size, len(rates))) for i in range(0, len(rates), size)]
@@ -84,7 +89,7 @@ class Job:
         with progress_bar("acceptance rates", rates.shape[0], self.progress) as advance:
             for done in self._completed(run, tasks):
                 advance(done)
-        return rates.reshape(*target.index_shape, len(self.num_drafts))
+        return rates.reshape(*target.index_shape, num_columns)
 
     def _rows_at_once(self, num_rows: int, target: LogitRows, draft: LogitRows) -> int:
         vocab_size = max(target.vocab_size, draft.vocab_size)

@@ -30,6 +30,7 @@ def acceptance_rates(
     pad: bool = False,
     seed: int = 0,
     device: str | None = None,
+    kind: str | None = None,
 ) -> Any:
     r"""Probability that the output token is among the drafts, for every row of logits.
 
@@ -77,6 +78,9 @@ def acceptance_rates(
         Where to compute. None goes by the logits: those on a CUDA device stay there, if CuPy is
         installed and there are kernels for what is asked; all else is done by the CPU. "gpu" sends
         NumPy arrays to the device, too, in chunks, and raises where None would turn to the CPU.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are. None takes them for logits, and asks where the first of them look like
+        probabilities: those are not negative and sum to one.
 
     Returns
     -------
@@ -88,7 +92,8 @@ def acceptance_rates(
     Raises
     ------
     InvalidDistribution
-        A row has a NaN or ``+inf`` or is all ``-inf``; the message names the row.
+        A row has a NaN or ``+inf`` or is all ``-inf``; the message names the row. Or rows are no
+        probabilities that are said to be.
     InvalidInput
         A parameter out of range or shapes that do not fit.
     UnknownName
@@ -102,19 +107,19 @@ def acceptance_rates(
         So many drafts without replacement that a row would take more than about ten seconds.
     """
     check_device(device)
-    counts = _counts(num_drafts)
+    counts = checked_counts(num_drafts)
     job = Job(
         drafts,
         verifier,
         counts,
         *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p),
-        None if num_threads is None else _integer(num_threads, "num_threads"),
+        None if num_threads is None else checked_integer(num_threads, "num_threads"),
         progress,
         pad,
-        _integer(seed, "seed", 0),
+        checked_integer(seed, "seed", 0),
     )
     job.row_function()  # an error of names comes before one of arrays
-    batch = Batch.open(target_logits, draft_logits, job, device)
+    batch = Batch.open(target_logits, draft_logits, job, device, kind)
     return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
 
 
@@ -124,14 +129,14 @@ def check_device(device: str | None) -> None:
         raise InvalidInput(f'device is {device!r}: give None, "cpu" or "gpu"')
 
 
-def _counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
+def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
     given = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
     if not given:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
-    return tuple(checked_num_drafts(_integer(count, "num_drafts")) for count in given)
+    return tuple(checked_num_drafts(checked_integer(count, "num_drafts")) for count in given)
 
 
-def _integer(value: Any, name: str, least: int = 1) -> int:
+def checked_integer(value: Any, name: str, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ def verify_batch(
     with_rates: bool = False,
     num_threads: int | None = None,
     device: str | None = None,
+    kind: str | None = None,
+    relax: Mapping[str, float] | None = None,
 ) -> BatchVerdict:
     r"""Choose one output token for every row of logits, given its drafts.
 
@@ -79,6 +82,12 @@ def verify_batch(
         None goes by the logits, see `acceptance_rates`. "gpu" sends NumPy arrays of any size to
         the device in chunks, which does not change the result, and raises where None would turn to
         the CPU.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are, see `acceptance_rates`.
+    relax : mapping, optional
+        A budget for each row, as ``{"kl": 0.01}`` (or "tv", "chi2", "acceptance_rate", see
+        `mdsd_opt.relax`): outputs follow the relaxed targets, the rates are theirs, and the verdict
+        tells the distances of each row and of all together. On the CPU.
 
     Returns
     -------
@@ -112,11 +121,11 @@ def verify_batch(
     samplings = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p)
     ids = Opened.of(drafts, "drafts")
     job = Job(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
-    batch = Batch.open(target_logits, draft_logits, job, device)
+    batch = Batch.open(target_logits, draft_logits, job, device, kind)
     index_shape = batch_shape(batch.target.shape, batch.draft.shape)
     _check_drafts(ids, index_shape)
     given = None if uniforms is None else _checked_uniforms(uniforms, index_shape)
-    return batch.decide(ids, given, Randomness(seed, step), with_rates)
+    return batch.decide(ids, given, Randomness(seed, step), with_rates, relax)
 
 
 def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:

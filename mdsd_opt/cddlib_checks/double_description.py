@@ -28,11 +28,11 @@ _VERTICES_BY_PPL, _CONES_BY_PPL = 400, 5000
 _ELIMINATED_BY_PPL = 8
 
 INSTALL = {
-    "ppl": "pip install 'mdsd-opt[ppl]'",
+    "ppl": "pip install pplpy",
     "cddlib": (
         "pycddlib is built from source on Linux and needs a C compiler and the headers of cddlib "
         "and GMP. Debian, Ubuntu: sudo apt-get install gcc python3-dev libcdd-dev libgmp-dev; "
-        "macOS: brew install cddlib gmp; then: pip install 'mdsd-opt[cdd]'"
+        "macOS: brew install cddlib gmp; then: pip install pycddlib"
     ),
 }
 

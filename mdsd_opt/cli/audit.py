@@ -32,7 +32,7 @@ def audit(
         Path | None,
         typer.Option(
             help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
-            "drafts, tokens.",
+            "drafts, tokens; with parents where drafts are a tree.",
             show_default=False,
         ),
     ] = None,
@@ -69,6 +69,14 @@ def audit(
     seconds: Annotated[
         float | None, typer.Option(help="Time for them instead.", show_default=False)
     ] = None,
+    lossy: Annotated[
+        bool,
+        typer.Option(
+            "--lossy",
+            help="The verifier is lossy on purpose: how much less than the best it accepts at its "
+            "distance from the target, and how much farther than necessary it is.",
+        ),
+    ] = False,
     method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
     temperature: Annotated[float, typer.Option(help="Of the trace's target logits.")] = 1.0,
     draft_temperature: Annotated[
@@ -86,6 +94,8 @@ def audit(
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
     if [verifier, trace, engine].count(None) != 2:
         raise InvalidInput("give one of --verifier, --trace and --engine")
+    if lossy and verifier is None:
+        raise InvalidInput("--lossy goes with --verifier")
     if engine is not None:
         from mdsd_opt.cli.audit_engine import audit_engines
 
@@ -94,7 +104,7 @@ def audit(
     if verifier is not None:
         report = _audit_verifier(
             verifier, _problem(problem, scheme, vocab_size, num_drafts, seed), method, trials,
-            seconds, false_alarm, seed,
+            seconds, false_alarm, seed, lossy,
         )  # fmt: skip
     else:
         assert trace is not None
@@ -107,6 +117,7 @@ def audit(
             steps.drafts,
             steps.tokens,
             scheme=str(steps.metadata.get("scheme", scheme)),
+            parents=steps.parents,
             logits=steps.holds_logits,
             temperature=temperature,
             draft_temperature=draft_temperature,
@@ -134,6 +145,7 @@ def _audit_verifier(
     seconds: float | None,
     false_alarm: float,
     seed: int,
+    lossy: bool,
 ) -> AuditReport:
     from mdsd_opt.auditing import audit as run
     from mdsd_opt.auditing import load_verifier
@@ -142,8 +154,9 @@ def _audit_verifier(
     look_here_for_modules()
     found = load_verifier(name)
     return run(
-        found, problem, seed, trials, seconds=seconds, method=method, false_alarm=false_alarm
-    )
+        found, problem, seed, trials, seconds=seconds, method=method, false_alarm=false_alarm,
+        lossy=lossy,
+    )  # fmt: skip
 
 
 def _problem(

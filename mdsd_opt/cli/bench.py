@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.files import check_writable
 
 _OUT_SUFFIXES = (".json", ".csv", ".md")
@@ -80,11 +80,8 @@ def bench(
         if fitted.row_count:
             show_table(fitted)
     if plot is not None:
-        try:
-            bench_plot.save_plot(report, plot)
-            remark(f"picture saved as {plot}")
-        except MissingExtra as error:
-            remark(f"no picture: {error}")
+        bench_plot.save_plot(report, plot)
+        remark(f"picture saved as {plot}")
     if old is None:
         return
     found = changes(old, report)

@@ -10,6 +10,9 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
+#: Columns of prose in the list of claims.
+_PROSE_WIDTH = 72
+
 if TYPE_CHECKING:
     from mdsd_opt.cddlib_checks import CheckResult
 
@@ -136,13 +139,12 @@ def _list(as_json: bool) -> None:
 
     table = Table(title="mdsd-opt check CONJECTURE --vocab-size V --num-drafts K",
                   title_justify="left")  # fmt: skip
-    for column in ("conjecture", "status", "statement", "source"):
-        table.add_column(column, no_wrap=column == "conjecture")
+    table.add_column("conjecture", no_wrap=True)
+    table.add_column("what it states, and where", max_width=_PROSE_WIDTH)
     for c in known:
-        table.add_row(
-            c.name, c.status, c.statement.replace("[", r"\["), c.source.replace("[", r"\[")
-        )
-    show_table(table)
+        stated = f"{c.statement}\n{c.source}".replace("[", r"\[")
+        table.add_row(f"{c.name}\n({c.status})", stated, end_section=True)
+    show_table(table, keys=2)
 
 
 class _ProgressLine:

@@ -55,6 +55,15 @@ def decode(
     draft_temperature: options.DraftTemperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
+    relax: Annotated[
+        str | None,
+        typer.Option(
+            help="Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "
+            "nats from the target's; tv, chi2 or acceptance_rate likewise. With a tree such as "
+            "4x3, or a token-level verifier.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
     compare: Annotated[
         bool,
@@ -68,6 +77,9 @@ def decode(
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
 
+    Unless --relax is given: then it follows the closest laws that the budget allows, and the
+    summary says how far from the target it was.
+
     Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
     goes to stderr. --compare prints a table: with intervals if there are several prompts, with the
     reason where a rule cannot decode, and after Ctrl-C with what is done. What is to be compiled
@@ -78,15 +90,17 @@ def decode(
     from mdsd_opt.cli.capture import load_pair, skipped_layers
     from mdsd_opt.cli.output import look_here_for_modules, notices_afterwards, remark
     from mdsd_opt.decoding import generate, generate_steps, get_rule, parse_topology, rule_names
-    from mdsd_opt.decoding.draft_tree import scheme_maker
     from mdsd_opt.decoding.forecasts import informed
+    from mdsd_opt.decoding.relaxed_targets import check_tree
     from mdsd_opt.decoding.warm_up import warm_up
+    from mdsd_opt.drafts import scheme_maker
     from mdsd_opt.models.tree_pass import TreeModel
 
     if bool(prompt) == (prompts is not None):
         raise InvalidInput("give either --prompt or --prompts")
     if tokens < 1:
         raise InvalidInput(f"--tokens is {tokens}: give at least 1")
+    budget = None if relax is None else parse_budget(relax)
     topology, make = parse_topology(tree), scheme_maker(scheme)
     if verifier is not None:
         rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
@@ -97,6 +111,8 @@ def decode(
     look_here_for_modules()
     for name in rules:
         get_rule(name)
+    if budget is not None and not compare:
+        check_tree(topology, get_rule(rules[0]))
     texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
     if any(not text.strip() for text in texts):
         raise InvalidInput("an empty prompt: give some text")
@@ -111,6 +127,9 @@ def decode(
     }  # fmt: skip
 
     topology, forecast = informed(topology, TreeModel(big), TreeModel(small), ids, scheme, settings)
+    if budget is not None:
+        forecast = None  # of lossless steps
+        settings["relax"] = budget
 
     def warm(rule: str) -> None:
         warm_up(rule, big.vocab_size, topology, make, **settings)
@@ -151,12 +170,14 @@ def decode(
             for text, o in zip(texts, outputs, strict=True)
         ]
         document = {
-            "rule": rules[0], "tree": tree, "forecast_accepted": forecast,
+            "rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast,
             "observed_accepted": total.accepted_per_step, "outputs": found,
         }  # fmt: skip
         print(json.dumps(document, indent=2))
     else:
         remark(_summary(total))
+        if budget is not None:
+            remark(_price(total))
         if forecast is not None:
             remark(
                 f"accepted drafts a step: forecast {forecast:.2f}, observed "
@@ -195,6 +216,31 @@ def _summary(metrics: Metrics) -> str:
         f"{1e3 * metrics.seconds_per_token:.0f} ms a token, verifier "
         f"{metrics.verify_share:.1%} of it"
     )
+
+
+def _price(metrics: Metrics) -> str:
+    return (
+        f"not lossless: KL {metrics.kl_per_token:.4g} nats and TV {metrics.tv_per_token:.4g} a "
+        f"token, KL {metrics.kl:.4g} nats in all"
+    )
+
+
+def parse_budget(text: str) -> dict[str, float]:
+    """kl=0.01 as a budget of `mdsd_opt.relax`.
+
+    Raises
+    ------
+    InvalidInput
+        It is none.
+    """
+    from mdsd_opt.frontier.budgets import checked_relax
+
+    name, _, amount = text.partition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        raise InvalidInput(f"--relax is {text!r}: give one budget, as kl=0.01") from None
+    return checked_relax({name.strip(): value})
 
 
 class _Screen:

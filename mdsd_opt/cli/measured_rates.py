@@ -39,6 +39,7 @@ def rates_of_files(
     *,
     rank: bool = False,
     best_temperature: bool = False,
+    kind: str | None = None,
     **options: Any,
 ) -> MeasuredRates:
     """Rates of one sample of logits; of the bundled one without paths.
@@ -52,7 +53,7 @@ def rates_of_files(
     if not paths:
         sample = load_logits(sample_logits_path())
     else:
-        sample = load_logits(paths[0] if len(paths) == 1 else paths)
+        sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
     return MeasuredRates(
         sample.source,
         sample.source if paths else Path(sample.source).name,

@@ -15,6 +15,14 @@ LogitFiles = Annotated[
         show_default=False,
     ),
 ]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        help="What the arrays hold: logits, logprobs or probs; logits if left out, but those that "
+        "look like probabilities are refused.",
+        show_default=False,
+    ),
+]
 TargetModel = Annotated[
     str,
     typer.Option(

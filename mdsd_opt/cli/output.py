@@ -13,21 +13,22 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def show_table(*tables: Table) -> None:
-    """Print the first of some tables, widest first, that fits, or the last of them.
+def show_table(table: Table, keys: int = 1) -> None:
+    """Print a table at its natural width; on a terminal that is too narrow, in parts that fit.
 
-    A pipe or file gets a table at its natural width or 120, a terminal at its own.
+    Every part repeats the first `keys` columns.
     """
     from rich.console import Console
 
-    unlimited = Console(width=10_000)
-    widths = [unlimited.measure(table).maximum for table in tables]
-    if sys.stdout.isatty():
-        console = Console(highlight=False, emoji=False)
-    else:
-        console = Console(width=max(120, widths[-1]), highlight=False, emoji=False)
-    fitting = (table for table, width in zip(tables, widths, strict=True) if width <= console.width)
-    console.print(next(fitting, tables[-1]))
+    from mdsd_opt.report.fitting import natural_width, parts_that_fit
+
+    if not sys.stdout.isatty():
+        width = max(120, natural_width(table))
+        Console(width=width, highlight=False, emoji=False).print(table)
+        return
+    console = Console(highlight=False, emoji=False)
+    for part in parts_that_fit(table, console.width, keys):
+        console.print(part)
 
 
 def look_here_for_modules() -> None:

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.errors import InvalidInput
 
 
 def plan(
     logits: options.LogitFiles = None,
+    kind: options.Kind = None,
     nodes: Annotated[int, typer.Option(help="Drafts of the tree, at most.")] = 16,
     depth: Annotated[int | None, typer.Option(help="Levels, at most; no limit by default.")] = None,
     num_drafts: Annotated[
@@ -57,7 +58,7 @@ def plan(
         check_plot_path(plot)
     milliseconds = None if cost is None else parse_cost(cost)
     paths: Any = logits or [sample_logits_path()]
-    sample = load_logits(paths[0] if len(paths) == 1 else paths)
+    sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
     table = place_rates(
         sample.target, sample.draft, num_drafts, scheme, temperature,
         draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
@@ -81,11 +82,8 @@ def plan(
         Console(highlight=False).print(plans.plan_tree_view(found.topology, table))
         show_table(plans.forecasts_table(rows, title))
     if plot is not None:
-        try:
-            save_plan_plot(rows, table, plot, title)
-            remark(f"picture saved as {plot}")
-        except MissingExtra as error:
-            remark(f"no picture: {error}")
+        save_plan_plot(rows, table, plot, title)
+        remark(f"picture saved as {plot}")
 
 
 def parse_cost(text: str) -> dict[int, float]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
+from mdsd_opt.errors import InvalidInput, UnknownName
 
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
@@ -54,6 +54,7 @@ def rates(
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     min_p: options.MinP = None,
+    kind: options.Kind = None,
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
     ] = False,
@@ -117,6 +118,8 @@ def rates(
     if logits and len(logits) == 1 and logits[0].is_dir():
         if best_temperature:
             raise InvalidInput("--best-temperature is for files, not for a folder of shards")
+        if kind not in (None, "logits"):
+            raise InvalidInput("--kind is for files: the shards of a folder hold logits")
         measured = rates_of_folder(
             logits[0], *combined, engine=engine or "local", out=out, workers=workers,
             address=address, verify=verify, rank_timeout=rank_timeout, **options,
@@ -129,7 +132,12 @@ def rates(
             **{"no-verify": None if verify else True, "rank-timeout": rank_timeout},
         )  # fmt: skip
         measured = rates_of_files(
-            logits or [], *combined, rank=rank, best_temperature=best_temperature, **options
+            logits or [],
+            *combined,
+            rank=rank,
+            best_temperature=best_temperature,
+            kind=kind,
+            **options,
         )
     rows, unit = measured.rows, measured.interval_over
     refused = refusals(*combined)
@@ -156,17 +164,15 @@ def rates(
     elif as_csv:
         print(tables.as_csv([row.to_dict() for row in rows]), end="")
     else:
-        show_table(*(tables.rates_table(rows, title, intervals) for intervals in (True, False)))
+        show_table(tables.rates_table(rows, title), keys=2)
+        print(tables.conclusion(rows))
         for name, reason in refused.items():
             print(f"{name}: {reason}")
         if measured.comparison is not None:
             show_table(tables.comparison_table(measured.comparison))
     if plot is not None:
-        try:
-            save_rates_plot(rows, plot, title)
-            remark(f"picture saved as {plot}")
-        except MissingExtra as error:
-            remark(f"no picture: {error}")
+        save_rates_plot(rows, plot, title)
+        remark(f"picture saved as {plot}")
 
 
 def _schemes(text: str) -> list[str]:

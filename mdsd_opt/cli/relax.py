@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.errors import InvalidInput
 
 #: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -18,6 +18,7 @@ _MORE_SLOPES = (0.017, 0.055, 0.17, 0.55, 1.7, 5.5)
 
 def relax(
     logits: options.LogitFiles = None,
+    kind: options.Kind = None,
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-4 or 1,2,4.")
     ] = "1,2,4",
@@ -60,7 +61,7 @@ def relax(
     if plot is not None:
         check_plot_path(plot)
     paths: Any = logits or [sample_logits_path()]
-    sample = load_logits(paths[0] if len(paths) == 1 else paths)
+    sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
     if not len(target):
@@ -94,8 +95,5 @@ def relax(
         show_table(frontier_table(listed, title))
         show_table(rules_table(rules))
     if plot is not None:
-        try:
-            save_frontier_plot(points, rules, plot, title)
-            remark(f"picture saved as {plot}")
-        except MissingExtra as error:
-            remark(f"no picture: {error}")
+        save_frontier_plot(points, rules, plot, title)
+        remark(f"picture saved as {plot}")

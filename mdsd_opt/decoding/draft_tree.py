@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.place_values import in_draw_order, place_values
 from mdsd_opt.decoding.topology import Place, RateTable, Topology
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
+from mdsd_opt.errors import InvalidInput
 
 Law = NDArray[np.float64]
 Tokens = tuple[int, ...]
-
-#: Makes the scheme of a node from its draft law and the number of drafts.
-SchemeMaker = Callable[[Law, int], DraftScheme]
 
 #: Draft law after a text (the prompt's continuation), of all texts at once: [n, V].
 DraftModel = Callable[[Sequence[Tokens]], NDArray[Any]]
@@ -97,15 +94,6 @@ class Node:
         for node in nodes:
             nodes.extend(node.children.values())
         return nodes
-
-
-def scheme_maker(scheme: str | SchemeMaker) -> SchemeMaker:
-    """A scheme by name ("with_replacement", ...), or a function (q, num_drafts) -> scheme."""
-    if callable(scheme):
-        return scheme
-    if scheme not in SINGLE_MODEL_SCHEMES:
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
-    return SINGLE_MODEL_SCHEMES[scheme]
 
 
 def grow(

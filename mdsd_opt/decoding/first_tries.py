@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.decoding.hull_plan import Law, rank_chances
+from mdsd_opt.decoding.hull_plan import MANY_TOKENS, Law, rank_chances
 from mdsd_opt.decoding.recursive_rejection import after_refusal
 from mdsd_opt.decoding.valued_rules import Values, as_good
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
 
-#: Tokens of similar ratio are as one here: with the same leading bits of it, 16 intervals to an
-#: octave from 2**-8 to 2**8.
-_SHIFT = 48
-_LOWEST = (1023 - 8) << 4
-_MOST_GROUPS = 16 << 4
+#: Buckets of p/q that are as one here: that leaves 16 to an octave.
+_TOGETHER = 4
 
 #: Differences of forecasts that rounding makes.
 _NOTHING = 1e-9
@@ -56,8 +53,10 @@ def first_tries(
         return list(range(drafts.support.size - 1))
     else:
         order = np.arange(values.size)
-    number = 0 if as_good(values).all() else _best_number(target, demand, drafts.q, values[order])
-    return order[:number].tolist()
+    if as_good(values).all():
+        return []
+    target = target.astype(np.float64, copy=False)  # a forecast needs no Fractions
+    return order[: _best_number(target, float(demand), drafts.q, values[order])].tolist()
 
 
 def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:
@@ -65,7 +64,7 @@ def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:
     most, tried, left = 0.0, 0.0, 1.0
     for j in range(values.size):
         rest = np.sort(values[j:])[::-1]
-        expected = tried + left * float(rest @ rank_chances(target, WithReplacement(q, rest.size)))
+        expected = tried + left * float(rest @ rank_chances(target, q, rest.size))
         if expected <= most + _NOTHING and j > 0:
             return j - 1
         most = expected
@@ -78,13 +77,18 @@ def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:
 
 
 def _by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
-    """Masses of t and q over the drafted tokens, or over groups of them of similar t/q."""
-    drafted = q > 0.0
-    if not drafted.all():
-        target, q = target[drafted], q[drafted]
-    if q.size > _MOST_GROUPS:
-        leading = ((target / q).view(np.int64) >> _SHIFT) - _LOWEST
-        group = leading.clip(0, _MOST_GROUPS - 1)
-        masses = np.array([np.bincount(group, target), np.bincount(group, q)])
-        target, q = masses[:, masses[1] > 0.0]
-    return target, q
+    """Masses of t and q over the drafted tokens, or over groups of similar t/q; in order of it."""
+    if q.size >= MANY_TOKENS:
+        from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
+        from mdsd_opt.prefix_search.sum_kernels import BLOCK
+
+        sums = np.empty((kernels.NUM_BUCKETS, 2))
+        buckets, nothing = np.empty(q.size, np.uint16), np.empty((0, 2))
+        kernels.fill_buckets(target, q, np.empty(BLOCK), buckets)
+        kernels.sum_buckets(target, q, buckets, nothing, sums)
+        groups = sums[: kernels.NEVER_DRAFTED].reshape(-1, _TOGETHER, 2).sum(axis=1)
+        target, q = groups[groups[:, kernels.Q] > 0.0].T.copy()
+        return target, q
+    drafted = np.flatnonzero(q > 0.0)
+    order = drafted[np.argsort(target[drafted] / q[drafted], kind="stable")]
+    return target[order], q[order]

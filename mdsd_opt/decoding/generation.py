@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, Tokens, scheme_maker
+from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
 from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.relaxed_targets import check_tree, distance_of, relax_targets
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
 from mdsd_opt.decoding.topology import Tree, parse_topology
 from mdsd_opt.distributions import softmax
+from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.frontier.budgets import checked_relax
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class Metrics:
     num_drafted : int
         Nodes of all trees.
     draft_seconds, target_seconds, verify_seconds : float
+    kl, tv : float
+        How far the laws of the tokens of the output are from the target, summed: KL in nats, whose
+        mean is that of the whole text; total variation, of which that of the text is at most the
+        sum. 0 unless targets are relaxed.
     """
 
     num_steps: int = 0
@@ -49,6 +56,8 @@ class Metrics:
     draft_seconds: float = 0.0
     target_seconds: float = 0.0
     verify_seconds: float = 0.0
+    kl: float = 0.0
+    tv: float = 0.0
 
     @property
     def acceptance_rate(self) -> float:
@@ -74,6 +83,14 @@ class Metrics:
         return self.seconds / self.num_tokens if self.num_tokens else float("nan")
 
     @property
+    def kl_per_token(self) -> float:
+        return self.kl / self.num_tokens if self.num_tokens else float("nan")
+
+    @property
+    def tv_per_token(self) -> float:
+        return self.tv / self.num_tokens if self.num_tokens else float("nan")
+
+    @property
     def verify_share(self) -> float:
         """Part of the time that is the verifier's."""
         return self.verify_seconds / self.seconds if self.seconds else float("nan")
@@ -85,7 +102,7 @@ class Metrics:
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready: the counts, and what follows from them."""
         names = (*self.__slots__, "acceptance_rate", "accept_length", "accepted_per_step",
-                 "seconds_per_token", "verify_share")  # fmt: skip
+                 "seconds_per_token", "verify_share", "kl_per_token", "tv_per_token")  # fmt: skip
         values = {name: getattr(self, name) for name in names}
         return {name: None if value != value else value for name, value in values.items()}
 
@@ -112,6 +129,7 @@ def generate(
     rng: np.random.Generator | int | None = None,
     stop_tokens: Collection[int] = (),
     on_step: Callable[[Tokens, Metrics], None] | None = None,
+    relax: Mapping[str, float] | None = None,
     **filters: Any,
 ) -> Generation:
     """Continue a prompt; the output follows the target exactly, whatever the draft.
@@ -137,19 +155,29 @@ def generate(
         The output ends after the first of them.
     on_step : callable, optional
         Called after every step with its tokens and the metrics so far.
+    relax : mapping, optional
+        A budget for each token, as ``{"kl": 0.01}`` (or "tv", "chi2", "acceptance_rate", see
+        `mdsd_opt.relax`): the output follows the closest laws within it instead of the target, and
+        the metrics tell how far from the target that was. Rules for whole trees take trees with one
+        number of drafts at each level; token-level verifiers all trees.
     **filters
         `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
 
     Returns
     -------
     Generation
+
+    Raises
+    ------
+    InvalidInput
+        A parameter out of range, or a tree that cannot be relaxed for the rule.
     """
     tokens: Tokens = ()
     metrics = Metrics()
     for new, metrics in generate_steps(
         target, draft, prompt, tree=tree, scheme=scheme, rule=rule, max_new_tokens=max_new_tokens,
         temperature=temperature, draft_temperature=draft_temperature, rng=rng,
-        stop_tokens=stop_tokens, **filters,
+        stop_tokens=stop_tokens, relax=relax, **filters,
     ):  # fmt: skip
         tokens += new
         if on_step is not None:
@@ -170,6 +198,7 @@ def generate_steps(
     draft_temperature: float | None = None,
     rng: np.random.Generator | int | None = None,
     stop_tokens: Collection[int] = (),
+    relax: Mapping[str, float] | None = None,
     **filters: Any,
 ) -> Iterator[tuple[Tokens, Metrics]]:
     """`generate` step by step: the tokens of each step, and the metrics of all so far."""
@@ -177,8 +206,12 @@ def generate_steps(
         raise InvalidInput("the prompt is empty: give at least one token")
     if max_new_tokens < 0:
         raise InvalidInput(f"max_new_tokens is {max_new_tokens}: give at least 0")
-    growth = growth_of(parse_topology(tree) if isinstance(tree, str) else tree)
+    tree = parse_topology(tree) if isinstance(tree, str) else tree
+    growth = growth_of(tree)
     verifier = get_rule(rule) if isinstance(rule, str) else rule
+    if relax is not None:
+        relax = checked_relax(relax)
+        check_tree(tree, verifier)
     make = scheme_maker(scheme)
     rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
     ask_target, ask_draft = tree_logits(target), tree_logits(draft)
@@ -200,6 +233,7 @@ def generate_steps(
         for node, law in zip(nodes, laws, strict=True):
             node.target = law
         weighed = time.perf_counter()
+        distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
         growth.observe(root, outcome.tokens[: outcome.num_accepted])
         decided = time.perf_counter()
@@ -215,6 +249,7 @@ def generate_steps(
             draft_seconds=drafted - began,
             target_seconds=weighed - drafted,
             verify_seconds=decided - weighed,
+            **distance_of(tokens, distances)._asdict(),
         )
 
     while len(text) - start < max_new_tokens:

@@ -10,9 +10,7 @@ from mdsd_opt.decoding.draft_tree import (
     DraftModel,
     Law,
     Node,
-    SchemeMaker,
     grow,
-    scheme_maker,
 )
 from mdsd_opt.decoding.place_rates import RunningRates
 from mdsd_opt.decoding.place_values import initial_rates, place_values
@@ -26,7 +24,13 @@ from mdsd_opt.decoding.topology import (
     Tree,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
-from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement
+from mdsd_opt.drafts import (
+    DraftScheme,
+    PrefixDraftScheme,
+    SchemeMaker,
+    WithoutReplacement,
+    scheme_maker,
+)
 from mdsd_opt.errors import InvalidInput
 
 #: Drafts of a node in a plan from no table, at most.

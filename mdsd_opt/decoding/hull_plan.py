@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.decoding.recursive_rejection import draft_law
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
-from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
+from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
 from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
-from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
+from mdsd_opt.verifiers.rejection import accepted
 
-Law = NDArray[np.float64]
+Law = NDArray[Any]
 
 #: From here on the one-pass form of the rule is used, which costs milliseconds instead of tens.
 MANY_TOKENS = 4096
@@ -42,6 +45,8 @@ def hull_masses(
     kept : ndarray, shape (V,)
         I = min(t, p_I), its mean over the draws, by token.
     """
+    if draws.size == 1 and isinstance(drafts, (WithReplacement, WithoutReplacement)):
+        return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 
     plan: CollapsedPlan | SortedPlan
@@ -53,22 +58,32 @@ def hull_masses(
     return acceptance_probabilities(plan, draws, rule), np.minimum(target, plan.selection)
 
 
-def rank_chances(target: Law, drafts: WithReplacement) -> Law:
-    r"""Probability that the best, second best, ... place is passed, shape (K,).
+def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
+    """The same where nothing is to be chosen: p_I is the draft's own law."""
+    return np.array([accepted(target[token], q[token])]), np.minimum(target, q)
+
+
+def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
+    r"""Probability that the best, second best, ... place is passed, shape (K,), with replacement.
 
     A block [a, b) is the topmost one with a draft, and the k-th best place is the best in it, with
     :math:`w(B) A_a^k A_b^{K-1-k}`, k = 0..K-1, A the prefix sums of the weights w.
+
+    Parameters
+    ----------
+    target, q : ndarray, shape (n,)
+        Masses of tokens, or of groups, in ascending order of target/q.
+    num_drafts : int
+        K.
     """
-    plan = SortedPlan(target, _NO_TOKENS, drafts)
-    levels = plan.death_levels
-    (starts, stops), lives = spans_of_blocks(levels)
-    single = np.arange(plan.w.size)
-    starts, stops = np.append(starts, single), np.append(stops, single + 1)
-    lives = np.append(lives, np.minimum(levels[:-1], levels[1:]))
-    below = np.minimum(np.append(0.0, np.cumsum(plan.w)), 1.0)
-    share = plan.w * np.minimum(plan.p / np.maximum(plan.x, 1e-300), 1.0)
-    passed = np.append(0.0, np.cumsum(share))
-    masses = lives * (passed[stops] - passed[starts])
-    lower, upper, rank = below[starts], below[stops], np.arange(drafts.num_drafts)[:, np.newaxis]
-    chances: Law = (lower**rank * upper ** rank[::-1]) @ masses
+    if num_drafts == 1:
+        return np.minimum(target, q).sum(keepdims=True)
+    from mdsd_opt.decoding import rank_kernels
+
+    n, chances = q.size, np.zeros(num_drafts)
+    rank_kernels.rank_chances(
+        target, q, num_drafts, np.empty((2, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
+        np.empty(3 * n), np.empty((2, 3 * n), np.int64), np.ones(n + 1),
+        np.empty((3, n + 1), np.int64), np.empty(n + 1), chances,
+    )  # fmt: skip
     return chances

@@ -2,16 +2,25 @@ r"""Recursive rejection: drafts are tried one after another, each against what t
 
 A draft x of law q is passed with :math:`\min(1, t_x / q_x)`; if it is not, the target becomes
 :math:`(t - q)_+ / (1 - \sum \min(t, q))`.
+
+All of it in float64 or in Fractions, as the target is given.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.verifiers.rejection import accepted
 
-Law = NDArray[np.float64]
+Law = NDArray[Any]
+
+
+def draft_law(drafts: Any, target: Law) -> Law:
+    """q of drafts from one model, in the numbers of the target."""
+    return np.array(drafts.exact_q, dtype=object) if target.dtype == object else drafts.q
 
 
 def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float]:
@@ -34,11 +43,11 @@ def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float
     refused : float
         Probability that a draft is refused, :math:`1 - \sum \min(t, q)`.
     """
-    rest = np.maximum(target - q, 0.0)
-    mass = float(rest.sum())
-    refused = mass + max(1.0 - demand, 0.0)
-    if mass <= 0.0:
-        return rest, 0.0, refused
+    rest = np.maximum(target - q, 0)
+    mass = rest.sum()
+    refused = mass + max(1 - demand, 0)
+    if mass <= 0:
+        return rest, 0, refused
     rest /= refused
     return rest, mass / refused, refused
 
@@ -46,9 +55,9 @@ def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float
 def without(q: Law, token: int) -> Law:
     """Law of the next draft where one token is not drawn again; zero where none is left."""
     rest = q.copy()
-    rest[token] = 0.0
+    rest[token] = 0
     total = rest.sum()
-    if total > 0.0:
+    if total > 0:
         rest /= total
     return rest
 
@@ -59,14 +68,14 @@ def whole_support_masses(target: Law, q: Law, draws: NDArray[np.int64]) -> Law:
     A refused token has no target left, and the last one is passed with all that is left: each is
     passed with its target on average over the draws, whatever their order, the first ones first.
     """
-    masses = np.zeros(draws.size)
+    masses = np.zeros_like(target, shape=draws.size)
     drawn = draws[draws >= 0]
     target, q = target[drawn], q[drawn] / q[drawn].sum()
-    left, demand = 1.0, min(float(target.sum()), 1.0)
+    left, demand = 1, min(target.sum(), 1)
     for k in range(drawn.size):
         chance = accepted(target[k], q[k])
         masses[k] = left * chance
-        left *= 1.0 - chance
+        left *= 1 - chance
         target, demand, _ = after_refusal(target, demand, q)
         q = without(q, k)
     return masses

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import SchemeMaker, Tokens
+from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.topology import Place, Topology
+from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
 from mdsd_opt.errors import ProblemTooLarge
 

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.first_tries import first_tries
 from mdsd_opt.decoding.hull_plan import hull_masses
-from mdsd_opt.decoding.recursive_rejection import after_refusal, whole_support_masses
+from mdsd_opt.decoding.recursive_rejection import (
+    after_refusal,
+    draft_law,
+    whole_support_masses,
+)
 from mdsd_opt.decoding.valued_rules import Values
 from mdsd_opt.drafts import (
     DraftScheme,
@@ -29,7 +34,7 @@ from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers.optimal.plan import split_fixed
 from mdsd_opt.verifiers.rejection import accepted
 
-Law = NDArray[np.float64]
+Law = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +55,8 @@ class TokenSplit:
     @property
     def alpha(self) -> float:
         """Mean probability that some draft is passed."""
-        return min(float(self.kept.sum()), 1.0)
+        mass: float = self.kept.sum()
+        return min(mass, 1)
 
 
 def token_split(
@@ -84,12 +90,13 @@ def token_split(
             "that is lossless for such drafts, which goes token by token"
         )
     fixed, free = split_fixed(drafts)
-    kept = np.zeros_like(target)
-    kept[fixed] = target[fixed]
-    if isinstance(drafts, WithoutReplacement) and free is None:
-        return TokenSplit(_by_token(draws, whole_support_masses(target, drafts.q, draws)), kept)
     if free is None:
-        return TokenSplit({int(t): float(target[t]) for t in fixed}, kept)
+        kept = np.zeros_like(target)
+        kept[fixed] = target[fixed]
+        if isinstance(drafts, WithoutReplacement):
+            q = draft_law(drafts, target)
+            return TokenSplit(_by_token(draws, whole_support_masses(target, q, draws)), kept)
+        return TokenSplit({t: target[t] for t in fixed.tolist()}, kept)
     random = draws >= 0
     if isinstance(drafts, FixedPlusDrafts):  # a random draft may hit a fixed token again
         random[: fixed.size] = False
@@ -98,22 +105,24 @@ def token_split(
     rest = target
     if fixed.size:
         rest = target.copy()
-        rest[fixed] = 0.0
-    passed, kept_free = hull_masses(rest, free, draws[random], values[random])
+        rest[fixed] = 0
+    passed, kept = hull_masses(rest, free, draws[random], values[random])
     masses = _by_token(draws[random], passed)
-    kept += kept_free
+    if not fixed.size:
+        return TokenSplit(masses, kept)
     # Fixed tokens are there whatever is drawn: they share what the others leave.
-    left = 1.0 - float(kept_free.sum())
-    if fixed.size and left > 0.0:
-        share = max(1.0 - sum(masses.values()), 0.0) / left
+    left = 1 - kept.sum()
+    if left > 0:
+        share = max(1 - sum(masses.values()), 0) / left
         for token in fixed.tolist():
-            masses[token] = masses.get(token, 0.0) + share * float(target[token])
+            masses[token] = masses.get(token, 0) + share * target[token]
+    kept[fixed] += target[fixed]
     return TokenSplit(masses, kept)
 
 
 def _by_token(draws: NDArray[np.int64], masses: Law) -> dict[int, float]:
     """Sums over draws that coincide."""
-    sums: defaultdict[int, float] = defaultdict(float)
+    sums: defaultdict[int, float] = defaultdict(int)
     for token, mass in zip(draws.tolist(), masses.tolist(), strict=True):
         if token >= 0:
             sums[token] += mass
@@ -145,14 +154,14 @@ def split_with_tries(
         tries = first_tries(target, demand, drafts, values)
     if not tries or not isinstance(drafts, WithReplacement):
         return token_split(target, drafts, draws, values)
-    masses: defaultdict[int, float] = defaultdict(float)
-    q, rest = drafts.q, target
-    left, left_on_average = 1.0, 1.0
+    masses: defaultdict[int, float] = defaultdict(int)
+    q, rest = draft_law(drafts, target), target
+    left = left_on_average = 1 - target[:1].sum() * 0  # a float or a Fraction
     for k in tries:
         token = int(draws[k])
         chance = accepted(rest[token], q[token])
         masses[token] += left * chance
-        left *= 1.0 - chance
+        left *= 1 - chance
         rest, demand, refused = after_refusal(rest, demand, q)
         left_on_average *= refused
     draws, values = np.delete(draws, tries), np.delete(values, tries)

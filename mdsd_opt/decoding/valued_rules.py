@@ -84,7 +84,7 @@ def _best_place(drawn: Drawn, values: Values) -> BlockRule:
 def _with_swaps(
     drafts: PrefixDraftScheme, drawn: Drawn, values: Values, rule: BlockRule
 ) -> BlockRule:
-    left = masses_left(drawn)
+    left, lowest_first = masses_left(drawn), sorted(drawn.places.tolist())
 
     @cache
     def exchanged(j: int, k: int) -> tuple[Any, BlockRule]:
@@ -98,15 +98,21 @@ def _with_swaps(
             ratio = ratio * mine / theirs
         return ratio, block_rule(drafts, other)
 
+    @cache
+    def ranked(lowest: int) -> tuple[int, list[int]]:
+        """Of the places whose tokens lie at `lowest` or above: the best, and those not as good."""
+        worth = np.where(drawn.places >= lowest, values, 0.0)
+        return int(worth.argmax()), np.flatnonzero((worth > 0.0) & ~as_good(worth)).tolist()
+
     def shares(start: int, stop: int) -> NDArray[Any]:
         result = rule(start, stop)
-        worth = np.where(drawn.places >= start, values, 0.0)
-        best = int(worth.argmax())
-        for k in np.flatnonzero((worth > 0.0) & ~as_good(worth) & (result > 0)).tolist():
-            ratio, other = exchanged(best, k)
-            moved = min(result[k], ratio * other(start, stop)[k])
-            result[k] -= moved
-            result[best] += moved
+        best, others = ranked(lowest_first[bisect_left(lowest_first, start)])
+        for k in others:
+            if result[k] > 0:
+                ratio, other = exchanged(best, k)
+                moved = min(result[k], ratio * other(start, stop)[k])
+                result[k] -= moved
+                result[best] += moved
         return result
 
     return shares

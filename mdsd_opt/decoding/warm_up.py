@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import SchemeMaker
 from mdsd_opt.decoding.generation import generate_steps
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.decoding.hull_plan import MANY_TOKENS
@@ -21,6 +20,7 @@ from mdsd_opt.decoding.topology import (
     k_ary,
     parse_topology,
 )
+from mdsd_opt.drafts import SchemeMaker
 
 #: Few, but enough to accept, to reject and to come by the rarer branches of a rule.
 _STEPS = 8

@@ -1,6 +1,7 @@
 """Draft schemes: the joint law of the K tokens a draft model proposes."""
 
 from mdsd_opt.drafts.base import DraftScheme, PrefixDraftScheme
+from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, SchemeMaker, scheme_maker
 from mdsd_opt.drafts.fixed_plus import FixedPlusDrafts
 from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.independent import IndependentDrafts
@@ -9,16 +10,6 @@ from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
-
-#: Schemes described by one draft distribution and K, by name.
-SINGLE_MODEL_SCHEMES: dict[
-    str, type[WithReplacement | WithoutReplacement | GreedyDrafts | TopKDrafts]
-] = {
-    "with_replacement": WithReplacement,
-    "without_replacement": WithoutReplacement,
-    "greedy": GreedyDrafts,
-    "top_k": TopKDrafts,
-}
 
 __all__ = [
     "SINGLE_MODEL_SCHEMES",
@@ -29,8 +20,10 @@ __all__ = [
     "IndependentDrafts",
     "MixtureDrafts",
     "PrefixDraftScheme",
+    "SchemeMaker",
     "SupportLaw",
     "TopKDrafts",
     "WithReplacement",
     "WithoutReplacement",
+    "scheme_maker",
 ]

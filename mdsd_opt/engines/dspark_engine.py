@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,8 @@ TESTED = ("0.5.23",)
 FUNCTION = "sglang.kernels.ops.speculative.dspark.blockwise_rejection.blockwise_rejection_torch"
 REBOUND = "msgspec.Struct, which holds the seed; the choice between this form and the kernel"
 
+PATH = "sglang/kernels/ops/speculative/dspark/blockwise_rejection.py"
+
 
 class _Struct:
     def __init_subclass__(cls, **options: object) -> None:
@@ -22,11 +26,13 @@ class _Struct:
 
 def chain() -> Chain:
     """At temperature 1; its generator is seeded by a counter."""
+    interpret_triton(PACKAGE)
+    return at_temperature_one(file_alone(PACKAGE, PATH, stand_ins()).blockwise_rejection_torch)
+
+
+def at_temperature_one(reject: Callable[..., Any]) -> Chain:
     import torch
 
-    interpret_triton(PACKAGE)
-    path = "sglang/kernels/ops/speculative/dspark/blockwise_rejection.py"
-    reject = file_alone(PACKAGE, path, _stand_ins()).blockwise_rejection_torch
     one = torch.ones(1)
 
     def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
@@ -45,6 +51,6 @@ def chain() -> Chain:
     return verify
 
 
-def _stand_ins() -> dict[str, ModuleType]:
+def stand_ins() -> dict[str, ModuleType]:
     folder = "sglang.kernels.ops.speculative.dspark"
     return stand_in(f"{folder}.dispatch", inputs_on_cuda=None) | stand_in("msgspec", Struct=_Struct)

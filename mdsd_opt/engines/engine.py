@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node, scheme_maker
+from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
-from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.drafts import WithReplacement, scheme_maker
 from mdsd_opt.errors import InvalidInput
 
 Laws = NDArray[np.float64]

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from mdsd_opt.engines import (
     dspark_engine,
+    dspark_kernel_engine,
     eagle_engine,
     lmdeploy_engine,
     sglang_engine,
     transformers_engine,
     vllm_engine,
+    vllm_v2_engine,
 )
 from mdsd_opt.engines.engine import CHAINS, Chain, Drafted, Engine, Rule, of_chains
 from mdsd_opt.engines.loading import installed_version
@@ -39,10 +41,17 @@ _ENTRIES = {
     "transformers": _Entry(transformers_engine, transformers_engine.chain),
     "lmdeploy": _Entry(lmdeploy_engine, lmdeploy_engine.chain),
     "eagle": _Entry(eagle_engine, rule=eagle_engine.rule, drafted=eagle_engine.DRAFTED),
-    "vllm": _Entry(vllm_engine, vllm_engine.chain, takes_long=True),
+    "vllm": _Entry(vllm_engine, vllm_engine.chain),
+    "vllm_v2": _Entry(vllm_v2_engine, partial(vllm_v2_engine.chain, block=False), takes_long=True),
+    "vllm_v2_block": _Entry(
+        vllm_v2_engine, partial(vllm_v2_engine.chain, block=True), takes_long=True
+    ),
     "sglang": _Entry(sglang_engine, partial(sglang_engine.chain, block=False)),
     "sglang_block": _Entry(sglang_engine, partial(sglang_engine.chain, block=True)),
     "sglang_dspark": _Entry(dspark_engine, dspark_engine.chain),
+    "sglang_dspark_kernel": _Entry(
+        dspark_kernel_engine, dspark_kernel_engine.chain, takes_long=True
+    ),
 }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
+from mdsd_opt.arrays import Opened, frozen
+from mdsd_opt.batch.kinds import as_logits
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.files import parse_json
 from mdsd_opt.files.arrays import (
@@ -68,6 +69,14 @@ class LogitsSample:
     def vocab_size(self) -> int:
         """V, of the wider of the two."""
         return max(int(self.target.shape[-1]), int(self.draft.shape[-1]))
+
+    def taken_as(self, kind: str | None) -> LogitsSample:
+        """With the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
+        target, draft = (
+            as_logits(Opened.of(side, f"'{name}' of {self.source}"), kind).numpy()
+            for name, side in (("target", self.target), ("draft", self.draft))
+        )
+        return replace(self, target=target, draft=draft)
 
     def __repr__(self) -> str:
         return (

@@ -97,18 +97,6 @@ class Frontier:
             x[self.massless.tokens] = self.massless.shares(1 - acceptance_rate)
         return x
 
-    def kl_slope(self, acceptance_rate: Any) -> float:
-        """What KL(p_a || p) rises by for each unit of acceptance, in nats.
-
-        One more unit adds one to every set of the chain but the last: the multipliers of these sets
-        sum to the logarithm of the largest x/p less that of the smallest.
-        """
-        blocks = self._blocks(acceptance_rate)
-        if blocks.widths[0] == 0 or blocks.gains[-1] == 0:
-            return float("inf")
-        first, last = (blocks.gains[b] / blocks.widths[b] for b in (0, -1))
-        return float(np.log(float(first)) - np.log(float(last)))
-
     def _blocks(self, acceptance_rate: Any) -> Blocks:
         gains = _gains(self.contained, 1 - acceptance_rate, acceptance_rate * 0 + 1)
         return falling_blocks(self.masses, gains)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.frontier.budgets import checked_amount, checked_relax, the_budget
+from mdsd_opt.frontier.costs import CostCurve
 from mdsd_opt.frontier.curve import Frontier
 from mdsd_opt.frontier.decomposition import by_decomposition, shortfall
 from mdsd_opt.frontier.distances import distances
@@ -132,7 +134,8 @@ def relax(
     "Beyond lossless" for the proof.
     """
     budgets = {"acceptance_rate": acceptance_rate, "tv": tv, "kl": kl, "chi2": chi2}
-    name, budget = _the_budget(budgets)
+    name, budget = the_budget(budgets)
+    checked_amount(name, budget)
     frontier = frontier_of(problem, exact)
     reached = _bought(problem, frontier, name, budget)
     relaxed = problem
@@ -152,6 +155,11 @@ def relax(
     )
 
 
+def relaxed_by(problem: TransportProblem, budget: Mapping[str, float]) -> Relaxation:
+    """`relax` for a budget as functions take it beside other things, ``{"kl": 0.01}``."""
+    return relax(problem, **checked_relax(budget))
+
+
 def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
     """The frontier of a problem, prepared for any number of laws."""
     if isinstance(problem.drafts, PrefixDraftScheme):
@@ -165,24 +173,13 @@ def _gap(relaxed: TransportProblem, reached: Any) -> float:
     return shortfall(relaxed, reached)
 
 
-def _the_budget(budgets: dict[str, Any]) -> tuple[str, Any]:
-    given: dict[str, Any] = {name: budget for name, budget in budgets.items() if budget is not None}
-    if len(given) != 1:
-        what = f"{' and '.join(given)} are given" if given else "no budget is given"
-        raise InvalidInput(f"{what}: give exactly one of {', '.join(budgets)}")
-    ((name, budget),) = given.items()
-    if not isinstance(budget, Real) or not float(budget) >= 0:
-        raise InvalidInput(f"{name} is {budget!r}: give a number of at least 0")
-    return name, budget
-
-
 def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: Any) -> Any:
     """The largest acceptance rate that the budget buys."""
     if name in ("kl", "chi2"):
         if not frontier.exact:
-            return rate_within(frontier, name, float(budget))
+            return CostCurve.of(frontier).rate_within(name, float(budget))
         # logarithms are irrational: look for the rate in floating point, then take it as it is
-        found = Fraction(rate_within(frontier_of(problem), name, float(budget)))
+        found = Fraction(CostCurve.of(frontier_of(problem)).rate_within(name, float(budget)))
         most = frontier.most_finite if np.isfinite(float(budget)) else frontier.most
         return min(max(found, frontier.least), max(most, frontier.least))
     if name == "tv":
@@ -198,25 +195,3 @@ def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: An
 
 def _number(frontier: Frontier, budget: Any) -> Any:
     return Fraction(budget) if frontier.exact else float(budget)
-
-
-def rate_within(frontier: Frontier, name: str, budget: float) -> float:
-    """Where a distance that rises convexly along the frontier uses up its budget."""
-
-    def excess(rate: float) -> float:
-        return float(getattr(distances(frontier.law(rate), frontier.p), name)) - budget
-
-    low, high = float(frontier.least), float(frontier.most)
-    if budget == np.inf:
-        return high
-    high = max(low, min(high, float(frontier.most_finite)))
-    if budget == 0 or high <= low:
-        return low
-    if excess(high) <= 0:
-        return high
-    low = float(np.nextafter(low, high))  # the target itself is no matter of rounding
-    if excess(low) >= 0:
-        return low
-    from scipy.optimize import brentq
-
-    return float(brentq(excess, low, high, xtol=1e-15, rtol=1e-15))

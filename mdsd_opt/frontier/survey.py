@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.frontier.curve import Frontier
-from mdsd_opt.frontier.distances import distances
-from mdsd_opt.frontier.relaxation import frontier_of, rate_within
+from mdsd_opt.frontier.costs import CostCurve
+from mdsd_opt.frontier.relaxation import frontier_of
 from mdsd_opt.frontier.rules import LossyRule
 from mdsd_opt.problem import TransportProblem
-
-#: Bisections of an acceptance rate: to some 1e-9.
-_HALVINGS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +78,11 @@ def survey_frontier(
     """
     means = np.zeros((len(slopes), 3))
     for problem in problems:
-        frontier = frontier_of(problem)
+        costs = CostCurve.of(frontier_of(problem))
         for n, slope in enumerate(slopes):
-            rate = _rate_at(frontier, slope)
-            law = frontier.law(rate) if rate > frontier.least else frontier.p
-            found = distances(law, frontier.p)
-            means[n] += np.array([rate, found.tv, found.kl]) / len(problems)
+            rate = costs.rate_at_slope("kl", slope)
+            spent = [rate, rate - costs.least, costs.cost("kl", rate)]
+            means[n] += np.array(spent) / len(problems)
     k = problems[0].num_drafts
     return [
         FrontierPoint(k, slope, *row) for slope, row in zip(slopes, means.tolist(), strict=True)
@@ -112,38 +107,14 @@ def survey_rules(
     """
     means = np.zeros((len(rules), 5))
     for problem, q in zip(problems, drafts, strict=True):
-        frontier = frontier_of(problem)
+        costs = CostCurve.of(frontier_of(problem))
         for n, rule in enumerate(rules.values()):
             found = rule.outcome(problem.target, q)
-            best = rate_within(frontier, "kl", found.distances.kl)
-            rate = min(max(found.acceptance_rate, frontier.least), frontier.most)
-            least = distances(frontier.law(rate), frontier.p).kl if rate > frontier.least else 0.0
-            means[n] += np.array(
-                [
-                    found.acceptance_rate,
-                    found.distances.tv,
-                    found.distances.kl,
-                    best,
-                    least,
-                ]
-            ) / len(problems)
+            best = costs.rate_within("kl", found.distances.kl)
+            rate = min(max(found.acceptance_rate, costs.least), costs.most)
+            measured = (found.acceptance_rate, found.distances.tv, found.distances.kl)
+            means[n] += np.array([*measured, best, costs.cost("kl", rate)]) / len(problems)
     return [RulePoint(name, *row) for name, row in zip(rules, means.tolist(), strict=True)]
-
-
-def _rate_at(frontier: Frontier, slope: float) -> float:
-    """The largest acceptance rate up to which KL rises no faster than `slope`."""
-    low, high = float(frontier.least), float(min(frontier.most, frontier.most_finite))
-    if slope <= 0 or high <= low:
-        return low
-    if frontier.kl_slope(high) <= slope:
-        return high
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if frontier.kl_slope(middle) <= slope:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 
-from mdsd_opt.errors import MdsdError
+from mdsd_opt.errors import MdsdError, install_line
 from mdsd_opt.gpu.sources import most_shared_bytes
 
 
@@ -19,7 +19,7 @@ def why_unavailable() -> str | None:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
-        return f"CuPy cannot be imported ({error}): pip install 'mdsd-opt[gpu]'"
+        return f"CuPy cannot be imported ({error}): {install_line('gpu')}"
     try:
         devices = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CUDARuntimeError, or whatever a broken driver raises

@@ -71,11 +71,14 @@ def compared_table(
         "verifier's share",
     ):
         table.add_column(heading, justify="right")
+    relaxed = any(row.total.kl > 0 for row in rows)
+    if relaxed:
+        table.add_column("KL, nats a token", justify="right")
     refused = any(row.refusal for row in rows)
     if refused:
         table.add_column("refused", max_width=60)
     for row in rows:
-        cells = ["-"] * 4
+        cells = ["-"] * (5 if relaxed else 4)
         if row.prompts:
             total = row.total
             cells = [
@@ -83,6 +86,7 @@ def compared_table(
                 with_interval(_over_prompts(row, "acceptance_rate")),
                 f"{1e3 * total.seconds_per_token:.1f}",
                 f"{total.verify_share:.1%}",
+                *([f"{total.kl_per_token:.4g}"] if relaxed else []),
             ]
         table.add_row(row.rule, *cells, *([row.refusal] if refused else []))
     return table

@@ -13,11 +13,18 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless the suffix is one that can be drawn and the file can be written."""
+    """Raise unless the suffix is one that can be drawn and the file can be written.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed: better said before the numbers are computed.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
     check_writable(path)
+    new_figure()
 
 
 def new_figure(**options: Any) -> Any:

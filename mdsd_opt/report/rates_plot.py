@@ -61,10 +61,10 @@ def _draw_together(figure: Figure, lines: Lines) -> None:
     axes = figure.add_subplot()
     schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
     verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
-    for (scheme, verifier), line in lines.items():
+    for i, ((scheme, verifier), line) in enumerate(lines.items()):
         s, v = schemes.index(scheme), verifiers.index(verifier)
-        shift = 0.05 * (s - (len(schemes) - 1) / 2) + 0.02 * v  # keeps error bars apart
-        _draw(axes, line, shift, color=f"C{s}", linestyle=_STYLES[v], marker=_MARKERS[s])
+        look = {"linestyle": _STYLES[v], "marker": _MARKERS[s]}
+        _draw(axes, line, _shift(i, len(lines)), color=f"C{s}", **look)
     axes.set(xlabel="number of drafts K", ylabel="acceptance rate")
     handles = [
         Line2D(
@@ -98,8 +98,10 @@ def _draw_panels(figure: Figure, lines: Lines) -> None:
     for (scheme, verifier), line in lines.items():
         v = verifiers.index(verifier)
         look = {"linestyle": _STYLES[v % len(_STYLES)], "marker": _MARKERS[v % len(_MARKERS)]}
-        shift = 0.03 * (v - (len(verifiers) - 1) / 2)
-        shown[verifier] = _draw(panels[schemes.index(scheme)], line, shift, color=f"C{v}", **look)
+        panel = panels[schemes.index(scheme)]
+        beside = [name for other, name in lines if other == scheme]
+        shift = _shift(beside.index(verifier), len(beside))
+        shown[verifier] = _draw(panel, line, shift, color=f"C{v}", **look)
     for axes, scheme in zip(panels, schemes, strict=False):
         axes.set_title(SCHEME_TITLES.get(scheme, scheme), fontsize=10)
     figure.supxlabel("number of drafts K", fontsize=10)
@@ -111,6 +113,11 @@ def _draw_panels(figure: Figure, lines: Lines) -> None:
         frameon=False,
         fontsize=9,
     )
+
+
+def _shift(number: int, count: int) -> float:
+    """Where a line stands between two values of K, so that no error bars lie on each other."""
+    return min(0.6 / count, 0.1) * (number - (count - 1) / 2)
 
 
 def _draw(axes: Axes, line: Sequence[RateRow], shift: float, **look: Any) -> Any:

@@ -25,6 +25,12 @@ SCHEME_TITLES = {
 }
 
 
+_SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
+
+#: Number of drafts that a conclusion is about, where it is among those in question.
+_USUAL_DRAFTS = 4
+
+
 def as_json(document: Mapping[str, Any]) -> str:
     """Readable JSON, no NaN."""
     return json.dumps(document, indent=2, allow_nan=False)
@@ -39,7 +45,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def rates_table(rows: Sequence[RateRow], title: str, intervals: bool = True) -> Table:
+def rates_table(rows: Sequence[RateRow], title: str) -> Table:
     """One line for each scheme and K, one column for each verifier; empty where none applies."""
     from rich.table import Table
 
@@ -50,8 +56,9 @@ def rates_table(rows: Sequence[RateRow], title: str, intervals: bool = True) -> 
         key=lambda line: ([row.scheme for row in rows].index(line[0]), line[1]),
     )
     compared = [verifier for verifier in verifiers if _closes_some_gap(verifier, rows)]
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    table.caption = _footnotes(rows, bool(compared), "optimal" in verifiers, intervals)
+    is_empty_somewhere = len(cells) < len(lines) * len(verifiers)
+    table = Table(title=f"{_SUBJECT}\n{title}", title_justify="left", caption_justify="left")
+    table.caption = _footnotes(rows, bool(compared), "optimal" in verifiers, is_empty_somewhere)
     table.add_column("drafts")
     table.add_column("K", justify="right")
     for verifier in verifiers:
@@ -71,12 +78,29 @@ def rates_table(rows: Sequence[RateRow], title: str, intervals: bool = True) -> 
         table.add_row(
             name,
             str(k),
-            *(_rate(cells.get((scheme, k, v)), intervals) for v in verifiers),
+            *(_rate(cells.get((scheme, k, v))) for v in verifiers),
             *("" if x is None or x.gap_closed is None else f"{x.gap_closed:.0%}" for x in gaps),
             *([] if best is None else [f"{best.tokens_per_call:.3f}"]),
         )
         previous = scheme
     return table
+
+
+def conclusion(rows: Sequence[RateRow]) -> str:
+    """The best scheme and verifier at one K, and what recursive rejection gives away there."""
+    counts = {row.num_drafts for row in rows}
+    count = _USUAL_DRAFTS if _USUAL_DRAFTS in counts else max(counts)
+    here = [row for row in rows if row.num_drafts == count]
+    best = max(here, key=lambda row: row.acceptance.mean)
+    text = (
+        f"at K = {count}: {SCHEME_TITLES.get(best.scheme, best.scheme)} with "
+        f"'{best.verifier}', {best.acceptance.mean:.3f}"
+    )
+    for row in here:
+        lost = best.acceptance.mean - row.acceptance.mean
+        if (row.scheme, row.verifier) == (best.scheme, "rrs") and lost > 0:
+            text += f"; 'rrs' gives away {lost:.3f}"
+    return text
 
 
 def comparison_table(compared: SchemeComparison) -> Table:
@@ -109,28 +133,26 @@ def _header(verifier: str) -> str:
     return verifier.replace("_", "\n", 1)
 
 
-def _rate(row: RateRow | None, show_interval: bool) -> str:
+def _rate(row: RateRow | None) -> str:
     if row is None:
         return ""
-    text = with_interval(row.acceptance) if show_interval else f"{row.acceptance.mean:.4f}"
+    text = with_interval(row.acceptance)
     if row.estimated:
         text += " ‡"
     return f"≥ {text}" if row.bound else text
 
 
-def _footnotes(rows: Sequence[RateRow], has_gaps: bool, has_optimum: bool, intervals: bool) -> str:
-    widths = [row.acceptance.half_width for row in rows]
-    known = [width for width in widths if width == width]
+def _footnotes(
+    rows: Sequence[RateRow], compares: bool, has_optimum: bool, has_empty_cells: bool
+) -> str:
     notes = []
-    if not intervals and known:
-        notes.append(
-            f"intervals: up to ± {max(known):.4f} (each in a wider window, --json or --csv)"
-        )
-    if len(known) < len(widths):
+    if has_empty_cells:
+        notes.append("empty: the verifier is not made for such drafts, or for so many")
+    if any(row.acceptance.half_width != row.acceptance.half_width for row in rows):
         notes.append("no interval where none is shown: one group alone gives none")
     if has_optimum:
         notes.append("tokens / target call: of the optimum, with the interval of its rate")
-    if has_gaps:
+    if compares:
         notes.append("gap closed: (verifier - rrs) / (optimal - rrs), of the means; no interval")
     if any(row.estimated for row in rows):
         notes.append("‡ estimated by simulation at every position; the interval holds that error")

@@ -11,24 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.cells import by_rank, merged_cells
+from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.detectability import detectable_bias
 from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
 from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
 from mdsd_opt.auditing.driving.tape import Tape
+from mdsd_opt.auditing.output_checks import Words, law_checks
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import Check
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check, Violation
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.decoding.draft_tree import Node, SchemeMaker, grow, scheme_maker
+from mdsd_opt.decoding.draft_tree import Node, grow
 from mdsd_opt.decoding.generation import weigh
 from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.decoding.tree_optimum import tree_bound
+from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.tree_audit.blind_spots import blind_spots
 from mdsd_opt.tree_audit.calls import TreeVerify, answered, described
 from mdsd_opt.tree_audit.drawn_trees import drawn_trees
+from mdsd_opt.tree_audit.edges import tree_edges
 from mdsd_opt.tree_audit.report import TreeAuditReport
 from mdsd_opt.tree_audit.tables import Laws
 from mdsd_opt.tree_audit.texts import Texts
@@ -39,6 +41,19 @@ METHODS = ("auto", "driven", "sampling")
 
 #: Failures on all of the first calls mean that the rule is called in the wrong way.
 _HOPELESS_CALLS = 10
+
+_TEXTS = Words(
+    "texts",
+    "any change of the law of the texts",
+    "beginnings",
+    "a change after some beginning",
+    "likely texts",
+    "mass moved between likely texts and others",
+    "single texts",
+    "one text too often or too rare",
+    "succession",
+    "texts that depend on the step before",
+)
 
 #: Seconds for the optimum of the tree.
 _OPTIMUM_SECONDS = 5.0
@@ -59,6 +74,7 @@ def audit_tree(
     power: float = 0.99,
     tolerance: float | None = None,
     max_trees: int = 100,
+    edge_probes: int = 512,
     driven_checks: int = 100,
 ) -> TreeAuditReport:
     r"""Settle whether a rule that accepts several drafts at once gives texts of the target's law.
@@ -107,6 +123,9 @@ def audit_tree(
         they go by, are float32 or coarser, or races.
     max_trees : int
         Trees that are driven one by one.
+    edge_probes : int
+        By sampling: calls at most with a draw at an end of what its type can hold, such as a
+        uniform of 0. A driven law has the ends in it.
     driven_checks : int
         Random calls for each tree that its driven law must foretell.
 
@@ -152,7 +171,7 @@ def audit_tree(
                 f"there are more than {max_trees:,} trees of drafts to drive one by one "
                 "(max_trees): take a smaller tree, or method='sampling'"
             )
-    return audit.sampled(rng, seconds)
+    return audit.sampled(rng, seconds, edge_probes)
 
 
 class _TreeAudit:
@@ -227,7 +246,9 @@ class _TreeAudit:
         """The tokens of a call, or a `Failure`."""
         return outcome_of(lambda: answered(self._verify, root, rng, self._target.vocab_size))
 
-    def sampled(self, rng: np.random.Generator, seconds: float) -> TreeAuditReport:
+    def sampled(
+        self, rng: np.random.Generator, seconds: float, edge_probes: int
+    ) -> TreeAuditReport:
         texts, deadline = self._texts, time.perf_counter() + seconds
         self._log = ViolationLog()  # of this, not of a law that could not be driven to its end
         numbers: list[int] = []
@@ -236,8 +257,7 @@ class _TreeAudit:
             for n in range(self._settings.num_trials):
                 if n and time.perf_counter() > deadline:
                     break
-                root = grow(self._laws_of, self._topology, self._make, rng)
-                weigh(root, self._target)
+                root = self._drawn(rng)
                 outcome = self._outcome(root, rng)
                 if n == 0:
                     serving.check()
@@ -261,20 +281,31 @@ class _TreeAudit:
         optimum = self._optimum()
         cells, checks = self._checks(drawn, steps, optimum, rng)
         p_value = 0.0 if self._log.count else self._settings.combined(checks)
+        edges, num_edge_probes = tree_edges(
+            self._verify, lambda: self._drawn(rng), self._target.vocab_size, rng, edge_probes
+        )
         return self._report(
             law,
             0.5 * float(np.abs(law - texts.law).sum()),
             float(steps.mean()) if steps.size else math.nan,
             optimum=optimum,
-            lossless=p_value >= self._settings.false_alarm,
+            lossless=p_value >= self._settings.false_alarm and not edges.count,
             method="sampling",
+            edges=tuple(edges.listed),
+            num_edge_probes=num_edge_probes,
             num_trials=drawn.size + self._log.count,
             p_value=p_value,
             checks=tuple(checks),
             bias=detectable_bias(
-                drawn.size, cells, self._settings.false_alarm / len(checks), self._settings.power
+                drawn.size, cells, self._settings.level(checks), self._settings.power
             ),
         )
+
+    def _drawn(self, rng: np.random.Generator) -> Node:
+        """A tree of drafts with the target's laws at its nodes."""
+        root = grow(self._laws_of, self._topology, self._make, rng)
+        weigh(root, self._target)
+        return root
 
     def _laws_of(self, continuations: Any) -> NDArray[Any]:
         return np.stack([self._draft(tuple(tokens)) for tokens in continuations])
@@ -283,28 +314,15 @@ class _TreeAudit:
         self, drawn: NDArray[np.int64], steps: NDArray[Any], optimum: float | None, rng: Any
     ) -> tuple[int, list[Check]]:
         """How many groups of texts are told apart, and the checks."""
-        law, coarse = self._texts.law, statistics.COARSE_LEVELS
-        checks = []
-        orders = {"texts": np.arange(law.size), "likely texts": by_rank(law)}
-        looks_for = ("a change after some beginning", "mass moved between likely texts and others")
-        for (name, order), what in zip(orders.items(), looks_for, strict=True):
-            cells = merged_cells(law, order, drawn.size)
-            scores, depths = statistics.split_scores(cells.counts(drawn), cells.probabilities, rng)
-            checks.append(Check(name, what, statistics.chi_square(scores)))
-            early = statistics.chi_square(scores[depths < coarse])
-            checks.append(Check(f"{name}, coarse", what, early))
-        counts = np.bincount(drawn, minlength=law.size)
-        possible = law > 0
-        single = statistics.single_tokens(counts[possible], law[possible])[0]
-        checks.append(Check("single texts", "one text too often or too rare", single))
-        quarters = merged_cells(law, orders["texts"], drawn.size, max_cells=4)
-        after = statistics.consecutive(quarters.of_token[drawn], quarters.probabilities, rng)
-        checks.append(Check("succession", "texts that depend on the step before", after))
+        law = self._texts.law
+        in_order = np.arange(law.size)
+        checks = [*law_checks(law, in_order, drawn, rng, _TEXTS)]
         if optimum is not None and steps.size:
             above = max(float(steps.mean()) - optimum, 0.0) / self._topology.depth
             p_value = math.exp(-2.0 * steps.size * above**2)  # Hoeffding
-            checks.append(Check("accept length", "more than any lossless rule accepts", p_value))
-        return merged_cells(law, orders["texts"], drawn.size).probabilities.size, checks
+            looks_for = "more than any lossless rule accepts"
+            checks.append(Check("accept length", looks_for, p_value, weight=ACCEPTANCE_WEIGHT))
+        return merged_cells(law, in_order, drawn.size).probabilities.size, checks
 
     def _optimum(self) -> float | None:
         """Tokens of a step, at most."""
@@ -332,6 +350,8 @@ class _TreeAudit:
         p_value: float | None = None,
         bias: float | None = None,
         checks: tuple[Check, ...] = (),
+        edges: tuple[Violation, ...] = (),
+        num_edge_probes: int | None = None,
     ) -> TreeAuditReport:
         texts = self._texts
         first = texts.first_token(law) - texts.first_token(texts.law)
@@ -354,5 +374,7 @@ class _TreeAudit:
             checks=checks,
             violations=tuple(self._log.listed),
             num_violations=self._log.count,
+            edge_violations=edges,
+            num_edge_probes=num_edge_probes,
             blind_spots=blind_spots(texts.vocab_size, self._topology.depth),
         )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import Check, Violation, plain
+from mdsd_opt.auditing.report import Check, Violation, edges_text, plain
 from mdsd_opt.tree_audit.blind_spots import BlindSpots
 
 
@@ -41,7 +41,7 @@ class TreeAuditReport:
     tolerance : float or None
         Total variation put down to rounding; None by sampling.
     p_value : float or None
-        Of all checks together (Bonferroni); None where the law was driven.
+        Of all checks together (Bonferroni, by their weights); None where the law was driven.
     false_alarm, power : float
     detectable_bias : float or None
         By sampling: every change of the law of groups of texts by at least this total variation is
@@ -49,6 +49,11 @@ class TreeAuditReport:
     checks : tuple of Check
     violations : tuple of Violation
         The first few of `num_violations`: outcomes that can never be right.
+    edge_violations : tuple of Violation
+        By sampling: wrong outcomes with a draw at an end of what its type can hold, the first few.
+    num_edge_probes : int or None
+        Calls in which such a draw was made: 0 means that the edges were not probed. None where the
+        law was driven, which has them in it.
     blind_spots : tuple of str
         What no audit on these laws and this tree can see.
     """
@@ -71,6 +76,8 @@ class TreeAuditReport:
     checks: tuple[Check, ...]
     violations: tuple[Violation, ...]
     num_violations: int
+    edge_violations: tuple[Violation, ...]
+    num_edge_probes: int | None
     blind_spots: BlindSpots
 
     @property
@@ -106,7 +113,9 @@ class TreeAuditReport:
             )
         if self.violations:
             return f"{self.num_violations:,} impossible outcomes, e.g. {self.violations[0].message}"
-        worst = min(self.checks, key=lambda check: check.p_value)
+        if self.edge_violations:
+            return f"at the edge of its draws, {self.edge_violations[0].message}"
+        worst = min(self.checks, key=lambda check: check.p_value / check.weight)
         return f"p = {self.p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
 
     def rows(self) -> list[tuple[str, str]]:
@@ -126,8 +135,10 @@ class TreeAuditReport:
         if self.p_value is not None:
             rows.append(("p-value", f"{self.p_value:.3g} (false alarm below {self.false_alarm:g})"))
         rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
+        if self.num_edge_probes is not None:
+            rows.append(("edges of the draws", edges_text(self)))
         rows += [("not seen", spot) for spot in self.blind_spots]
-        rows += [(violation.kind, violation.message) for violation in self.violations]
+        rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
         return rows
 
     def to_dict(self) -> dict[str, Any]:

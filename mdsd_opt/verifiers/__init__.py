@@ -5,7 +5,14 @@ Which draft the optimal one accepts stands in `optimal/acceptance_rule`.
 
 from __future__ import annotations
 
-from mdsd_opt.verifiers.base import BatchVerdict, Decision, Uniforms, Verdict, Verifier
+from mdsd_opt.verifiers.base import (
+    BatchVerdict,
+    Decision,
+    RelaxedVerdict,
+    Uniforms,
+    Verdict,
+    Verifier,
+)
 from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.registry import get, names, register
 
@@ -13,6 +20,7 @@ __all__ = [
     "BatchRates",
     "BatchVerdict",
     "Decision",
+    "RelaxedVerdict",
     "Uniforms",
     "Verdict",
     "Verifier",

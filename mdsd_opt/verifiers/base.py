@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from mdsd_opt.errors import (
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.threads import available_threads, map_rows
 from mdsd_opt.verifiers.batch_rates import BatchRates
+
+if TYPE_CHECKING:
+    from mdsd_opt.frontier import Relaxation
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
@@ -88,6 +91,23 @@ class Verdict(NamedTuple):
     draft_index: int | None
 
 
+class RelaxedVerdict(NamedTuple):
+    """Outcome of one verification under a relaxed target.
+
+    Attributes
+    ----------
+    token, accepted, draft_index
+        As in a `Verdict`.
+    relaxation : Relaxation
+        The law that the token follows, and how far it is from the target.
+    """
+
+    token: int
+    accepted: bool
+    draft_index: int | None
+    relaxation: Relaxation
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchVerdict:
     """Outcomes of many verifications.
@@ -101,18 +121,33 @@ class BatchVerdict:
     acceptance_rate : array of float64, shape (...), or None
         Probability that the output of this row is accepted, whatever the drafts; on request.
     gap : array of float64, shape (...), or None
-        No lossless rule has an acceptance rate that is higher by more than this; on request.
+        No rule with the same output law has an acceptance rate that is higher by more than this; on
+        request.
+    kl, tv : array of float64, shape (...), or None
+        How far the law of each output is from the target, KL in nats; None where none is relaxed.
     """
 
     tokens: Any
     draft_index: Any
     acceptance_rate: Any = None
     gap: Any = None
+    kl: Any = None
+    tv: Any = None
 
     @property
     def accepted(self) -> Any:
         """Whether the output token is among the drafts, array of bool."""
         return self.draft_index >= 0
+
+    @property
+    def total_kl(self) -> float:
+        """Of all outputs together; 0 where none is relaxed."""
+        return 0.0 if self.kl is None else float(self.kl.sum())
+
+    @property
+    def total_tv(self) -> float:
+        """No less than the total variation of all outputs together; 0 where none is relaxed."""
+        return 0.0 if self.tv is None else min(float(self.tv.sum()), 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,9 +286,27 @@ class Verifier(ABC):
             total += weight * law[np.unique(tokens[tokens >= 0])].sum()
         return total
 
+    @overload
     def verify(
         self, problem: TransportProblem, drafts: Any, rng: np.random.Generator | Uniforms
-    ) -> Verdict:
+    ) -> Verdict: ...
+
+    @overload
+    def verify(
+        self,
+        problem: TransportProblem,
+        drafts: Any,
+        rng: np.random.Generator | Uniforms,
+        relax: Mapping[str, float],
+    ) -> RelaxedVerdict: ...
+
+    def verify(
+        self,
+        problem: TransportProblem,
+        drafts: Any,
+        rng: np.random.Generator | Uniforms,
+        relax: Mapping[str, float] | None = None,
+    ) -> Verdict | RelaxedVerdict:
         """Draw the output token given the drafts.
 
         Parameters
@@ -263,10 +316,19 @@ class Verifier(ABC):
             In draw order, padded with -1.
         rng : numpy.random.Generator or Uniforms
             A generator gives four uniforms to each call, used or not.
+        relax : mapping, optional
+            A budget of `mdsd_opt.relax`, as ``{"kl": 0.01}``: the output follows the relaxed target
+            instead, and the verdict says how far from the target that is.
         """
         self.check(problem)
         tokens = checked_drafts(problem, drafts)
-        return self._verify(problem, tokens, Uniforms.of(rng))
+        if relax is None:
+            return self._verify(problem, tokens, Uniforms.of(rng))
+        from mdsd_opt.frontier.relaxation import relaxed_by
+
+        relaxation = relaxed_by(problem, relax)
+        found = self._verify(relaxation.problem, tokens, Uniforms.of(rng))
+        return RelaxedVerdict(*found, relaxation)
 
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
@@ -288,6 +350,7 @@ class Verifier(ABC):
         rng: np.random.Generator | NDArray[np.float64],
         scheme: str = "with_replacement",
         num_threads: int | None = None,
+        relax: Mapping[str, float] | None = None,
     ) -> BatchVerdict:
         """Verify many positions; the same decisions as `verify` for the same uniforms.
 
@@ -304,6 +367,8 @@ class Verifier(ABC):
             "top_k".
         num_threads : int, optional
             All processors, unless the batch is small; it does not change the result.
+        relax : mapping, optional
+            A budget for each row, as ``{"kl": 0.01}``, see `verify`.
         """
         p, q, tokens = checked_batch(target, draft, drafts, scheme)
         uniforms = rng if isinstance(rng, np.ndarray) else rng.random((len(tokens), 4))
@@ -315,14 +380,13 @@ class Verifier(ABC):
         if num_threads is None:
             num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
         make = SINGLE_MODEL_SCHEMES[scheme]
-        found = self.verify_rows(
-            lambda n: TransportProblem(p[n], make(q[n], tokens.shape[1])),
-            list(tokens),
-            uniforms,
-            num_threads,
-            str,
+        from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
+
+        relaxed = RelaxedProblems(
+            lambda n: TransportProblem(p[n], make(q[n], tokens.shape[1])), len(tokens), relax
         )
-        return BatchVerdict(found, first_places(tokens, found))
+        found = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
+        return BatchVerdict(found, first_places(tokens, found), **relaxed.distances)
 
     def verify_rows(
         self,

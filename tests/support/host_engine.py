@@ -36,8 +36,9 @@ TYPES = (
 
 #: What a build can be watched by: options for the compiler, and the library to preload.
 _SANITIZERS = {
+    # Not optimised: compiled four times as fast, and a fifth slower.
     "address": (
-        ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g"),
+        ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1", "-O0"),
         "libasan.so",
     ),
     "thread": (("-fsanitize=thread", "-g", "-DCUDA_HOST_THREADS"), "libtsan.so"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from fractions import Fraction
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
-from mdsd_opt.decoding.draft_tree import scheme_maker
 from mdsd_opt.decoding.place_values import place_values
+from mdsd_opt.drafts import scheme_maker
 
 
 class Table:
@@ -29,7 +32,23 @@ class Table:
         return self.laws[tuple(text)]
 
     def probability(self, text):
-        return float(np.prod([self(text[:n])[token] for n, token in enumerate(text)]))
+        return prod(self(text[:n])[token] for n, token in enumerate(text))
+
+    def in_fractions(self, total=16):
+        """Laws near these, of multiples of 1 / total: floats hold them exactly."""
+        other = copy(self)
+        other.laws = {}
+        for text, law in self.laws.items():
+            counts = np.floor(law * (total - law.size)).astype(int) + (law > 0)
+            counts[counts.argmax()] += total - counts.sum()
+            other.laws[text] = np.array([Fraction(int(n), total) for n in counts], dtype=object)
+        return other
+
+
+def tuple_law(drafts, exact):
+    """Draws with their probabilities, of those that are possible."""
+    law = drafts.exact_tuple_law().items() if exact else zip(*drafts.tuple_law(), strict=True)
+    return [(np.asarray(draws, np.int64), weight) for draws, weight in law if weight > 0]
 
 
 def trees(draft, topology, scheme, values=None) -> Iterator[tuple[Node, float]]:
@@ -41,26 +60,24 @@ def trees(draft, topology, scheme, values=None) -> Iterator[tuple[Node, float]]:
         """Ways to draw what is below a node, as (function that hangs it there, probability)."""
         count = topology.drafts_at(place)
         if count == 0:
-            return [((), 1.0)]
-        drafts = make(draft(tokens), count)
+            return [((), 1)]
+        law = draft(tokens)
+        drafts = make(law, count)
         ways = []
-        for draws, weight in zip(*drafts.tuple_law(), strict=True):
-            if weight <= 0.0:
-                continue
+        for draws, weight in tuple_law(drafts, law.dtype == object):
             ranks = {}
             for rank, token in enumerate(draws.tolist()):
                 if token >= 0:
                     ranks.setdefault(token, rank)
             parts = [below((*tokens, t), (*place, rank)) for t, rank in ranks.items()]
             for chosen in product(*parts):
-                probability = weight * np.prod([p for _, p in chosen])
-                ways.append(((drafts, draws, [way for way, _ in chosen]), float(probability)))
+                probability = weight * prod(p for _, p in chosen)
+                ways.append(((drafts, draws, [way for way, _ in chosen]), probability))
         return ways
 
     def hang(node, way):
         if way:
             drafts, draws, parts = way
-            draws = np.asarray(draws, dtype=np.int64)
             children = node.add_drafts(drafts, draws, values[node.place])
             for child, part in zip(children, parts, strict=True):
                 hang(child, part)
@@ -80,7 +97,7 @@ def dynamic_trees(draft, tree, scheme) -> Iterator[tuple[Node, float]]:
 
         def scripted(q, num_drafts, script=script, chosen=chosen, weights=weights):
             drafts = make(q, num_drafts)
-            ways = [way for way in zip(*drafts.tuple_law(), strict=True) if way[1] > 0.0]
+            ways = tuple_law(drafts, q.dtype == object)
 
             def sample(rng):
                 n = len(chosen)
@@ -88,15 +105,15 @@ def dynamic_trees(draft, tree, scheme) -> Iterator[tuple[Node, float]]:
                     waiting.extend((*chosen, other) for other in range(1, len(ways)))
                 way = script[n] if n < len(script) else 0
                 chosen.append(way)
-                weights.append(float(ways[way][1]))
-                return np.asarray(ways[way][0], dtype=np.int64)
+                weights.append(ways[way][1])
+                return ways[way][0]
 
             drafts.sample = sample
             return drafts
 
         laws = lambda texts: np.stack([draft(text) for text in texts])  # noqa: E731
         root = grow_by_acceptance(laws, tree, scripted, np.random.default_rng(0))
-        yield root, float(np.prod(weights))
+        yield root, prod(weights)
 
 
 def output_law(rule, target, draft, topology, scheme, found=None):
@@ -110,12 +127,12 @@ def output_law(rule, target, draft, topology, scheme, found=None):
     else:
         length = topology.depth + 1
         found = found or trees(draft, topology, scheme)
-    law = np.zeros((target.vocab_size,) * length)
-    accepted = 0.0
+    law = np.zeros_like(target(()), shape=(target.vocab_size,) * length)
+    accepted = 0
     for root, probability in found:
         for node in root.walk():
             node.target = target(node.tokens)
-        total = 0.0
+        total = 0
         for stop in rule.stops(root):
             total += stop.probability
             accepted += probability * stop.probability * stop.node.depth
@@ -124,7 +141,7 @@ def output_law(rule, target, draft, topology, scheme, found=None):
                 text = (*stop.node.tokens, extra)
                 for rest in product(range(target.vocab_size), repeat=length - len(text)):
                     whole = (*text, *rest)
-                    tail = np.prod([target(whole[:n])[whole[n]] for n in range(len(text), length)])
+                    tail = prod(target(whole[:n])[whole[n]] for n in range(len(text), length))
                     law[whole] += mass * tail
         assert abs(total - 1.0) < 1e-9
     return law, accepted
@@ -132,7 +149,7 @@ def output_law(rule, target, draft, topology, scheme, found=None):
 
 def target_law(target, length):
     """Law of the first tokens under the target itself."""
-    law = np.zeros((target.vocab_size,) * length)
+    law = np.zeros_like(target(()), shape=(target.vocab_size,) * length)
     for text in product(range(target.vocab_size), repeat=length):
         law[text] = target.probability(text)
     return law

@@ -33,6 +33,9 @@ from mdsd_opt.errors import InvalidInput
 #: Calls the engine with the tape as its source, and returns what came of it.
 Run = Callable[[Tape], Hashable]
 
+#: Outcome and draws, for each continuation; the first alone where nothing more is drawn.
+Signature = tuple[tuple[Hashable, tuple[Draw, ...]], ...]
+
 #: Points at which a uniform is tried before bisection.
 _GRID = 17
 
@@ -132,8 +135,8 @@ class DrawTree:
     num_checks : int
         Runs that it has foretold, corners included.
     coarse : bool
-        Whether any draw has less than 53 bits, any weight was found by bisection, or any was
-        computed in float32: then rounding shows in the seventh digit.
+        Whether any draw has less than 53 bits, any weight was found by bisection, or anything was
+        computed in float32 by PyTorch: then rounding shows in the seventh digit.
 
     Raises
     ------
@@ -152,6 +155,7 @@ class DrawTree:
         self.num_checks = 0
         with served(tape) as self._serving:
             self._root = self._settled(checks)
+            self.coarse |= self._serving.narrow
 
     def _settled(self, checks: int) -> _Node:
         for _ in range(_MAX_REFINEMENTS + 1):
@@ -206,7 +210,7 @@ class DrawTree:
             self._known[key] = self._run(values, self._tails[tail])
         return self._known[key]
 
-    def _signature(self, values: tuple[Value, ...]) -> Hashable:
+    def _signature(self, values: tuple[Value, ...]) -> Signature:
         """What tells values of the last draw apart."""
         first = self._at(values, 0)
         if len(first[1]) <= len(values):  # nothing is drawn after it
@@ -251,19 +255,29 @@ class DrawTree:
         values: tuple[Value, ...],
         resolution: int,
         low: int,
-        low_seen: Hashable,
+        low_seen: Signature,
         high: int,
-        high_seen: Hashable,
+        high_seen: Signature,
     ) -> list[int]:
         if low_seen == high_seen:
             return []
         if high - low <= resolution:
             return [high]
-        middle = (low + high) // 2
-        seen = self._signature((*values, middle))
+        # One continuation in which the ends differ is enough to find a step; the others are asked
+        # on both sides of it.
+        tail = next(n for n, (a, b) in enumerate(zip(low_seen, high_seen, strict=False)) if a != b)
+        before, after = low, high
+        while after - before > resolution:
+            middle = (before + after) // 2
+            if self._at((*values, middle), tail) == low_seen[tail]:
+                before = middle
+            else:
+                after = middle
+        left, right = self._signature((*values, before)), self._signature((*values, after))
         return [
-            *self._changes(values, resolution, low, low_seen, middle, seen),
-            *self._changes(values, resolution, middle, seen, high, high_seen),
+            *self._changes(values, resolution, low, low_seen, before, left),
+            after,
+            *self._changes(values, resolution, after, right, high, high_seen),
         ]
 
     def _race_steps(

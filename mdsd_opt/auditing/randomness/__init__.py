@@ -2,6 +2,7 @@
 
 from mdsd_opt.auditing.randomness.grids import Grid
 from mdsd_opt.auditing.randomness.serving import Serving, served
-from mdsd_opt.auditing.randomness.sources import SampledSource, Source
+from mdsd_opt.auditing.randomness.source import Source
+from mdsd_opt.auditing.randomness.sources import SampledSource
 
 __all__ = ["Grid", "SampledSource", "Serving", "Source", "served"]

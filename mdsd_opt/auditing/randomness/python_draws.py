@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.randomness.grids import DOUBLE
-from mdsd_opt.auditing.randomness.sources import Source
+from mdsd_opt.auditing.randomness.source import Source
 
 #: Functions of the module `random` all go through these three methods of its one instance...
 _METHODS = ("random", "getrandbits", "_randbelow")

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mdsd_opt.auditing.randomness.python_draws import numpy_served, python_served
-from mdsd_opt.auditing.randomness.sources import SampledSource, Source
+from mdsd_opt.auditing.randomness.source import Source
+from mdsd_opt.auditing.randomness.sources import SampledSource
 from mdsd_opt.errors import UnservedDraw
 
 #: `random` and `numpy.random` are the process's own: one audit at a time serves them.
@@ -30,19 +31,26 @@ class Serving:
         random.seed()
         self._python_state = random.getstate()
         self._torch_states: list[Any] | None = None
+        self._torch_draws: Any = None
         self._serve_torch()
 
     def _serve_torch(self) -> None:
         if "torch" in sys.modules:
             import torch
 
-            from mdsd_opt.auditing.randomness.torch_draws import TorchDraws, generator_states
+            from mdsd_opt.auditing.randomness.torch_draws import generator_states, torch_draws
 
             default = torch.default_generator
             self._stack.callback(default.set_state, default.get_state())
             default.seed()
             self._torch_states = generator_states(self._generators)
-            self._stack.enter_context(TorchDraws(self._source, self.refuse))
+            self._torch_draws = torch_draws(self._source, self.refuse)
+            self._stack.enter_context(self._torch_draws)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether any tensor was computed in float32 or coarser: then rounding shows."""
+        return self._torch_draws is not None and self._torch_draws.narrow
 
     def refuse(self, what: str) -> NoReturn:
         """Note what was drawn, in case the engine catches the error, and raise it."""

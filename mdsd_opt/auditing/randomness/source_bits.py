@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mdsd_opt.auditing.randomness.grids import DOUBLE
-
-if TYPE_CHECKING:
-    from mdsd_opt.auditing.randomness.sources import Source
+from mdsd_opt.auditing.randomness.source import Source
 
 _UINT64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 _UINT32 = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)

@@ -7,6 +7,7 @@ engine's own or without. It does not see other threads, nor what an operator of 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,14 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mdsd_opt.auditing.randomness.grids import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid
-from mdsd_opt.auditing.randomness.sources import Source
+from mdsd_opt.auditing.randomness.source import Source
 
 Answer = Callable[..., Any]
+
+#: Operators that draw nothing, met before: their tags are long to look up.
+_ORDINARY: set[Any] = set()
+
+_NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
 
 class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
@@ -29,12 +35,23 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
     source : Source
     refuse : callable
         Takes what was drawn, and raises.
+
+    Attributes
+    ----------
+    narrow : bool
+        Whether any result had fewer bits than float64.
     """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Do without torch's guard: it costs as much again as all else here, see `torch_draws`."""
+        return False
 
     def __init__(self, source: Source, refuse: Callable[[str], Any]) -> None:
         super().__init__()
         self._source = source
         self._refuse = refuse
+        self.narrow = False
         self._answers: dict[str, Answer] = {
             "rand": self._rand,
             "rand_like": self._rand_like,
@@ -47,11 +64,21 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = dict(kwargs or {})
-        if torch.Tag.nondeterministic_seeded not in func.tags:
-            return func(*args, **named)
+        named = kwargs or {}
+        if func not in _ORDINARY:
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                return self._drawn(func, args, dict(named))
+            _ORDINARY.add(func)
+        result = func(*args, **named)
+        if not self.narrow:
+            self.narrow = getattr(result, "dtype", None) in _NARROW
+        return result
+
+    def _drawn(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]
         answer = self._answers.get(name.rstrip("_"))
+        if answer is None and _drops_nothing(func, args, named):
+            return func(*args, **named)
         if answer is None:
             return self._refuse(f"the operator {func}")
         named.pop("generator", None)
@@ -108,6 +135,27 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
             raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
         drawn = self._source.categories(np.stack([1.0 - chances, chances], axis=1), _rounded(given))
         return _as(drawn.reshape(tuple(like.shape)), like)
+
+
+def _drops_nothing(func: Any, args: Any, named: dict[str, Any]) -> bool:
+    """Whether it draws for dropout alone, as attention does, and is told to drop nothing."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == "dropout_p":
+            given = args[place] if place < len(args) else None
+            return named.get("dropout_p", argument.default_value if given is None else given) == 0
+    return False
+
+
+class GuardedTorchDraws(TorchDraws):
+    """Is not compiled together with the functions that it serves, which would take minutes."""
+
+    __torch_dispatch__ = torch._disable_dynamo(TorchDraws.__torch_dispatch__, recursive=True)
+
+
+def torch_draws(source: Source, refuse: Callable[[str], Any]) -> TorchDraws:
+    """With the guard if anything in this process may have been compiled."""
+    compiles = "torch._dynamo" in sys.modules
+    return (GuardedTorchDraws if compiles else TorchDraws)(source, refuse)
 
 
 def _as(values: NDArray[Any], like: Any) -> Any:

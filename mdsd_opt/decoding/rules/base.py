@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.verifiers.base import draw
+from mdsd_opt.verifiers.base import draw, normalised, positive_part
 
 Law = NDArray[np.float64]
 
@@ -24,13 +24,19 @@ class Stop:
     node : Node
     probability : float
         Given the tree.
-    law : ndarray, shape (V,)
-        Of the extra token.
+    masses : ndarray, shape (V,)
+        The extra token is drawn in proportion to their positive part; from p where they have none.
     """
 
     node: Node
     probability: float
-    law: Law
+    masses: Law
+
+    @property
+    def law(self) -> Law:
+        """Of the extra token, shape (V,); made when it is asked for, as one way is taken alone."""
+        left = normalised(positive_part(self.masses))
+        return self.node.target if left is None else left
 
 
 class Accepted(NamedTuple):
@@ -74,13 +80,6 @@ class TreeRule(ABC):
     def expected_accepted(self, root: Node) -> float:
         """Mean number of accepted drafts, given the tree."""
         return sum(way.probability * way.node.depth for way in self.stops(root))
-
-
-def stop_at(node: Node, probability: float, masses: Law) -> Stop:
-    """A way to end with an extra token in proportion to some masses; p where there are none."""
-    masses = np.maximum(masses, 0.0)
-    total = masses.sum()
-    return Stop(node, probability, masses / total if total > 0.0 else node.target)
 
 
 def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
@@ -37,7 +37,7 @@ class BlockVerification(TreeRule):
                 refused = 1.0 - passed
                 ends = total / (total + refused) if total + refused > 0.0 else 1.0
             if reach * ends > 0.0:
-                found.append(stop_at(node, reach * ends, masses))
+                found.append(Stop(node, reach * ends, masses))
             reach *= 1.0 - ends
         return completed(found, root, reach)
 

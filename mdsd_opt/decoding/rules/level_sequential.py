@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import split_with_tries
 
 Law = NDArray[np.float64]
@@ -38,21 +38,27 @@ class LevelSequential(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         levels: list[tuple[list[_Passed], float]] = []
-        masses = [(root, 1.0)]
+        masses = [(root, _one(root))]
         while masses:
             passed, left, masses = _next_level(masses)
             levels.append((passed, left))
         found: list[Stop] = []
-        reach = 1.0
+        reach: float = 1
         for passed, left in reversed(levels):  # each step given that no deeper one has ended
-            ended = 0.0
+            ended: float = 0
             for at in passed:
-                share = min(max((at.mass - at.goes_on) / left, 0.0), 1.0) if left > 0.0 else 0.0
-                if reach * share > 0.0:
-                    found.append(stop_at(at.node, reach * share, at.rest))
+                share = min(max((at.mass - at.goes_on) / left, 0), 1) if left > 0 else 0
+                if reach * share > 0:
+                    found.append(Stop(at.node, reach * share, at.rest))
                 ended += share
-            reach *= max(1.0 - ended, 0.0)
+            reach *= max(1 - ended, 0)
         return completed(found, root, reach)
+
+
+def _one(node: Node) -> float:
+    """In the numbers of the target, of which some may be Fractions."""
+    one: float = node.target[:1].sum() * 0 + 1
+    return one
 
 
 def _next_level(
@@ -71,16 +77,19 @@ def _next_level(
     """
     passed: list[_Passed] = []
     following: list[tuple[Node, float]] = []
-    remains, mean = 1.0, 1.0  # of what may go on: given these draws, and on average
+    remains = mean = _one(masses[0][0])  # of what may go on: given these draws, and on average
     for node, mass in sorted(masses, key=lambda item: (-item[1], item[0].tokens)):
-        demand = min(mass / mean, 1.0) if mean > 0.0 else 0.0
+        if node.drafts is None:
+            passed.append(_Passed(node, mass, 0, node.target))
+            continue
+        demand = min(mass / mean, 1) if mean > 0 else 0
         target = demand * node.target
         split = split_with_tries(target, demand, node.drafts, node.draws, node.values)
         for token, share in split.masses.items():
-            if share > 0.0:
+            if share > 0:
                 following.append((node.children[token], remains * share))
-        goes_on = mean * split.alpha
-        passed.append(_Passed(node, mass, goes_on, mass * node.target - mean * split.kept))
-        remains *= max(1.0 - sum(split.masses.values()), 0.0)
-        mean *= 1.0 - split.alpha
+        alpha, rest = split.alpha, mass * node.target - mean * split.kept
+        passed.append(_Passed(node, mass, mean * alpha, rest))
+        remains *= max(1 - sum(split.masses.values()), 0)
+        mean *= 1 - alpha
     return passed, mean, following

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule, stop_at
+from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get
 
@@ -34,7 +34,7 @@ class TopDown(TreeRule):
         while waiting:
             node, probability = waiting.pop()
             if node.drafts is None:
-                found.append(stop_at(node, probability, node.target))
+                found.append(Stop(node, probability, node.target))
                 continue
             problem = TransportProblem(node.target, node.drafts)
             law = self._verifier.conditional_law(problem, node.draws)
@@ -44,7 +44,7 @@ class TopDown(TreeRule):
             rest = law.copy()
             rest[list(node.children)] = 0.0
             if rest.any():
-                found.append(stop_at(node, probability * float(rest.sum()), rest))
+                found.append(Stop(node, probability * float(rest.sum()), rest))
         return found
 
     def verify(self, root: Node, rng: np.random.Generator) -> Accepted:

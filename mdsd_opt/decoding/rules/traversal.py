@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.recursive_rejection import after_refusal, without
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
+from mdsd_opt.decoding.recursive_rejection import after_refusal, draft_law, without
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers.rejection import accepted
@@ -30,7 +30,7 @@ class Traversal(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
-        return completed(found, root, _visit(root, 1.0, 1.0, found))
+        return completed(found, root, _visit(root, 1, 1, found))
 
 
 def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
@@ -42,16 +42,16 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
                 f"rule 'traversal' is not lossless for {node.drafts.scheme!r} drafts: it takes "
                 "with_replacement and without_replacement"
             )
-        q = node.drafts.q
+        q = draft_law(node.drafts, target)
         for token in node.draws.tolist():
             if token < 0 or reach <= 0.0 or demand <= 0.0:
                 break
-            share = float(accepted(target[token], q[token]))
+            share = accepted(target[token], q[token])
             if share > 0.0:
                 reach = _visit(node.children[token], reach, share, found)
             target, demand, _ = after_refusal(target, demand, q)
             if isinstance(node.drafts, WithoutReplacement):
                 q = without(q, token)
     if reach > 0.0 and demand > 0.0:
-        found.append(stop_at(node, reach * demand, target))
-    return reach * (1.0 - demand)
+        found.append(Stop(node, reach * demand, target))
+    return reach * (1 - demand)

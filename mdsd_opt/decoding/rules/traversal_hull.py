@@ -8,8 +8,8 @@ import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.first_tries import first_tries
-from mdsd_opt.decoding.recursive_rejection import after_refusal, without
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed, stop_at
+from mdsd_opt.decoding.recursive_rejection import after_refusal, draft_law, without
+from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import token_split
 from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.verifiers.rejection import accepted
@@ -29,20 +29,23 @@ class TraversalHull(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
-        return completed(found, root, _visit(root, 1.0, 1.0, found))
+        return completed(found, root, _visit(root, 1, 1, found))
 
 
 def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
     """Add the ways to end at or below a node; return the probability that there is none."""
     if reach <= 0.0 or demand <= 0.0:
         return reach
+    if node.drafts is None:
+        found.append(Stop(node, reach * demand, node.target))
+        return reach * (1 - demand)
     drafts: Any = node.drafts  # with tries, one that has a q
     target, draws, values = demand * node.target, node.draws, node.values
     tries = first_tries(target, demand, drafts, values)
-    q = drafts.q if tries else target
+    q = draft_law(drafts, target) if tries else target
     for k in tries:
         token = int(draws[k])
-        share = float(accepted(target[token], q[token]))
+        share = accepted(target[token], q[token])
         reach = _visit(node.children[token], reach, share, found)
         target, demand, _ = after_refusal(target, demand, q)
         if reach <= 0.0 or demand <= 0.0:
@@ -53,16 +56,17 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
         draws, values = np.delete(draws, tries), np.delete(values, tries)
         drafts = type(drafts)(q, draws.size)
     split = token_split(target, drafts, draws, values)
-    tried = 0.0
+    tried: float = 0
     for token, mass in sorted(split.masses.items(), key=lambda item: (-item[1], item[0])):
-        if mass <= 0.0 or tried >= 1.0:
+        if mass <= 0 or tried >= 1:
             break
-        share = min(mass / (1.0 - tried), 1.0)
+        share = min(mass / (1 - tried), 1)
         reach = _visit(node.children[token], reach, share, found)
         tried += mass
-    if split.alpha >= 1.0:
+    goes_on = split.alpha
+    if goes_on >= 1:
         return reach
-    ends = min(max((demand - split.alpha) / (1.0 - split.alpha), 0.0), 1.0)
-    if reach * ends > 0.0:
-        found.append(stop_at(node, reach * ends, target - split.kept))
-    return reach * (1.0 - ends)
+    ends = min(max((demand - goes_on) / (1 - goes_on), 0), 1)
+    if reach * ends > 0:
+        found.append(Stop(node, reach * ends, target - split.kept))
+    return reach * (1 - ends)

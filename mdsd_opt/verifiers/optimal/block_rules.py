@@ -90,19 +90,23 @@ def even_rule(places: NDArray[np.int64]) -> BlockRule:
 
 @block_rule.register
 def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
-    q, above, left = drawn.q[drawn.tokens], drawn.above, masses_left(drawn)
+    # Single numbers: there are a few drafts, and calls on arrays would take most of the time.
+    places, masses = drawn.places.tolist(), drawn.q[drawn.tokens].tolist()
+    above, left = drawn.above.item, np.array(masses_left(drawn)).tolist()
 
     def shares(start: int, stop: int) -> NDArray[Any]:
-        first, *others = np.flatnonzero(drawn.places >= start).tolist()
-        drafted = q[first] + q[others].sum()
-        in_block = max(above[start] - above[stop], drafted)  # rounding may lose them in the sums
-        pivotal = above[stop] / (left[-1] + q[first])
+        first, *others = [k for k, place in enumerate(places) if place >= start]
+        mass, below = masses[first], above(stop)
+        drafted = sum((masses[k] for k in others), mass)
+        in_block = max(above(start) - below, drafted)  # rounding may lose them in the sums
+        pivotal = below / (left[-1] + mass)
         for rest in left[first:-1]:
-            pivotal = pivotal * rest / (rest + q[first])
-        result = _zeros(q, q.size)
-        result[others] += pivotal * q[others] / in_block
-        result[first] += 1 - result.sum()
-        return result
+            pivotal = pivotal * rest / (rest + mass)
+        result = [mass * 0] * len(places)
+        for k in others:
+            result[k] = pivotal * masses[k] / in_block
+        result[first] = 1 - sum(result)
+        return np.array(result, dtype=drawn.q.dtype)
 
     return shares
 

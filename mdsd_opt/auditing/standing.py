@@ -1,0 +1,71 @@
+"""A rule that is lossy on purpose against the frontier: what it gives away, and what it wastes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.auditing.report import AuditReport, Interval, Standing
+from mdsd_opt.frontier.costs import CostCurve
+from mdsd_opt.frontier.distances import distances
+from mdsd_opt.frontier.relaxation import frontier_of
+from mdsd_opt.problem import TransportProblem
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """The frontier of a problem, to hold reports against."""
+
+    target: Vector
+    costs: CostCurve
+
+    @classmethod
+    def of(cls, problem: TransportProblem) -> Judge:
+        """Of the problem that the audit is on.
+
+        Raises
+        ------
+        ProblemTooLarge
+            The frontier of such drafts is out of reach.
+        """
+        return cls(problem.target, CostCurve.of(frontier_of(problem)))
+
+    def standing(self, report: AuditReport, law: Vector | None = None) -> Standing | None:
+        """Where a rule stands, from its report and, where it was enumerated, its output law."""
+        rate, costs = report.acceptance_rate, self.costs
+        if rate is None:
+            return None
+        known = law is not None
+        tv_interval = None if known else report.total_variation_interval
+        rate_interval = None if known else report.acceptance_interval
+        kl = None if law is None else distances(law, self.target).kl
+        return Standing(
+            lossless_acceptance_rate=costs.least,
+            best_acceptance_rate=self._rate_at_tv(report.total_variation),
+            best_acceptance_interval=_mapped(self._rate_at_tv, tv_interval),
+            least_tv=self._tv_of(rate),
+            least_tv_interval=_mapped(self._tv_of, rate_interval),
+            least_kl=self._kl_of(rate),
+            least_kl_interval=_mapped(self._kl_of, rate_interval),
+            kl=kl,
+            best_acceptance_rate_at_kl=None if kl is None else costs.rate_within("kl", kl),
+        )
+
+    def _rate_at_tv(self, tv: float) -> float:
+        return min(self.costs.least + tv, self.costs.most)
+
+    def _tv_of(self, rate: float) -> float:
+        return max(rate - self.costs.least, 0.0)
+
+    def _kl_of(self, rate: float) -> float:
+        return self.costs.cost("kl", min(rate, self.costs.most))
+
+
+def _mapped(function: Callable[[float], float], interval: Interval | None) -> Interval | None:
+    """Of a function that does not fall."""
+    return None if interval is None else Interval(function(interval.low), function(interval.high))

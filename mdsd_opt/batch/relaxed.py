@@ -1,0 +1,211 @@
+"""What distances from the target buy, for batches of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.arrays import Opened
+from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.rates import checked_counts, checked_integer
+from mdsd_opt.batch.row_functions import row_function
+from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.frontier.budgets import checked_amount, the_budget
+from mdsd_opt.frontier.relaxed_rows import RelaxedRows
+
+Rates = NDArray[np.float64]
+
+_SPREADS = ("equal", "best")
+
+#: Slopes that are tried first; what a mean budget asks for lies between two of them, and is then
+#: looked for between these, in so many parts, again and again.
+_SLOPES = tuple(np.geomspace(1e-6, 1e6, 24).tolist())
+_PARTS = 10
+_PASSES = 2
+
+
+def relaxed_rates(
+    target_logits: Any,
+    draft_logits: Any,
+    num_drafts: int | Sequence[int] = 3,
+    drafts: str | Sequence[str] = "with_replacement",
+    *,
+    tv: float | Sequence[float] | None = None,
+    kl: float | Sequence[float] | None = None,
+    chi2: float | Sequence[float] | None = None,
+    spread: str = "equal",
+    temperature: float = 1.0,
+    draft_temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    num_threads: int | None = None,
+    progress: bool = False,
+    pad: bool = False,
+) -> Any:
+    r"""The largest acceptance rates within a distance from the target, for every row of logits.
+
+    The rate of `mdsd_opt.relax`, without the law: the largest a with
+
+    .. math:: D(p_a, p) \le \text{budget}, \qquad \mathrm{TV}(p_a, p) = a - \alpha^*,
+
+    D the total variation, KL(p_a || p) in nats or chi-square. Tokens are sorted into buckets of
+    p/q, 1024 to an octave, and the frontier is one concave hull of these; where they could move
+    a rate by more than 1e-6, the row is done token by token.
+
+    This is a statement about one step; over a text, distances add up.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (..., V)
+        As for `acceptance_rates`, but for arrays of Dask; on the CPU.
+    num_drafts : int or sequence of int
+        K.
+    drafts : str or sequence of str
+        How the drafts come from q: "with_replacement", "without_replacement", "greedy", "top_k".
+    tv, kl, chi2 : float or sequence of float
+        The budget, at least 0, and exactly one of them. Several cost hardly more than one.
+    spread : {"equal", "best"}
+        "equal" gives each row the budget. "best" takes it as a mean over all rows, for each scheme
+        and K by itself, and spends it where it buys most: the divergence has one slope in a at all
+        rows. No other way of spending it has a larger mean rate. Not for tv, of which a unit buys
+        the same wherever it is spent.
+    temperature, draft_temperature, top_k, top_p, min_p : optional
+        As for `acceptance_rates`; the distance is from the law that is sampled.
+    num_threads : int, optional
+        As many as there are processors for this process by default.
+    progress : bool
+        Show a progress bar on stderr.
+    pad : bool
+        Take the tokens that the narrower vocabulary lacks as impossible on its side.
+
+    Returns
+    -------
+    array, shape (...) and an axis for each of `drafts`, `num_drafts` and budget that is a sequence
+        float64, in the library of the input. With a budget of 0, and the lossless part of tv, those
+        of `acceptance_rates`; else the error is below 1e-6. Rows with a total variation of less
+        than the budget reach 1.
+
+    Raises
+    ------
+    InvalidDistribution
+        A row has a NaN or ``+inf`` or is all ``-inf``; the message names the row.
+    InvalidInput
+        Not exactly one budget, a parameter out of range, or shapes that do not fit.
+    UnknownName
+        No such draft scheme or spread.
+    ProblemTooLarge
+        So many drafts without replacement that a row would take more than about ten seconds.
+
+    Notes
+    -----
+    See the theory page "Beyond lossless".
+    """
+    name, given = the_budget({"tv": tv, "kl": kl, "chi2": chi2})
+    listed = tuple(given) if isinstance(given, Iterable) else (given,)
+    amounts = tuple(float(checked_amount(name, amount)) for amount in listed)
+    schemes = (drafts,) if isinstance(drafts, str) else tuple(drafts)
+    for what, values in ((name, amounts), ("drafts", schemes)):
+        if not values:
+            raise InvalidInput(f"{what} is empty: give at least one")
+    if spread not in _SPREADS:
+        raise UnknownName.among("spread", spread, _SPREADS)
+    if spread == "best" and name == "tv":
+        raise InvalidInput(
+            "a unit of tv buys the same acceptance wherever it is spent: give spread='equal', or a "
+            "budget of kl or chi2"
+        )
+    if spread == "best" and np.inf in amounts:
+        raise InvalidInput(f"{name} is infinite: there is nothing to spread")
+    counts = checked_counts(num_drafts)
+    functions = tuple(row_function(scheme, "optimal", counts, 0) for scheme in schemes)
+    job = Job(
+        schemes[0],
+        "optimal",
+        counts,
+        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p),
+        None if num_threads is None else checked_integer(num_threads, "num_threads"),
+        progress,
+        pad,
+    )
+    target = Opened.of(target_logits, "target_logits")
+    draft = Opened.of(draft_logits, "draft_logits")
+    if "dask" in (target.library, draft.library):
+        raise InvalidInput("relaxed_rates takes no Dask arrays: call it on their blocks")
+    rows = job.rows(target, draft)
+    asked = RelaxedRows(functions, schemes, name, amounts)
+    shape = len(schemes), len(counts), len(amounts)
+
+    def run(asked: RelaxedRows) -> Rates:
+        found = job.run(asked, shape[0] * shape[1] * asked.num_columns, *rows)
+        return found.reshape(-1, *shape[:2], asked.num_columns)
+
+    rates = run(asked) if spread == "equal" else _Spread(asked, run).rates()
+    several = not isinstance(drafts, str), *(isinstance(x, Iterable) for x in (num_drafts, given))
+    kept = tuple(n for n, is_kept in zip(shape, several, strict=True) if is_kept)
+    rates = rates.reshape((*rows[0].index_shape, *kept))
+    reference = draft if target.library == "numpy" else target
+    return rates[()] if reference.library == "numpy" else reference.like(rates)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """A mean budget, spent where it buys most.
+
+    Attributes
+    ----------
+    asked : RelaxedRows
+        With the mean budgets.
+    run : callable
+        What rows find, shape (rows, schemes, K, columns).
+    """
+
+    asked: RelaxedRows
+    run: Callable[[RelaxedRows], Rates]
+
+    def rates(self) -> Rates:
+        """Of all rows, shape (rows, schemes, K, budgets)."""
+        slopes: tuple[float, ...] = (0.0, *_SLOPES, np.inf)
+        for _ in range(_PASSES):
+            _, costs = self._at(slopes)
+            slopes = self._finer(slopes, costs.mean(axis=0))
+        rates, costs = self._at(slopes)
+        return self._between(rates, costs)
+
+    def _at(self, slopes: tuple[float, ...]) -> tuple[Rates, Rates]:
+        """Rates and costs at given slopes, shape (rows, schemes, K, slopes)."""
+        found = self.run(replace(self.asked, amounts=slopes, by_slope=True))
+        return found[..., 0::2], found[..., 1::2]
+
+    def _finer(self, slopes: tuple[float, ...], means: Rates) -> tuple[float, ...]:
+        """Slopes between those whose mean costs enclose a budget."""
+        tried = {0.0, np.inf}
+        for costs in means.reshape(-1, len(slopes)):
+            for n in np.searchsorted(costs, self.asked.amounts, side="right").tolist():
+                if 0 < n < len(slopes):
+                    high = min(slopes[n], slopes[-2] * 1e6)
+                    low = max(slopes[n - 1], slopes[1] / 1e6)
+                    tried.update(np.geomspace(low, high, _PARTS + 1).tolist())
+        return tuple(sorted(tried))
+
+    def _between(self, rates: Rates, costs: Rates) -> Rates:
+        """Means of the laws at neighbouring slopes, which cost no more than the mean of costs."""
+        means = costs.mean(axis=0)
+        result = np.empty((*rates.shape[:3], len(self.asked.amounts)))
+        for place in np.ndindex(means.shape[:2]):
+            here, curve = rates[(slice(None), *place)], means[place]
+            for b, amount in enumerate(self.asked.amounts):
+                n = int(np.searchsorted(curve, amount, side="right"))
+                if n == curve.size:
+                    result[(slice(None), *place, b)] = here[:, -1]
+                    continue
+                share = (amount - curve[n - 1]) / (curve[n] - curve[n - 1])
+                result[(slice(None), *place, b)] = here[:, n - 1] + share * (
+                    here[:, n] - here[:, n - 1]
+                )
+        return result
