@@ -13,6 +13,7 @@ import mdsd_opt as mo
 from mdsd_opt.decoding import (
     DynamicTree,
     Node,
+    PlannedTree,
     get_rule,
     grow,
     hull_plan,
@@ -22,6 +23,7 @@ from mdsd_opt.decoding import (
 )
 from mdsd_opt.decoding import first_tries as tries_module
 from mdsd_opt.decoding.first_tries import first_tries
+from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.decoding.hull_plan import hull_masses, rank_chances
 from mdsd_opt.decoding.place_values import in_draw_order, place_values
 from mdsd_opt.decoding.token_split import split_with_tries, token_split
@@ -40,6 +42,7 @@ COMB = Topology({(): 3, (0,): 3, (0, 0): 3, (0, 0, 0): 1}, "comb")
 SMALL_COMB = Topology({(): 3, (0,): 2, (0, 0): 2}, "comb 3-2-2")
 THREE_TWO = Topology({(): 3, (0,): 2}, "3 then 2")
 MIXED = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "3-2-1")
+PLAN = first_plan(PlannedTree(16)).topology
 VALUES = [(9, 1, 1), (3, 2, 1), (1, 1, 3), (1, 4, 2), (1, 1, 1)]
 
 
@@ -423,7 +426,9 @@ def test_nothing_is_lost_where_the_draft_is_the_target(name, scheme, vocab_size,
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("tilt", [0.4, 0.9])
 @pytest.mark.parametrize(
-    "topology", [sparse(), COMB, MIXED, FIRST], ids=lambda topology: topology.name
+    "topology",
+    [sparse(), COMB, MIXED, FIRST, k_ary(2, 2), PLAN],
+    ids=lambda topology: topology.name,
 )
 def test_the_default_rule_is_not_behind_traversal(topology, scheme, tilt):
     """Paired on 60 trees: not by two standard errors, a chance of 2 % where both are equal."""

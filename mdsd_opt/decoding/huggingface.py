@@ -16,7 +16,7 @@ from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import generate_steps
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.decoding.topology import Tree
-from mdsd_opt.drafts import SchemeMaker
+from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.distributions import softmax
-from mdsd_opt.drafts import SchemeMaker, WithReplacement
+from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
 #: Rules that ask a law for sums and one token only.
