@@ -120,7 +120,10 @@ def fill(
 ) -> tuple[Vector, int, Any, int, Any]:
     """p_I of tokens in such an order, shape (n,), and what `water_levels` returns."""
     both = np.stack([p, w])
-    low_sums, top_sums = _sums(both[:, :split]), _sums(both[:, : split - p.size - 1 : -1])
+    low_sums, top_sums = (
+        running_sums(both[:, :split]),
+        running_sums(both[:, : split - p.size - 1 : -1]),
+    )
     raised, c, capped, cap = water_levels(low_sums, top_sums, p / w, split, inside, outside)
     x = p.copy()
     x[:raised] = c * w[:raised]
@@ -128,8 +131,8 @@ def fill(
     return x, raised, c, capped, cap
 
 
-def _sums(values: Vector) -> Vector:
-    """Sums over the first 0..n columns."""
+def running_sums(values: Vector) -> Vector:
+    """Sums over the first 0..n columns, of a matrix with n."""
     sums = np.zeros_like(values, shape=(len(values), values.shape[1] + 1))
     np.cumsum(values, axis=1, out=sums[:, 1:])
     return sums

@@ -164,21 +164,21 @@ def test_false_alarms_come_as_rarely_as_stated() -> None:
     assert alarms <= 10  # Pr(more | 5 %) < 1e-4
 
 
-def test_the_overlap_is_the_optimum(right: dict[str, Any]) -> None:
-    """Of many chains under one law, against the tree's optimum."""
+def test_the_optimum_is_what_block_verification_accepts() -> None:
+    """Of many chains under one law; .022 less than the overlap of the laws of the tokens."""
     target, draft = TableModel(3, 6), TableModel(3, 7)
     exact = mo.audit_tree(block(), target, draft, "chain2", 0, driven_checks=1)
     rng = np.random.default_rng(0)
     rows, laws, drafts = [], [], []
-    for _ in range(2_000):
+    for _ in range(3_000):
         x = int(rng.choice(3, p=draft(())))
         y = int(rng.choice(3, p=draft((x,))))
         drafts.append((x, y))
         rows.append([target(text) for text in ((), (x,), (x, y))])
         laws.append([draft(text) for text in ((), (x,), (x, y))])
-    tokens = [[int(rng.choice(3, p=target(()))), -1, -1] for _ in range(2_000)]
+    tokens = [[int(rng.choice(3, p=target(()))), -1, -1] for _ in range(3_000)]
     report = mo.audit_trace(np.array(rows), np.array(laws), drafts, tokens)
-    assert report.optimal_accept_length == pytest.approx(exact.optimal_accept_length, abs=0.06)
+    assert report.optimal_accept_length == pytest.approx(exact.accept_length, abs=0.015)
 
 
 def test_files_hold_several_tokens_a_step(right: dict[str, Any], tmp_path: Any) -> None:

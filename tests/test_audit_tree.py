@@ -13,7 +13,7 @@ from support.tables import trees as oracle_trees
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import Node, get_rule, parse_topology
-from mdsd_opt.drafts import scheme_maker
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.tree_audit import TableModel
 from mdsd_opt.tree_audit.drawn_trees import drawn_trees

@@ -204,6 +204,30 @@ def test_light_tokens_in_bulk(num_drafts: int) -> None:
         )
 
 
+@pytest.mark.parametrize("num_drafts", [25, 64, 200])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("order", ["ascending", "descending", "shuffled"])
+def test_many_drafts_keep_the_law_where_it_counts(
+    num_drafts: int, spread: float, order: str
+) -> None:
+    """The law at a band of numbers against the law at all of them, after every few tokens."""
+    rng = np.random.default_rng(num_drafts)
+    q = np.exp(spread * rng.standard_normal(2 * num_drafts + 50))
+    q = np.sort(q / q.sum())
+    q = {"ascending": q, "descending": q[::-1], "shuffled": rng.permutation(q)}[order]
+    race = race_of(q, num_drafts)
+    state = empty_prefix(race, num_drafts)
+    law = np.zeros_like(state.rang)
+    law[0] = 1.0
+    for j, x in enumerate(q):
+        add_token(state, x, race)
+        silent = np.exp(-x * race.times)
+        law[1:] = law[:-1] + silent * (law[1:] - law[:-1])
+        law[0] *= silent
+        if j % 20 == 0 or j + 1 == q.size:
+            np.testing.assert_allclose(state.rang, law, rtol=1e-8, atol=1e-14)
+
+
 def test_the_lightest_tokens_that_are_still_heavy_do_not_matter() -> None:
     """A uniform draft right at the limit of lightness is the worst case for the moments."""
     num_drafts = 8

@@ -19,7 +19,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
-from mdsd_opt.cddlib_checks import cones, double_description, with_ppl
+from mdsd_opt.cddlib_checks import cones, double_description, engines, with_ppl
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
@@ -356,7 +356,7 @@ def test_an_engine_that_errs_is_found_out(monkeypatch):
     square = [(0, 1, 0), (0, 0, 1), (1, -1, 0), (1, 0, -1)]
     right = double_description.run_with("both", double_description.vertices, {"rows": square})
     assert right == {(x, y) for x in (0, 1) for y in (0, 1)}
-    monkeypatch.setattr(with_ppl, "vertices", lambda rows: {(Fraction(0), Fraction(0))})
+    monkeypatch.setattr(with_ppl, "generators", lambda rows: ({(Fraction(0), Fraction(0))}, set()))
     with pytest.raises(SolverError, match="disagree"):
         double_description.run_with("both", double_description.vertices, {"rows": square})
 
@@ -402,10 +402,32 @@ def test_memory_runs_out():
 
 
 def test_undecided_results_say_why():
-    result = cddlib_checks.check("projection", vocab_size=6, num_drafts=4, timeout=1.5)
+    result = cddlib_checks.check("optimal_value", vocab_size=12, num_drafts=9, timeout=1.5)
     assert result.holds is None
     assert "time ran out" in result.reason
     assert result.seconds < 5
+
+
+def test_what_runs_out_of_time_leaves_what_is_proven():
+    result = cddlib_checks.check("projection", vocab_size=6, num_drafts=4, timeout=30)
+    assert result.holds is True
+    assert "elimination of the plan: " in result.reason
+    assert "ran out" in result.reason
+    assert result.sizes["vertices"] == factorial(6)
+
+
+@pytest.mark.skipif(not double_description.available("ppl"), reason="needs PPL")
+def test_time_and_memory_run_out_inside_ppl():
+    hard = {"vocab_size": 11, "sizes": list(range(1, 12))}
+    job = {"engine": "ppl", "job": cones.acceptance_cone, "arguments": hard}
+    start = time.perf_counter()
+    with pytest.raises(OutOfBudget, match="time ran out after 3 s"):
+        run_in_child(double_description.run_with, job, timeout=3)
+    assert time.perf_counter() - start < 8
+    drafts = drafts_for("with_replacement", 6, 4)
+    job = {"engine": "ppl", "job": engines.projection, "arguments": {"drafts": drafts}}
+    with pytest.raises(OutOfBudget, match="memory ran out"):
+        run_in_child(double_description.run_with, job, timeout=100, memory=400 * 2**20)
 
 
 def test_errors_of_the_child_come_back():

@@ -70,9 +70,12 @@ def test_engines_have_names() -> None:
         "lmdeploy",
         "eagle",
         "vllm",
+        "vllm_v2",
+        "vllm_v2_block",
         "sglang",
         "sglang_block",
         "sglang_dspark",
+        "sglang_dspark_kernel",
     }
     with pytest.raises(UnknownName, match="sglang_block"):
         engines.get("sglang-block")

@@ -172,6 +172,18 @@ def test_filters_and_temperature() -> None:
     assert found[0] == pytest.approx(mo.relax(problem, kl=0.01).acceptance_rate, abs=1e-7)
 
 
+def test_probabilities_and_other_libraries() -> None:
+    target, draft = sample([7, 8], np.float64)
+    expected = mo.relaxed_rates(target, draft, 2, kl=0.01)
+    found = mo.relaxed_rates(mo.softmax(target), mo.softmax(draft), 2, kl=0.01, kind="probs")
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    with pytest.raises(InvalidInput, match="kind"):
+        mo.relaxed_rates(mo.softmax(target), mo.softmax(draft), 2, kl=0.01)
+    da = pytest.importorskip("dask.array")
+    with pytest.raises(InvalidInput, match="takes no Dask arrays"):
+        mo.relaxed_rates(da.asarray(target), da.asarray(draft), 2, kl=0.01)
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [

@@ -11,7 +11,6 @@ from support.tables import Table, output_law, trees
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import DynamicTree, generate, get_rule, k_ary, parse_topology
-from mdsd_opt.decoding.draft_tree import scheme_maker
 from mdsd_opt.decoding.generation import weigh
 from mdsd_opt.decoding.relaxed_targets import (
     Distance,
@@ -21,6 +20,7 @@ from mdsd_opt.decoding.relaxed_targets import (
 )
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.verifiers import Uniforms
 

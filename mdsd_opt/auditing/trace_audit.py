@@ -20,7 +20,7 @@ from mdsd_opt.auditing.trace_input import one_token_a_step, several_tokens_a_ste
 from mdsd_opt.auditing.trace_rows import TraceRows, schemes_of, transform_rows
 from mdsd_opt.auditing.trace_steps import step_checks, transform_steps, whole_steps
 from mdsd_opt.distributions import check_sampling_parameters, softmax
-from mdsd_opt.drafts import scheme_maker
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput
 
 Vector = NDArray[np.float64]

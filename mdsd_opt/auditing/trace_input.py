@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing.trace_rows import ToProbabilities, probabilities_of
-from mdsd_opt.drafts import DraftScheme, SchemeMaker
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
 Vector = NDArray[np.float64]

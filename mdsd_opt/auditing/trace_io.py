@@ -71,7 +71,9 @@ class Trace:
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `audit_trace` that the metadata and the file give."""
         given = {name: self.metadata[name] for name in _OPTIONS if name in self.metadata}
-        return {**given, "parents": self.parents, "logits": self.holds_logits}
+        if self.parents is not None:
+            given["parents"] = self.parents
+        return {**given, "logits": self.holds_logits}
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:

@@ -125,18 +125,19 @@ def _add_drafted(
 
 
 def _overlap(recorded: SeveralTokens, n: int) -> float:
-    r"""Sum over the levels of a chain of :math:`\min(1, \prod_j p_j(x_j) / q_j(x_j))`.
+    r"""Sum over the levels of a chain of :math:`r_i = \min(1, r_{i-1} p_i(x_i) / q_i(x_i))`.
 
-    Its mean over chains is the overlap of the laws of the first i tokens, summed over i: so many
-    drafts does block verification accept, and no lossless rule accepts more.
+    Its mean over chains is what block verification accepts, and no lossless rule accepts more
+    (arXiv 2403.10444).
     """
     total, ratio, node = 0.0, 1.0, 0
     while (scheme := recorded.scheme(n, node)) is not None:
         child = recorded.tree.children[node][0]
         token = int(recorded.drafts[n, child - 1])
         q = float(scheme.next_law(np.empty(0, dtype=np.int64))[token])
-        ratio = ratio * float(recorded.law(n, node)[token]) / q if q > 0 else math.inf
-        total += min(1.0, ratio)
+        p = float(recorded.law(n, node)[token])
+        ratio = min(1.0, ratio * p / q) if q > 0 else 1.0
+        total += ratio
         node = child
     return total
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened
+from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
@@ -47,6 +47,7 @@ def relaxed_rates(
     num_threads: int | None = None,
     progress: bool = False,
     pad: bool = False,
+    kind: str | None = None,
 ) -> Any:
     r"""The largest acceptance rates within a distance from the target, for every row of logits.
 
@@ -83,6 +84,8 @@ def relaxed_rates(
         Show a progress bar on stderr.
     pad : bool
         Take the tokens that the narrower vocabulary lacks as impossible on its side.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are, see `acceptance_rates`.
 
     Returns
     -------
@@ -133,11 +136,10 @@ def relaxed_rates(
         progress,
         pad,
     )
-    target = Opened.of(target_logits, "target_logits")
-    draft = Opened.of(draft_logits, "draft_logits")
-    if "dask" in (target.library, draft.library):
+    batch = Batch.open(target_logits, draft_logits, job, "cpu", kind)
+    if "dask" in (batch.target.library, batch.draft.library):
         raise InvalidInput("relaxed_rates takes no Dask arrays: call it on their blocks")
-    rows = job.rows(target, draft)
+    rows = job.rows(batch.target, batch.draft)
     asked = RelaxedRows(functions, schemes, name, amounts)
     shape = len(schemes), len(counts), len(amounts)
 
@@ -149,8 +151,7 @@ def relaxed_rates(
     several = not isinstance(drafts, str), *(isinstance(x, Iterable) for x in (num_drafts, given))
     kept = tuple(n for n, is_kept in zip(shape, several, strict=True) if is_kept)
     rates = rates.reshape((*rows[0].index_shape, *kept))
-    reference = draft if target.library == "numpy" else target
-    return rates[()] if reference.library == "numpy" else reference.like(rates)
+    return rates[()] if batch.reference.library == "numpy" else batch.reference.like(rates)
 
 
 @dataclass(frozen=True, slots=True)

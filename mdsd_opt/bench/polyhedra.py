@@ -1,7 +1,8 @@
 """How far exact double description reaches: seconds and sizes of cones and polytopes.
 
-Every case runs in a child process with a deadline; seconds include the start of the process and are
-the median of the repeats. A case that runs out of time is a line of the table, not an omission.
+Every case runs in a child process with a deadline, by each engine that is installed; seconds
+include the start of the process and are the median of the repeats. A case that runs out of time is
+a line of the table, not an omission.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from mdsd_opt.bench.record import Record
 from mdsd_opt.cddlib_checks import cones, engines, prefixes
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
+from mdsd_opt.cddlib_checks.double_description import available, run_with
 from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
 
 if TYPE_CHECKING:
     from mdsd_opt.bench.suite import Settings
 
 Job = Callable[..., Any]
+
+#: Route of the cases that each engine takes.
+_BY_ENGINES = "double description"
 
 
 class Case(NamedTuple):
@@ -31,7 +36,7 @@ class Case(NamedTuple):
     num_drafts: int
     job: Job
     arguments: dict[str, Any]
-    route: str = "double description"
+    route: str = _BY_ENGINES
 
 
 def cases() -> list[Case]:
@@ -61,12 +66,14 @@ def cases() -> list[Case]:
     return listed
 
 
-def measure(job: Job, arguments: dict[str, Any], timeout: float, repeats: int) -> dict[str, Any]:
+def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, Any]:
+    """Milliseconds, verdict and sizes of one case by one engine."""
     seconds = []
+    arguments = {"engine": engine, "job": case.job, "arguments": case.arguments}
     for _ in range(repeats):
         start = time.perf_counter()
         try:
-            found = run_in_child(job, arguments, timeout=timeout, memory=8 * 2**30)
+            found = run_in_child(run_with, arguments, timeout=timeout, memory=8 * 2**30)
         except OutOfBudget as end:
             return {"median_ms": None, "p90_ms": None, "verdict": str(end), "sizes": {}}
         seconds.append(time.perf_counter() - start)
@@ -84,22 +91,28 @@ def measure(job: Job, arguments: dict[str, Any], timeout: float, repeats: int) -
 def records(settings: Settings) -> Iterator[Record]:
     """Every case with a deadline of a minute; quick runs take the smallest, with 20 s."""
     timeout, repeats = (20.0, 1) if settings.quick else (60.0, settings.rounds or 3)
+    engines = [engine for engine in ("cddlib", "ppl") if available(engine)]
     for case in cases()[: 1 if settings.quick else None]:
-        found = measure(case.job, case.arguments, timeout, repeats)
-        sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
-        yield Record(
-            benchmark="polyhedra",
-            route=case.route,
-            problem=case.problem,
-            vocab_size=case.vocab_size,
-            num_drafts=case.num_drafts,
-            dtype="Fraction",
-            threads=1,
-            seed=0,
-            rounds=repeats,
-            median_ms=found["median_ms"],
-            p90_ms=found["p90_ms"],
-            gap=None if found["median_ms"] is None else 0.0,
-            gap_kind="exact",
-            note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
-        )
+        for engine in engines if case.route == _BY_ENGINES else engines[:1]:
+            yield _record(case, engine, timeout, repeats)
+
+
+def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
+    found = measure(case, engine, timeout, repeats)
+    sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
+    return Record(
+        benchmark="polyhedra",
+        route=f"{case.route}, {engine}" if case.route == _BY_ENGINES else case.route,
+        problem=case.problem,
+        vocab_size=case.vocab_size,
+        num_drafts=case.num_drafts,
+        dtype="Fraction",
+        threads=1,
+        seed=0,
+        rounds=repeats,
+        median_ms=found["median_ms"],
+        p90_ms=found["p90_ms"],
+        gap=None if found["median_ms"] is None else 0.0,
+        gap_kind="exact",
+        note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
+    )

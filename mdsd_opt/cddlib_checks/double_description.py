@@ -79,8 +79,24 @@ def vertices(rows: Iterable[Row]) -> set[Point]:
     ArithmeticError
         The polyhedron is unbounded.
     """
+    points, rays = generators(rows)
+    if rays:
+        raise ArithmeticError("the claimed polyhedron is unbounded")
+    return points
+
+
+def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
+    """Vertices and extreme rays, primitive, of the polyhedron {x: b + a.x >= 0 for all rows}.
+
+    Raises
+    ------
+    ArithmeticError
+        The polyhedron holds a line.
+    """
     rows = list(rows)
-    found: set[Point] = _by_engine("vertices", _entries(rows) > _VERTICES_BY_PPL, rows)
+    found: tuple[set[Point], set[Row]] = _by_engine(
+        "generators", _entries(rows) > _VERTICES_BY_PPL, rows
+    )
     return found
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import gcd
+from itertools import combinations
+from math import gcd, prod
 from numbers import Rational
 from typing import Any
 
@@ -12,7 +13,9 @@ from mdsd_opt.arrays import to_numpy
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.drafts import (
     DraftScheme,
+    DraftSetLaw,
     IndependentDrafts,
+    MixtureDrafts,
     WithoutReplacement,
     WithReplacement,
 )
@@ -72,6 +75,23 @@ def battery(scheme: str, vocab_size: int, num_drafts: int) -> list[DraftScheme]:
         [10 ** (i % 3) + i for i in range(vocab_size)],
     ]
     return [_SINGLE[scheme](_normalised(row), num_drafts) for row in rows]
+
+
+def conditional_poisson(odds: Sequence[Fraction], num_drafts: int) -> DraftSetLaw:
+    """K distinct drafts, each set with a probability in proportion to the product of its odds."""
+    drafted = [i for i, x in enumerate(odds) if x]
+    sets = combinations(drafted, min(num_drafts, len(drafted)))
+    masses = {s: prod((odds[i] for i in s), start=Fraction(1)) for s in sets}
+    total = sum(masses.values(), Fraction(0))
+    return DraftSetLaw(len(odds), {s: mass / total for s, mass in masses.items()})
+
+
+def mixed_numbers(q: Sequence[Fraction], num_drafts: int) -> MixtureDrafts:
+    """From 1 to K drafts, with or without replacement, all with the same probability."""
+    drafted = sum(x > 0 for x in q)
+    parts: list[DraftScheme] = [WithReplacement(q, k) for k in range(1, num_drafts + 1)]
+    parts += [WithoutReplacement(q, k) for k in range(2, min(num_drafts, drafted - 1) + 1)]
+    return MixtureDrafts([(Fraction(1, len(parts)), part) for part in parts])
 
 
 def rational_distribution(values: Any, vocab_size: int) -> list[Fraction]:

@@ -212,3 +212,31 @@ def projection(drafts: DraftScheme) -> Evidence:
     told = f"row {list(min(found ^ expected))} is in one list only"
     odd = Counterexample("another projection", told, document(drafts))
     return Evidence(False, scope, (odd,), sizes=sizes)
+
+
+def lifted_vertices(drafts: DraftScheme) -> Evidence:
+    """Every vertex of the subset inequalities, for targets of any mass, has a plan.
+
+    A plan gives all mass of the sets within A to tokens of A, so that its target meets the subset
+    inequalities, and what is added to a target leaves it a plan. So the projection of the plans is
+    the claimed polyhedron if all vertices of this have plans, and none of its rays is negative.
+    """
+    law = drafts.exact_support_law()
+    size = drafts.vocab_size
+    table = containment_table(law, size)
+    claimed = [
+        primitive([-table[mask], *(mask >> i & 1 for i in range(size))])
+        for mask in range(1, 1 << size)
+    ]
+    points, rays = double_description.generators(sorted(set(claimed)))
+    scope = scope_of(drafts)
+    sizes = {"vertices": len(points), "rays": len(rays)}
+    for p in sorted(points):
+        if sum(p) != 1 or exact_acceptance(p, law) != 1:
+            told = f"the vertex {', '.join(map(str, p))} has no plan"
+            odd = Counterexample("no plan", told, document(drafts), target=p)
+            return Evidence(False, scope, (odd,), sizes=sizes)
+    if any(min(ray) < 0 for ray in rays):
+        odd = Counterexample("another projection", "a ray is negative", document(drafts))
+        return Evidence(False, scope, (odd,), sizes=sizes)
+    return Evidence(True, scope, sizes=sizes)

@@ -40,12 +40,14 @@ def _scope(schemes: Sequence[DraftScheme]) -> str:
     return f"V = {first.vocab_size}, K = {first.num_drafts}, every target; {laws}"
 
 
-def q_convexity(schemes: Sequence[DraftScheme]) -> Evidence:
-    """Compare all slopes, in exact arithmetic."""
+def q_convexity(
+    schemes: Sequence[DraftScheme], weights: Sequence[Fraction] | None = None
+) -> Evidence:
+    """Compare all slopes, in exact arithmetic; in the mean of the draft models unless given."""
     compared = 0
     for drafts in schemes:
         size = drafts.vocab_size
-        w = mean_model(drafts)
+        w = mean_model(drafts) if weights is None else weights
         table = containment_table(drafts.exact_support_law(), size)
         weighted = [i for i in range(size) if w[i]]
         for mask in range(1 << size):

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd_opt.cddlib_checks import engines, prefixes, random_trials, thresholds
+from mdsd_opt.cddlib_checks import engines, excess, prefixes, random_trials, thresholds
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture, Job, Jobs, claim
-from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for, exact_models, mean_model
+from mdsd_opt.cddlib_checks.draft_laws import (
+    battery,
+    conditional_poisson,
+    drafts_for,
+    exact_models,
+    mean_model,
+    mixed_numbers,
+)
 from mdsd_opt.cddlib_checks.false_conditions import NEAR_MISSES, near_miss
 from mdsd_opt.cddlib_checks.hull_rule import hull_rule_evidence
 from mdsd_opt.drafts import DraftScheme, WithReplacement
@@ -60,11 +67,17 @@ def optimal_value(v: int, k: int, draft: Any) -> list[Job]:
     return [Job("cone of all drafts", engines.value_cone, _of_size(v, k))]
 
 
-@claim("[Khisti25], Remark 2", "Fourier elimination, redundant rows removed after each variable")
+@claim(
+    "[Khisti25], Remark 2",
+    "elimination of the plan variables, redundant rows removed; and a plan for every vertex",
+)
 def projection(v: int, k: int, draft: Any) -> list[Job]:
     """eliminating the plan from the transport constraints leaves exactly P(S) >= Q(S)"""
     drafts = drafts_for("with_replacement", v, k, draft)
-    return [_of_drafts("elimination of the plan", engines.projection, drafts)]
+    return [
+        _of_drafts("plans of the vertices", engines.lifted_vertices, drafts),
+        _of_drafts("elimination of the plan", engines.projection, drafts),
+    ]
 
 
 def _chosen(v: int, k: int, draft: Any) -> list[DraftScheme]:
@@ -97,6 +110,36 @@ def prefix_optimality(v: int, k: int, draft: Any) -> list[Job]:
         arguments = {"schemes": _chosen(v, k, draft)}
         jobs.append(Job("linear programmes", prefixes.prefix_programmes, arguments))
     return jobs
+
+
+@claim("[Hu25] for each number of drafts", "comparison of all slopes in fractions")
+def q_convexity_mixtures(v: int, k: int, draft: Any) -> list[Job]:
+    """a mixture over numbers of drafts from one q, with and without replacement, is q-convex, so
+    that prefixes stay optimal
+    """
+    q = exact_models(drafts_for("with_replacement", v, k, draft))[0]
+    arguments = {"schemes": [mixed_numbers(q, k)], "weights": q}
+    return [Job("slopes", prefixes.q_convexity, arguments)]
+
+
+@claim("this package, by elementary symmetric polynomials", "comparison of all slopes in fractions")
+def q_convexity_conditional_poisson(v: int, k: int, draft: Any) -> list[Job]:
+    """for K distinct drafts whose set S has a probability in proportion to the product of odds
+    over S, Q is convex in the odds, so that prefixes by p/odds are optimal
+    """
+    odds = exact_models(drafts_for("with_replacement", v, k, draft))[0]
+    arguments = {"schemes": [conditional_poisson(odds, k)], "weights": odds}
+    return [Job("slopes", prefixes.q_convexity, arguments)]
+
+
+@claim("this package", "all pairs of sets, at every c that can matter")
+def excess_supermodular(v: int, k: int, draft: Any) -> list[Job]:
+    """max(Q - c, 0) is supermodular for every c, with and without replacement"""
+    return [
+        _of_drafts(f"pairs of sets {drafts.scheme.replace('_', ' ')}", excess.excess_supermodular,
+                   drafts)
+        for drafts in _chosen(v, k, draft)
+    ]  # fmt: skip
 
 
 @claim("[Hu25]", _INCLUSION, search=random_trials.DOMINANCE)

@@ -25,23 +25,23 @@ def _matrix(rows: Iterable[Sequence[int | Fraction]], kind: str) -> Any:
     return gmp.matrix_from_array(list(rows), rep_type=getattr(cdd.RepType, kind))
 
 
-def vertices(rows: Iterable[Row]) -> set[Point]:
-    """Vertices of the bounded polyhedron {x: b + a.x >= 0 for all rows}.
+def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
+    """Vertices and extreme rays, primitive, of the polyhedron {x: b + a.x >= 0 for all rows}.
 
     Raises
     ------
     ArithmeticError
-        The polyhedron is unbounded.
+        The polyhedron holds a line.
     """
     rows = list(rows)
     if rows and len(rows[0]) == 1:  # a space of dimension 0, which cddlib cannot hold
-        return {()} if all(b >= 0 for (b,) in rows) else set()
+        return ({()} if all(b >= 0 for (b,) in rows) else set()), set()
     _, gmp = _cdd()
-    generators = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
-    points = [tuple(Fraction(x) for x in row) for row in generators.array]
-    if generators.lin_set or any(row[0] != 1 for row in points):
-        raise ArithmeticError("the claimed polyhedron is unbounded")
-    return {row[1:] for row in points}
+    found = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
+    if found.lin_set:
+        raise ArithmeticError("the polyhedron holds a line")
+    points = {tuple(Fraction(x) for x in row[1:]) for row in found.array if row[0] == 1}
+    return points, {primitive(row[1:]) for row in found.array if row[0] == 0}
 
 
 def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:

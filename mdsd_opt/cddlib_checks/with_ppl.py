@@ -57,25 +57,30 @@ def _inequalities(polyhedron: Any) -> tuple[set[Row], set[Row]]:
     return facets, equalities
 
 
-def vertices(rows: Iterable[Row]) -> set[Point]:
-    """Vertices of the bounded polyhedron {x: b + a.x >= 0 for all rows}.
+def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
+    """Vertices and extreme rays, primitive, of the polyhedron {x: b + a.x >= 0 for all rows}.
 
     Raises
     ------
     ArithmeticError
-        The polyhedron is unbounded.
+        The polyhedron holds a line.
     """
     rows = list(rows)
-    if rows and len(rows[0]) == 1:
-        return {()} if all(b >= 0 for (b,) in rows) else set()
-    found = set()
+    size = len(rows[0]) - 1 if rows else 0
+    if size == 0:
+        return ({()} if all(b >= 0 for (b,) in rows) else set()), set()
+    points, rays = set(), set()
     for generator in _polyhedron(rows).minimized_generators():
-        if not generator.is_point():
-            raise ArithmeticError("the claimed polyhedron is unbounded")
-        divisor = int(generator.divisor())
-        point = [Fraction(int(x), divisor) for x in generator.coefficients()]
-        found.add((*point, *[Fraction(0)] * (len(rows[0]) - 1 - len(point))))
-    return found
+        if generator.is_line():
+            raise ArithmeticError("the polyhedron holds a line")
+        entries = [int(x) for x in generator.coefficients()]
+        entries += [0] * (size - len(entries))
+        if generator.is_point():
+            divisor = int(generator.divisor())
+            points.add(tuple(Fraction(x, divisor) for x in entries))
+        else:
+            rays.add(primitive(entries))
+    return points, rays
 
 
 def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:

@@ -39,8 +39,8 @@ def audit(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="What an installed engine ships: transformers, lmdeploy, sglang, sglang_block, or "
-            "all for a table of those that are installed.",
+            help="What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
+            "others, or all for a table of those that are installed.",
             show_default=False,
         ),
     ] = None,

@@ -87,7 +87,8 @@ def check(
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
                 vocab_size, num_drafts, inequality or [], _laws(draft, scheme == "independent"),
-                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes, progress=line.show,
+                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes,
+                progress=line.show,
             )  # fmt: skip
         else:
             if inequality:

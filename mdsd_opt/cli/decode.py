@@ -93,7 +93,7 @@ def decode(
     from mdsd_opt.decoding.forecasts import informed
     from mdsd_opt.decoding.relaxed_targets import check_tree
     from mdsd_opt.decoding.warm_up import warm_up
-    from mdsd_opt.drafts import scheme_maker
+    from mdsd_opt.drafts.by_name import scheme_maker
     from mdsd_opt.models.tree_pass import TreeModel
 
     if bool(prompt) == (prompts is not None):

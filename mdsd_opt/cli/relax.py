@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,8 @@ from mdsd_opt.errors import InvalidInput
 
 #: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-#: Between them, so that the curves of the picture are smooth.
-_MORE_SLOPES = (0.017, 0.055, 0.17, 0.55, 1.7, 5.5)
+#: Between them, and to the end, so that the curves of the picture are smooth.
+_MORE_SLOPES = (*(0.002 * 1.25**n for n in range(45)), math.inf)
 
 
 def relax(
@@ -95,5 +96,5 @@ def relax(
         show_table(frontier_table(listed, title))
         show_table(rules_table(rules))
     if plot is not None:
-        save_frontier_plot(points, rules, plot, title)
+        save_frontier_plot(points, rules, survey_frontier(single, slopes), plot, title)
         remark(f"picture saved as {plot}")

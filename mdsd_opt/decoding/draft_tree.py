@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.place_values import in_draw_order, place_values
 from mdsd_opt.decoding.topology import Place, RateTable, Topology
-from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 
 Law = NDArray[np.float64]

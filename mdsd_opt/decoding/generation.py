@@ -17,7 +17,7 @@ from mdsd_opt.decoding.relaxed_targets import check_tree, distance_of, relax_tar
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
 from mdsd_opt.decoding.topology import Tree, parse_topology
 from mdsd_opt.distributions import softmax
-from mdsd_opt.drafts import SchemeMaker, scheme_maker
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.frontier.budgets import checked_relax
 

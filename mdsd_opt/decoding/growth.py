@@ -24,13 +24,8 @@ from mdsd_opt.decoding.topology import (
     Tree,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
-from mdsd_opt.drafts import (
-    DraftScheme,
-    PrefixDraftScheme,
-    SchemeMaker,
-    WithoutReplacement,
-    scheme_maker,
-)
+from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 
 #: Drafts of a node in a plan from no table, at most.

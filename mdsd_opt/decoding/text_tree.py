@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.topology import Place, Topology
-from mdsd_opt.drafts import SchemeMaker
+from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
 from mdsd_opt.errors import ProblemTooLarge
 

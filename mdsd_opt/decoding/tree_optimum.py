@@ -32,7 +32,7 @@ import numpy as np
 from mdsd_opt.decoding.text_tree import Integers, Laws, RandomTrees, TextTree, Vector
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.decoding.tree_programmes import FromAbove, FromBelow
-from mdsd_opt.drafts import SchemeMaker, scheme_maker
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import SolverError
 from mdsd_opt.solution import Status
 

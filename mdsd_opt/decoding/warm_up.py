@@ -20,7 +20,7 @@ from mdsd_opt.decoding.topology import (
     k_ary,
     parse_topology,
 )
-from mdsd_opt.drafts import SchemeMaker
+from mdsd_opt.drafts.by_name import SchemeMaker
 
 #: Few, but enough to accept, to reject and to come by the rarer branches of a rule.
 _STEPS = 8

@@ -1,7 +1,7 @@
 """Draft schemes: the joint law of the K tokens a draft model proposes."""
 
 from mdsd_opt.drafts.base import DraftScheme, PrefixDraftScheme
-from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, SchemeMaker, scheme_maker
+from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.fixed_plus import FixedPlusDrafts
 from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.independent import IndependentDrafts
@@ -20,10 +20,8 @@ __all__ = [
     "IndependentDrafts",
     "MixtureDrafts",
     "PrefixDraftScheme",
-    "SchemeMaker",
     "SupportLaw",
     "TopKDrafts",
     "WithReplacement",
     "WithoutReplacement",
-    "scheme_maker",
 ]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
-from mdsd_opt.drafts import WithReplacement, scheme_maker
+from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput
 
 Laws = NDArray[np.float64]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing import AuditReport, audit
-from mdsd_opt.drafts import scheme_maker
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.engines.engine import Engine
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.tree_audit import TableModel, TreeAuditReport, audit_tree

@@ -25,16 +25,29 @@ def pool_falling(
     """
     count = 0
     for i in range(widths.size):
-        ends[count] = i + 1
-        width[count] = widths[i]
-        gain[count] = gains[i]
-        count += 1
-        while count > 1:
-            low, high = count - 2, count - 1
-            if gain[low] * width[high] > gain[high] * width[low]:
-                break
-            ends[low] = ends[high]
-            width[low] += width[high]
-            gain[low] += gain[high]
-            count -= 1
+        count = pool(count, i, widths[i], gains[i], ends, width, gain)
+    for b in range(1, count):  # where each block begins, the one before ends
+        ends[b - 1] = ends[b]
+    if count > 0:
+        ends[count - 1] = widths.size
     return count
+
+
+@kernel(inner=True)
+def pool(
+    count: int, start: int, width: float, gain: float, starts: NDArray[np.int64], widths: Vector,
+    gains: Vector,
+) -> int:  # fmt: skip
+    """Put a block on a stack of blocks of falling gain/width, pooled with those that it outdoes.
+
+    Returns the height of the stack: the starts, widths and gains of that many blocks.
+    """
+    while count > 0 and gains[count - 1] * width <= gain * widths[count - 1]:
+        count -= 1
+        width += widths[count]
+        gain += gains[count]
+        start = starts[count]
+    starts[count] = start
+    widths[count] = width
+    gains[count] = gain
+    return count + 1

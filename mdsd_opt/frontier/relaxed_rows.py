@@ -23,7 +23,7 @@ Matrix = NDArray[np.float64]
 #: By how much a rate may be too large for what groups hide, before tokens are taken one by one.
 _ERROR = 1e-6
 
-#: Of the spread within groups: where the law leaves the chain, a group counts in part.
+#: A curve inside groups costs at most so many times what a law inside them would.
 _SAFETY = 2.0
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mdsd_opt.distributions import Distribution
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.frontier.distances import Distances, distances
+from mdsd_opt.water_filling import running_sums
 
 Vector = NDArray[np.float64]
 
@@ -161,14 +162,12 @@ class ConstrainedAcceptance(LossyRule):
         tokens = np.flatnonzero(p > 0)
         ratio = q[tokens] / p[tokens]
         order = np.argsort(ratio, kind="stable")
-        sums = np.zeros((2, tokens.size + 1))
-        np.cumsum([p[tokens[order]], q[tokens[order]]], axis=1, out=sums[:, 1:])
+        sums = running_sums(np.stack([p, q])[:, tokens[order]])
         reach = np.searchsorted(ratio[order], scale)
         residual = scale * sums[0, reach] - sums[1, reach]
         share = np.divide(rejected[drafts], residual, out=np.zeros(drafts.size), where=residual > 0)
         by_scale = np.argsort(-scale, kind="stable")
-        above = np.zeros((2, drafts.size + 1))
-        np.cumsum([(share * scale)[by_scale], share[by_scale]], axis=1, out=above[:, 1:])
+        above = running_sums(np.stack([share * scale, share])[:, by_scale])
         count = np.searchsorted(-scale[by_scale], -ratio)
         result = np.zeros(p.size)
         result[tokens] = np.maximum(p[tokens] * above[0, count] - q[tokens] * above[1, count], 0.0)

@@ -41,6 +41,11 @@ MOMENTS = 5
 #: Laws of the number of new tokens that rang end where they are below this.
 _NEGLIGIBLE = 1e-30
 
+#: Drafts up to which one more token changes the whole law; beyond, the law where it is not below
+#: the other number.
+_WHOLE_LAW = 24
+_OUT_OF_BAND = 1e-25
+
 #: No probability is kept below this: arithmetic is slow where float64 ends.
 _FLOOR = 1e-140
 
@@ -166,7 +171,9 @@ def add_token(
     rang: Matrix, once: float, num_drafts: int, q: float, others: float, race: Matrix
 ) -> float:
     """Add one token to the prefix; return the new `once`."""
-    if num_drafts > 2:
+    if num_drafts > _WHOLE_LAW:
+        _ring_in_band(rang, num_drafts, q, race)
+    elif num_drafts > 2:
         _ring(rang, num_drafts, q, race)
     return once + q / (others if q > 0.5 else 1.0 - q)  # 1 - q where it does not cancel
 
@@ -184,6 +191,40 @@ def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
     for j in range(nodes):
         none = rang[0, j] * race[_SILENT, j]
         rang[0, j] = none if none > _FLOOR else _FLOOR
+
+
+@kernel(inner=True)
+def _ring_in_band(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
+    """As `_ring`, at the nodes alone where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
+
+    The later, the more have rung: these nodes are a run for each n, and both its ends move on with
+    n. With its mean below K the deviation of N_t is below sqrt(K), so that the runs hold about
+    sqrt(K) of the K numbers at each node.
+    """
+    nodes = race.shape[1]
+    _silence(q, race, _SILENT)
+    silent = race[_SILENT]
+    begin = 0
+    while begin < nodes and rang[num_drafts - 2, begin] < _OUT_OF_BAND:
+        begin += 1
+    end = nodes
+    for n in range(num_drafts - 1, 0, -1):
+        while begin > 0 and rang[n - 1, begin - 1] >= _OUT_OF_BAND:
+            begin -= 1
+        while end > begin and max(rang[n, end - 1], rang[n - 1, end - 1]) < _OUT_OF_BAND:
+            end -= 1
+        _mix(rang[n, begin:end], rang[n - 1, begin:end], silent[begin:end])
+    none = rang[0, :end]
+    for j in range(none.size):
+        none[j] = max(none[j] * silent[j], _FLOOR)
+
+
+@kernel(contract=True, inner=True)
+def _mix(exactly: Vector, fewer: Vector, silent: Vector) -> None:
+    """The law at one number, from that at one fewer."""
+    for j in range(exactly.size):
+        mixed = fewer[j] + silent[j] * (exactly[j] - fewer[j])
+        exactly[j] = mixed if mixed > _FLOOR else _FLOOR
 
 
 @kernel(inner=True)

@@ -25,7 +25,7 @@ from mdsd_opt.decoding.draft_tree import Node, grow
 from mdsd_opt.decoding.generation import weigh
 from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.decoding.tree_optimum import tree_bound
-from mdsd_opt.drafts import SchemeMaker, scheme_maker
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.tree_audit.blind_spots import blind_spots
 from mdsd_opt.tree_audit.calls import TreeVerify, answered, described

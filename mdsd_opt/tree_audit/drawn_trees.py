@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.place_values import in_draw_order, place_values
 from mdsd_opt.decoding.topology import Place, Topology
-from mdsd_opt.drafts import DraftScheme, SchemeMaker
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.tree_audit.tables import Laws
 
 #: Drafts after a text, how they are drawn, and their place.

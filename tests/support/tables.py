@@ -12,7 +12,7 @@ import numpy as np
 
 from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
 from mdsd_opt.decoding.place_values import place_values
-from mdsd_opt.drafts import scheme_maker
+from mdsd_opt.drafts.by_name import scheme_maker
 
 
 class Table:

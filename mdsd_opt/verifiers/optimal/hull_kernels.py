@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.frontier.concave_kernels import pool
 from mdsd_opt.numba_cache import kernel
 
 Vector = NDArray[np.float64]
@@ -42,16 +43,7 @@ def block_around(
         for j in range(i, stop):
             block_mass += x[j] - level * gains[j]
             block_weight += w[j]
-        start = i
-        while height > 0 and mass[height - 1] * block_weight >= block_mass * weight[height - 1]:
-            height -= 1
-            block_mass += mass[height]
-            block_weight += weight[height]
-            start = starts[height]
-        starts[height] = start
-        mass[height] = block_mass
-        weight[height] = block_weight
-        height += 1
+        height = pool(height, i, block_weight, -block_mass, starts, weight, mass)
         i = stop
     starts[height] = last
     while starts[height - 1] > top:

@@ -20,42 +20,35 @@ from typing import Any
 
 def win_probabilities(heights: Sequence[Any]) -> list[Any]:
     """Probability that each draft wins; they sum to one."""
-    zero = heights[0] * 0
-    plays = [_levels(height) for height in heights]
-    return [
-        sum(
-            (
-                mass * _mean_product([_against(x, level, zero) for x in plays[:d] + plays[d + 1 :]])
-                for level, mass in levels
-            ),
-            zero,
-        )
-        for d, levels in enumerate(plays)
-    ]
+    plays = [(floor(height), height - floor(height)) for height in heights]
+    wins = []
+    for d, (level, upper) in enumerate(plays):
+        rivals = plays[:d] + plays[d + 1 :]
+        lower = 1 - upper
+        win = lower * _beats(rivals, level)
+        if upper:
+            win += upper * _beats(rivals, level + 1)
+        wins.append(win)
+    return wins
 
 
-def _levels(height: Any) -> list[tuple[int, Any]]:
-    """The levels that a draft plays on, with their probabilities."""
-    level = floor(height)
-    upper = height - level
-    return [(level, 1 - upper), (level + 1, upper)]
-
-
-def _against(rival: list[tuple[int, Any]], level: int, zero: Any) -> tuple[Any, Any]:
-    """Probabilities that a rival plays below a level, and on it."""
-    below = sum((mass for place, mass in rival if place < level), zero)
-    here = sum((mass for place, mass in rival if place == level), zero)
-    return below, here
-
-
-def _mean_product(factors: list[tuple[Any, Any]]) -> Any:
-    """Integral of prod (below + here u) over u in [0, 1]."""
-    if not factors:
-        return 1
-    coefficients = list(factors[0])
-    for below, here in factors[1:]:
+def _beats(rivals: list[tuple[int, Any]], level: int) -> Any:
+    """Probability of winning from a level: the integral of prod (below + here u) over u."""
+    coefficients: list[Any] = []
+    for place, upper in rivals:
+        if place > level:
+            return 0
+        if place == level:
+            below, here = upper * 0, 1 - upper
+        elif place == level - 1 and upper:
+            below, here = 1 - upper, upper
+        else:
+            continue
+        if not coefficients:
+            coefficients = [below, here]
+            continue
         raised = [here * x for x in coefficients]
         coefficients = [below * x for x in coefficients] + [below * 0]
         for power, x in enumerate(raised, start=1):
             coefficients[power] += x
-    return sum(x / (power + 1) for power, x in enumerate(coefficients))
+    return sum(x / power for power, x in enumerate(coefficients, start=1)) if coefficients else 1
