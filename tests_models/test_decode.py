@@ -104,6 +104,9 @@ def test_the_command_compares_rules(monkeypatch, capsys):
         (("--prompt", "x", "--tokens", "0"), "--tokens"),
         (("--prompt", "x", "--target", "no/such/model"), "does not exist"),
         (("--prompt", "x", "--draft", "skip:99"), "layers"),
+        (("--prompt", "x", "--device", "gpu"), "no device 'gpu'"),
+        (("--prompt", "x", "--device", "cuda:77"), "no device 'cuda:77'"),
+        (("--prompt", "x", "--precision", "float8"), "precision"),
     ],
 )
 def test_the_command_refuses_in_one_line(monkeypatch, capsys, arguments, said):

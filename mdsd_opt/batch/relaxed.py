@@ -56,7 +56,7 @@ def relaxed_rates(
     .. math:: D(p_a, p) \le \text{budget}, \qquad \mathrm{TV}(p_a, p) = a - \alpha^*,
 
     D the total variation, KL(p_a || p) in nats or chi-square. Tokens are sorted into buckets of
-    p/q, 1024 to an octave, and the frontier is one concave hull of these; where they could move
+    p/q, 2048 to an octave, and the frontier is one concave hull of these; where they could move
     a rate by more than 1e-6, the row is done token by token.
 
     This is a statement about one step; over a text, distances add up.

@@ -14,6 +14,7 @@ from contextlib import suppress
 def main() -> None:
     """Run the command line; errors that are the user's to mend end in one line, not a traceback."""
     from mdsd_opt.cli.app import app
+    from mdsd_opt.cli.output import warnings_as_remarks
     from mdsd_opt.errors import MdsdError
 
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a sign shows a "?"
@@ -21,7 +22,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         try:
-            app()
+            with warnings_as_remarks():
+                app()
         finally:
             sys.stdout.flush()  # a disk that is full shows here, not after the exit code is settled
     except MdsdError as error:

@@ -79,8 +79,6 @@ def capture(
 
     if (prompts is None) == (text is None):
         raise InvalidInput("give either --prompts or --text")
-    if precision not in ("bfloat16", "float16", "float32"):
-        raise InvalidInput(f"--precision is {precision!r}: bfloat16, float16 or float32")
     if not shard_mb > 0:
         raise InvalidInput(f"--shard-mb is {shard_mb:g}: give a positive size")
     skip = skipped_layers(draft)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,7 +127,8 @@ def decode(
         "top_k": top_k, "top_p": top_p,
     }  # fmt: skip
 
-    topology, forecast = informed(topology, TreeModel(big), TreeModel(small), ids, scheme, settings)
+    small_model = partial(TreeModel, small, vocab_size=big.vocab_size)
+    topology, forecast = informed(topology, TreeModel(big), small_model(), ids, scheme, settings)
     if budget is not None:
         forecast = None  # of lossless steps
         settings["relax"] = budget
@@ -136,7 +138,7 @@ def decode(
 
     def options(rule: str, n: int) -> dict[str, Any]:
         return {
-            "target": TreeModel(big), "draft": TreeModel(small), "prompt": ids[n],
+            "target": TreeModel(big), "draft": small_model(), "prompt": ids[n],
             "tree": topology, "scheme": make, "rule": rule, "max_new_tokens": tokens,
             "rng": seed + n, "stop_tokens": stop, **settings,
         }  # fmt: skip

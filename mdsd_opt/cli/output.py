@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,15 @@ def look_here_for_modules() -> None:
 def remark(text: Any) -> None:
     """One line to stderr."""
     print(f"mdsd-opt: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def warnings_as_remarks() -> Iterator[None]:
+    """Every warning meanwhile is one line to stderr, once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("once")
+        warnings.showwarning = lambda message, *_, **__: remark(message)
+        yield
 
 
 @contextlib.contextmanager

@@ -5,8 +5,16 @@ after step.
 """
 
 from mdsd_opt.decoding.draft_tree import Node, grow
-from mdsd_opt.decoding.generation import Generation, Metrics, generate, generate_steps, weigh
+from mdsd_opt.decoding.generation import (
+    ContextEnds,
+    Generation,
+    Metrics,
+    generate,
+    generate_steps,
+    weigh,
+)
 from mdsd_opt.decoding.growth import grow_by_acceptance
+from mdsd_opt.decoding.huggingface import custom_generate
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.place_rates import (
     ConfidenceRates,
@@ -34,6 +42,7 @@ from mdsd_opt.decoding.value_bound import ValueBound, value_bound
 __all__ = [
     "Accepted",
     "ConfidenceRates",
+    "ContextEnds",
     "DynamicTree",
     "Generation",
     "Metrics",
@@ -49,6 +58,7 @@ __all__ = [
     "balanced",
     "chain",
     "confidence_rates",
+    "custom_generate",
     "expected_accepted",
     "generate",
     "generate_steps",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,17 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
-from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.relaxed_targets import check_tree, distance_of, relax_targets
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
-from mdsd_opt.decoding.topology import Tree, parse_topology
-from mdsd_opt.distributions import softmax
+from mdsd_opt.decoding.step_laws import step_laws
+from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.frontier.budgets import checked_relax
+
+
+class ContextEnds(UserWarning):
+    """A text ends because a model reads no more tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,7 @@ def generate(
     draft_temperature: float | None = None,
     rng: np.random.Generator | int | None = None,
     stop_tokens: Collection[int] = (),
+    on_device: bool = False,
     on_step: Callable[[Tokens, Metrics], None] | None = None,
     relax: Mapping[str, float] | None = None,
     **filters: Any,
@@ -153,6 +160,11 @@ def generate(
     rng : numpy.random.Generator or int, optional
     stop_tokens : collection of int
         The output ends after the first of them.
+    on_device : bool
+        Leave the laws where the models' logits are, and decide by sums over bins of p/q: exactly
+        lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with
+        replacement, and the rules "traversal_hull", without its first tries one by one, and
+        "level_sequential".
     on_step : callable, optional
         Called after every step with its tokens and the metrics so far.
     relax : mapping, optional
@@ -166,18 +178,20 @@ def generate(
     Returns
     -------
     Generation
+        Shorter where a model's context ends, after a warning (`ContextEnds`).
 
     Raises
     ------
     InvalidInput
-        A parameter out of range, or a tree that cannot be relaxed for the rule.
+        A parameter out of range, an empty prompt or one that fills the context, or a tree that
+        cannot be relaxed for the rule or on the device.
     """
     tokens: Tokens = ()
     metrics = Metrics()
     for new, metrics in generate_steps(
         target, draft, prompt, tree=tree, scheme=scheme, rule=rule, max_new_tokens=max_new_tokens,
         temperature=temperature, draft_temperature=draft_temperature, rng=rng,
-        stop_tokens=stop_tokens, relax=relax, **filters,
+        stop_tokens=stop_tokens, on_device=on_device, relax=relax, **filters,
     ):  # fmt: skip
         tokens += new
         if on_step is not None:
@@ -198,6 +212,7 @@ def generate_steps(
     draft_temperature: float | None = None,
     rng: np.random.Generator | int | None = None,
     stop_tokens: Collection[int] = (),
+    on_device: bool = False,
     relax: Mapping[str, float] | None = None,
     **filters: Any,
 ) -> Iterator[tuple[Tokens, Metrics]]:
@@ -210,28 +225,35 @@ def generate_steps(
     growth = growth_of(tree)
     verifier = get_rule(rule) if isinstance(rule, str) else rule
     if relax is not None:
+        if on_device:
+            raise InvalidInput("relaxed targets are made on the host: leave on_device out")
         relax = checked_relax(relax)
         check_tree(tree, verifier)
     make = scheme_maker(scheme)
     rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
-    ask_target, ask_draft = tree_logits(target), tree_logits(draft)
     if draft_temperature is None:
         draft_temperature = temperature
+    laws = step_laws(
+        target, draft, scheme, make, verifier.name, on_device, temperature, draft_temperature,
+        filters,
+    )  # fmt: skip
 
     text = [int(token) for token in prompt]
     start, metrics = len(text), Metrics()
-
-    def draft_laws(continuations: Sequence[Tokens]) -> NDArray[np.float64]:
-        return softmax(ask_draft(text, continuations), draft_temperature, **filters)
+    context = _context_length(target, draft)
+    if start >= context:
+        raise InvalidInput(
+            f"the prompt has {start:,} tokens, and the models read {context:,} with the drafts: "
+            "shorten it"
+        )
 
     def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
-        root = growth.grow(draft_laws, make, rng)
+        depth = min(context - len(text), MAX_DEPTH)
+        root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
         drafted = time.perf_counter()
         nodes = root.walk()
-        laws = softmax(ask_target(text, [node.tokens for node in nodes]), temperature, **filters)
-        for node, law in zip(nodes, laws, strict=True):
-            node.target = law
+        laws.weigh(text, nodes)
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
@@ -253,12 +275,26 @@ def generate_steps(
         )
 
     while len(text) - start < max_new_tokens:
+        if len(text) >= context:
+            warnings.warn(
+                f"the text ends after {len(text) - start:,} new tokens: with {len(text):,} tokens "
+                "it fills the models' context",
+                ContextEnds,
+                stacklevel=2,
+            )
+            break
         tokens, found = step()
         text += tokens
         metrics += found
         yield tokens, metrics
         if tokens[-1] in stop_tokens:
             break
+
+
+def _context_length(*models: Any) -> int:
+    """Tokens that all models read, as far as they say."""
+    lengths = (getattr(model, "context_length", None) for model in models)
+    return min((length for length in lengths if length is not None), default=sys.maxsize)
 
 
 def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:

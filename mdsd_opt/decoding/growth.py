@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from mdsd_opt.decoding.draft_tree import (
 from mdsd_opt.decoding.place_rates import RunningRates
 from mdsd_opt.decoding.place_values import initial_rates, place_values
 from mdsd_opt.decoding.topology import (
+    MAX_DEPTH,
     DynamicTree,
     Place,
     PlannedTree,
@@ -41,9 +43,11 @@ class FixedGrowth:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
 
-    def grow(self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator) -> Node:
-        """Draw the tree of a step."""
-        return grow(model, self.topology, make, rng)
+    def grow(
+        self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
+    ) -> Node:
+        """Draw the tree of a step, of no more levels than `depth`."""
+        return grow(model, self.topology.cut(depth), make, rng)
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
         """Learn from a step that is over."""
@@ -58,8 +62,10 @@ class PlannedGrowth(FixedGrowth):
         self._rates = RunningRates(self._table)
         self._steps, self._due = 0, _FIRST_REPLAN
 
-    def grow(self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator) -> Node:
-        return grow(model, self.topology, make, rng, self._table)
+    def grow(
+        self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
+    ) -> Node:
+        return grow(model, self.topology.cut(depth), make, rng, self._table)
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
         self._rates.observe(root, accepted)
@@ -76,9 +82,14 @@ class DynamicGrowth:
     def __init__(self, tree: DynamicTree) -> None:
         self._tree = tree
 
-    def grow(self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator) -> Node:
-        """Draw the tree of a step."""
-        return grow_by_acceptance(model, self._tree, make, rng)
+    def grow(
+        self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
+    ) -> Node:
+        """Draw the tree of a step, of no more levels than `depth`."""
+        tree = self._tree
+        if depth < tree.max_depth:
+            tree = replace(tree, max_depth=depth)
+        return grow_by_acceptance(model, tree, make, rng)
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
         """Nothing is learnt."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from mdsd_opt.decoding.recursive_rejection import (
     whole_support_masses,
 )
 from mdsd_opt.decoding.valued_rules import Values
+from mdsd_opt.device_laws.laws import BinnedDrafts
 from mdsd_opt.drafts import (
     DraftScheme,
     FixedPlusDrafts,
@@ -83,7 +84,11 @@ def token_split(
         The drafts have no prefix order.
     """
     if drafts is None or not target.any():
-        return TokenSplit({}, np.zeros_like(target))
+        return TokenSplit({}, 0 * target)
+    law, made = cast(Any, target), cast(Any, drafts)
+    if isinstance(made, BinnedDrafts):
+        passed, remains = made.passed(law, draws, values)
+        return TokenSplit(_by_token(draws, passed), cast(Any, remains))
     if not isinstance(drafts, PrefixDraftScheme):
         raise UnsupportedScheme(
             f"{drafts!r} has no prefix order, which this rule needs: take the name of a verifier "

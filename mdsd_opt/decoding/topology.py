@@ -75,6 +75,13 @@ class Topology:
         """Drafts in the tree, if none coincide."""
         return sum(self.num_drafts.values())
 
+    def cut(self, depth: int) -> Topology:
+        """The same without levels below that depth, at least one of which stays."""
+        if depth >= self.depth:
+            return self
+        kept = {place: count for place, count in self.num_drafts.items() if len(place) < depth}
+        return Topology(kept, self.name)
+
     def drafts_at(self, place: Place) -> int:
         """Number of drafts drawn after a node; 0 for a leaf."""
         return self.num_drafts.get(place, 0)

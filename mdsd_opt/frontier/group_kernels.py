@@ -1,6 +1,6 @@
 """Tokens of one row of logits in groups of nearly equal p/q, and Q along the groups.
 
-A bucket holds ratios between two neighbouring values of their leading bits, 1024 to an octave;
+A bucket holds ratios between two neighbouring values of their leading bits, 2048 to an octave;
 neighbouring buckets that matter little are merged.
 """
 
@@ -22,14 +22,15 @@ Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Keys = NDArray[np.uint16]
 
-_SHIFT = 42  # of a float64: leaves sign, exponent and 10 bits of the fraction
-_LOWEST = (1023 - 40) << 10  # these bits of 2**-40
-_OCTAVES = 62  # up to 2**22
+_BITS = 11  # of the fraction, beside sign and exponent
+_SHIFT = 52 - _BITS
+_LOWEST = (1023 - 19) << _BITS  # these bits of 2**-19
+_OCTAVES = 31  # up to 2**12
 
 #: The first bucket has no mass in the target, the last none in the draft; those beside them are
 #: open-ended.
 MASSLESS, BELOW = 0, 1
-ABOVE = (_OCTAVES << 10) + 2
+ABOVE = (_OCTAVES << _BITS) + 2
 NEVER_DRAFTED = ABOVE + 1
 NUM_BUCKETS = NEVER_DRAFTED + 1
 
@@ -43,7 +44,7 @@ _STRETCH = 64
 RATIOS = BLOCK
 
 #: KL that merged groups may hide, each.
-_HIDDEN = 1e-10
+_HIDDEN = 1e-11
 
 
 @kernel
@@ -131,10 +132,11 @@ def merge_buckets(
     Parameters
     ----------
     lowest, highest : float
-        Extreme ratios p/q in the open-ended buckets.
+        Extreme ratios p/q in the open-ended buckets, which are not merged; of no meaning for one
+        token alone.
     """
     count = 0
-    begin = 0.0  # least ratio of the group at hand
+    factor = 0.0  # one over the least ratio of the group at hand
     bucket = _next_used(counts, 0)
     while bucket < NEVER_DRAFTED:
         number = counts[bucket]
@@ -145,8 +147,8 @@ def merge_buckets(
         start = lowest if bucket == BELOW else _EDGES[bucket]
         stop = highest if bucket == ABOVE else _EDGES[bucket + 1]
         merged = False
-        if count > 0 and bucket > BELOW and begin > 0.0:
-            width = stop / begin - 1.0  # no less than the logarithm
+        if factor > 0.0 and bucket < ABOVE:
+            width = stop * factor - 1.0  # no less than the logarithm
             doubt = width * width / 8.0
             both = max(groups[0, count - 1] + p, groups[1, count - 1] + q)
             if both * doubt <= _HIDDEN:
@@ -156,7 +158,7 @@ def merge_buckets(
                 groups[2, count - 1] = doubt
                 groups[3, count - 1] += number
         if not merged:
-            begin = start if bucket > MASSLESS else 0.0
+            factor = 1.0 / start if bucket > BELOW else 0.0
             groups[0, count] = p
             groups[1, count] = q
             width = stop / start - 1.0 if bucket > MASSLESS and number > 1 else 0.0

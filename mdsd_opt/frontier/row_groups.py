@@ -146,10 +146,13 @@ class RowGroups:
         """One draft from q without the fixed tokens, which come first."""
         table = self.table.copy()
         groups = self._group_of_bucket[self._keys[fixed]]
-        np.subtract.at(table[0], groups, self.p[fixed])
-        np.subtract.at(table[1], groups, self.q[fixed])
-        np.subtract.at(table[3], groups, 1.0)
-        table[:, table[3] == 0] = 0.0
+        for token, group in zip(fixed.tolist(), groups.tolist(), strict=True):
+            table[3, group] -= 1.0
+            if table[3, group] == 0.0:
+                table[:2, group] = 0.0
+            else:
+                table[0, group] -= self.p[token]
+                table[1, group] -= self.q[token]
         masses, weights = np.maximum(table[:2], 0.0)
         outside = weights.sum()
         if outside > 0:

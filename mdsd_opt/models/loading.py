@@ -22,10 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.errors import InvalidInput, MissingExtra, UnreadableFile
+from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
+
+#: What models can run in.
+PRECISIONS = ("bfloat16", "float16", "float32")
 
 #: Where architectures keep their decoder layers.
 _LAYERS = (("model", "layers"), ("transformer", "h"), ("gpt_neox", "layers"))
+
+#: What configurations call the longest text.
+_CONTEXT_LENGTHS = ("max_position_embeddings", "max_seq_len")
 
 _WHEEL = "wheel:"
 
@@ -47,6 +53,11 @@ class LoadedModel:
     identity: dict[str, Any]
 
     @property
+    def name(self) -> str:
+        """As it was given."""
+        return str(self.identity["model"])
+
+    @property
     def vocab_size(self) -> int:
         """Number of logits, which may exceed the number of tokens."""
         return int(self.model.get_output_embeddings().weight.shape[0])
@@ -54,8 +65,9 @@ class LoadedModel:
     @property
     def context_length(self) -> int | None:
         """Tokens the model may read, if its configuration says so."""
-        length = getattr(self.model.config, "max_position_embeddings", None)
-        return None if length is None else int(length)
+        config = self.model.config.get_text_config()
+        found = (getattr(config, name, None) for name in _CONTEXT_LENGTHS)
+        return next((int(length) for length in found if length), None)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer puts around it."""
@@ -130,13 +142,17 @@ def load_model(
     UnreadableFile
         There is no such model, or it cannot be loaded.
     InvalidInput
-        A layer to skip that the model does not have.
+        A layer to skip that the model does not have; a device that is not here; an unknown
+        precision.
     """
     try:
         import torch
         import transformers
     except ImportError as error:
         raise MissingExtra.of("transformers or torch", "models", "to load a model") from error
+    if dtype not in PRECISIONS:
+        raise UnknownName.among("precision", dtype, PRECISIONS)
+    place_on = _device(device)
     path = _local_path(name)
     place: dict[str, Any] = {"pretrained_model_name_or_path": name}
     if path is not None:
@@ -161,7 +177,7 @@ def load_model(
         "skipped_layers": [],
         "precision": dtype,
     }
-    loaded = LoadedModel(model.to(device).eval(), tokenizer, identity)
+    loaded = LoadedModel(model.to(place_on).eval(), tokenizer, identity)
     return without_layers(loaded, skip) if skip else loaded
 
 
@@ -274,6 +290,19 @@ def _inside_package(package: str) -> Path:
     if not found:
         raise UnreadableFile(f"the package {package} holds no .gguf file")
     return found[0]
+
+
+def _device(name: str) -> Any:
+    """A device of PyTorch's that is here, tried out: nothing is loaded for one that is not."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = next(iter(str(error).splitlines()), repr(error))
+        raise InvalidInput(f"no device {name!r} here: {reason}") from error
+    return device
 
 
 def _weights_hash(path: Path) -> str:

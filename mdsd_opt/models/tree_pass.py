@@ -1,91 +1,76 @@
-"""One pass of a causal language model over a tree of continuations, with a cache of the text."""
+"""Logits of a causal language model over a tree of continuations, with a cache of the text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.models.loading import LoadedModel, to_numpy_array
-
-Tokens = tuple[int, ...]
+from mdsd_opt.models.passes import Tokens, TreeReader, with_ancestors
 
 
 class TreeModel:
-    """Logits after many continuations of a text in one pass, under a tree attention mask.
+    """Logits after many continuations of a text, in one pass where the model can do that.
 
-    Every token attends to the text and to its own ancestors only. Keys and values of the text are
-    kept between calls, those of the tree are dropped: a text that grows is read once.
+    At the first call some trees are held against plain passes. A model that does not read them
+    in one pass, by its masks, positions, windows or recurrent layers, scores them path by path in
+    a batch, after a warning that says so. What has been read of a text is kept between calls.
 
     Parameters
     ----------
     loaded : LoadedModel
+    vocab_size : int, optional
+        Logits to give: more than the model has are -inf, those beyond are left out, and it reads
+        its last token for one that it does not have. A draft gets the target's where the two pad
+        the same vocabulary differently.
     """
 
-    def __init__(self, loaded: LoadedModel) -> None:
-        from transformers import DynamicCache
-
+    def __init__(self, loaded: LoadedModel, vocab_size: int | None = None) -> None:
         self.loaded = loaded
-        self._cache: Any = DynamicCache(config=loaded.model.config)
-        self._read: list[int] = []
+        self._vocab_size = vocab_size
+        self._readers: dict[type[TreeReader], TreeReader] = {}
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens the model may read, if its configuration says so."""
+        return self.loaded.context_length
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
-        """Logits of the next token after `ids` and each continuation, [n, V]."""
+        """Logits of the next token after `ids` and each continuation, [n, V].
+
+        Raises
+        ------
+        InvalidInput
+            An empty text; no way to read trees gives what plain passes of the model give.
+        """
+        return to_numpy_array(self.tree_tensor(ids, continuations))
+
+    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """`tree_logits` as a tensor on the model's device."""
         import torch
+
+        from mdsd_opt.models.self_check import reader_class
 
         if not ids:
             raise InvalidInput("the text is empty: a model needs at least one token")
-        model = self.loaded.model
-        known = self._keep_common(list(ids))
-        nodes = _with_ancestors(continuations)
-        place = {node: i for i, node in enumerate(nodes)}  # of the text's end: -1
-        rest = list(ids[known:])
-        tokens = rest + [node[-1] for node in nodes]
-        positions = list(range(known, len(ids))) + [len(ids) + len(n) - 1 for n in nodes]
-        seen = np.zeros((len(tokens), known + len(tokens)), dtype=bool)
-        seen[:, :known] = True
-        seen[: len(rest), known : len(ids)] = np.tri(len(rest), dtype=bool)
-        seen[len(rest) :, known : len(ids)] = True
-        for i, node in enumerate(nodes):
-            for n in range(1, len(node) + 1):
-                seen[len(rest) + i, len(ids) + place[node[:n]]] = True
-        dtype, device = model.dtype, model.device
-        mask = torch.zeros(seen.shape, dtype=dtype, device=device)
-        mask.masked_fill_(~torch.as_tensor(seen, device=device), torch.finfo(dtype).min)
+        ids = self._known(ids)
+        asked = [self._known(tokens) for tokens in continuations]
+        length = len(ids) + len(with_ancestors(asked))
+        chosen = reader_class(self.loaded.model, self.loaded.name, length)
+        if chosen not in self._readers:
+            self._readers = {chosen: chosen(self.loaded.model)}
         with torch.inference_mode():
-            output = model(
-                torch.as_tensor([tokens], dtype=torch.long, device=device),
-                attention_mask=mask[None, None],
-                position_ids=torch.as_tensor([positions], dtype=torch.long, device=device),
-                past_key_values=self._cache,
-                use_cache=True,
-            ).logits[0]
-            rows = [len(rest) + (place[node] if node else -1) for node in continuations]
-            found = to_numpy_array(output[torch.as_tensor(rows, device=device)])
-        self._forget(len(nodes))
-        self._read = list(ids)
-        return found
+            found = self._readers[chosen].logits(ids, asked)
+        if self._vocab_size is None or found.shape[-1] == self._vocab_size:
+            return found
+        missing = self._vocab_size - found.shape[-1]
+        return torch.nn.functional.pad(found, (0, missing), value=-torch.inf)
 
-    def _keep_common(self, ids: list[int]) -> int:
-        """Forget what the texts do not share; the last token is read again, for its logits."""
-        known = 0
-        for ours, theirs in zip(self._read, ids[:-1], strict=False):
-            if ours != theirs:
-                break
-            known += 1
-        self._forget(len(self._read) - known)
-        self._read = self._read[:known]
-        return known
-
-    def _forget(self, count: int) -> None:
-        if count > 0:
-            self._cache.crop(-count)
-
-
-def _with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:
-    """All continuations and what they begin with, shorter ones first."""
-    nodes = {tokens[:n] for tokens in continuations for n in range(1, len(tokens) + 1)}
-    return sorted(nodes, key=lambda tokens: (len(tokens), tokens))
+    def _known(self, tokens: Sequence[int]) -> Tokens:
+        if self._vocab_size is None:
+            return tuple(tokens)
+        last = self.loaded.vocab_size - 1
+        return tuple(min(token, last) for token in tokens)

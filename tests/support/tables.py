@@ -127,7 +127,7 @@ def output_law(rule, target, draft, topology, scheme, found=None):
     else:
         length = topology.depth + 1
         found = found or trees(draft, topology, scheme)
-    law = np.zeros_like(target(()), shape=(target.vocab_size,) * length)
+    law = np.zeros_like(np.asarray(target(())), shape=(target.vocab_size,) * length)
     accepted = 0
     for root, probability in found:
         for node in root.walk():
@@ -136,12 +136,15 @@ def output_law(rule, target, draft, topology, scheme, found=None):
         for stop in rule.stops(root):
             total += stop.probability
             accepted += probability * stop.probability * stop.node.depth
-            for extra in np.flatnonzero(stop.law).tolist():
-                mass = probability * stop.probability * stop.law[extra]
+            extra_law = np.asarray(stop.law)
+            for extra in np.flatnonzero(extra_law).tolist():
+                mass = probability * stop.probability * extra_law[extra]
                 text = (*stop.node.tokens, extra)
                 for rest in product(range(target.vocab_size), repeat=length - len(text)):
                     whole = (*text, *rest)
-                    tail = prod(target(whole[:n])[whole[n]] for n in range(len(text), length))
+                    tail = prod(
+                        np.asarray(target(whole[:n]))[whole[n]] for n in range(len(text), length)
+                    )
                     law[whole] += mass * tail
         assert abs(total - 1.0) < 1e-9
     return law, accepted

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.device_laws.laws import BinnedLaw
 from mdsd_opt.verifiers.base import draw, normalised, positive_part
 
 Law = NDArray[np.float64]
@@ -35,7 +36,11 @@ class Stop:
     @property
     def law(self) -> Law:
         """Of the extra token, shape (V,); made when it is asked for, as one way is taken alone."""
-        left = normalised(positive_part(self.masses))
+        masses: Any = self.masses
+        if isinstance(masses, BinnedLaw):
+            left = masses.normalised()
+        else:
+            left = normalised(positive_part(masses))
         return self.node.target if left is None else left
 
 
@@ -75,7 +80,9 @@ class TreeRule(ABC):
         where, extra = rng.random(2)
         chosen = int(np.searchsorted(reached, where * reached[-1], side="right"))
         way = ways[min(chosen, len(ways) - 1)]
-        return Accepted((*way.node.tokens, draw(way.law, extra)), way.node.depth)
+        law: Any = way.law
+        token = law.draw(extra) if isinstance(law, BinnedLaw) else draw(law, extra)
+        return Accepted((*way.node.tokens, token), way.node.depth)
 
     def expected_accepted(self, root: Node) -> float:
         """Mean number of accepted drafts, given the tree."""

@@ -57,7 +57,7 @@ class LevelSequential(TreeRule):
 
 def _one(node: Node) -> float:
     """In the numbers of the target, of which some may be Fractions."""
-    one: float = node.target[:1].sum() * 0 + 1
+    one: float = node.target.sum() * 0 + 1
     return one
 
 

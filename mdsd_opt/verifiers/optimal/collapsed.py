@@ -59,7 +59,7 @@ class CollapsedPlan(SelectionPlan):
         masses, self.w = containment.sums[groups.buckets, :2].T.copy()
         lowest = kernels.EDGES[groups.buckets]
         highest = kernels.EDGES[containment.run_ends[groups.buckets]]
-        selected = _selected(masses, self.w, lowest, highest, self.split, groups.contained)
+        selected = selected_sums(masses, self.w, lowest, highest, self.split, groups.contained)
         # Rounding masses may have brought R below Q, and with it groups off their water level.
         self.x = np.maximum(np.diff(np.maximum(selected, groups.contained)), 0.0)
         self.raised, self.capped = 0, self.x.size
@@ -90,7 +90,7 @@ class CollapsedPlan(SelectionPlan):
         return token_above(self.target, self.q, self.buckets, self.ratio, uniform)
 
 
-def _selected(
+def selected_sums(
     p: Vector, q: Vector, lowest: Vector, highest: Vector, split: int, contained: Vector
 ) -> Vector:
     """R at the ends of the buckets, before it is kept above Q."""

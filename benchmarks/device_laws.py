@@ -1,0 +1,99 @@
+"""A step of decoding without its models: laws and decision on the device, beside those on the host.
+
+    python benchmarks/device_laws.py --vocab-size 128256 --tree 4x3
+
+Both start from the same bfloat16 logits of made-up models, take turns, and draw the same kind of
+tree. Printed: medians, and how much less than the optimal rule the one on tables may pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from mdsd_opt.decoding import Node, get_rule, parse_topology
+from mdsd_opt.decoding.draft_tree import grow, scheme_maker
+from mdsd_opt.decoding.step_laws import step_laws
+from mdsd_opt.decoding.topology import Topology
+from mdsd_opt.device_laws.plan import BinPlan
+
+
+class Noise:
+    """Logits of a model that is made of noise, a few rows of them."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self._rows = rows
+
+    def tree_tensor(self, ids: object, continuations: list[tuple[int, ...]]) -> torch.Tensor:
+        """Logits after each continuation, [n, V]."""
+        return self._rows[[sum(tokens) % len(self._rows) for tokens in continuations]]
+
+    def tree_logits(self, ids: object, continuations: list[tuple[int, ...]]) -> np.ndarray:
+        """The same as an array."""
+        return self.tree_tensor(ids, continuations).float().numpy()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Laws and decision of a step, without models.")
+    parser.add_argument("--vocab-size", type=int, default=128_256)
+    parser.add_argument("--tree", default="4x3")
+    parser.add_argument("--rule", default="level_sequential")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--near", type=float, default=1.0, help="Standard deviation of log p/q.")
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    topology = parse_topology(given.tree)
+    assert isinstance(topology, Topology)
+    generator = torch.Generator().manual_seed(0)
+    draft = 3.0 * torch.randn(16, given.vocab_size, generator=generator)
+    target = draft + given.near * torch.randn(draft.shape, generator=generator)
+    models = [Noise(x.to(given.device, torch.bfloat16)) for x in (target, draft)]
+    rule = get_rule(given.rule)
+    seconds: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
+    gaps: list[float] = []
+    for number in range(given.rounds + 1):
+        for on_device in (number % 2 == 0, number % 2 == 1):
+            laws = step_laws(
+                *models, "with_replacement", scheme_maker("with_replacement"), rule.name,
+                on_device, 1.0, 1.0, {},
+            )  # fmt: skip
+            rng = np.random.default_rng(number)
+            moments = [time.perf_counter()]
+            root = grow(lambda texts, laws=laws: laws.drafts([], texts), topology, laws.make, rng)
+            moments.append(time.perf_counter())
+            laws.weigh([], root.walk())
+            moments.append(time.perf_counter())
+            rule.verify(root, rng)
+            moments.append(time.perf_counter())
+            if number:  # the first compiles
+                seconds[on_device].append((*np.diff(moments), moments[-1] - moments[0]))
+            if number and on_device:
+                gaps.extend(_gaps(root))
+    print(
+        f"V = {given.vocab_size:,}, {given.tree}, {given.rule}, {torch.get_num_threads()} threads"
+    )
+    print("milliseconds        drafts   target laws   decision   sum (median; least sum)")
+    for on_device, name in ((False, "host, float64"), (True, "device, tables")):
+        *parts, whole = 1e3 * np.median(seconds[on_device], axis=0)
+        least = 1e3 * min(row[-1] for row in seconds[on_device])
+        print(f"{name:16s}" + "".join(f"{x:12.1f}" for x in parts) + f"{whole:12.1f}; {least:.1f}")
+    print(
+        f"gap of a node, certified: median {np.median(gaps):.1e}, 90 % below "
+        f"{np.quantile(gaps, 0.9):.1e}, largest {max(gaps):.1e}"
+    )
+
+
+def _gaps(root: Node) -> list[float]:
+    """What each node with drafts passes less than the optimal rule, at most."""
+    laws: list[tuple[Any, Any]] = [(node.target, node.drafts) for node in root.walk()]
+    return [
+        BinPlan(law.table, 1.0, drafts.num_drafts).gap for law, drafts in laws if drafts is not None
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,336 @@
+"""Trees of drafts behind `generate` of the transformers library, by its argument `custom_generate`.
+
+The target's law at every node is what `generate` itself would sample from: the float32 logits,
+after all of its logits processors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mdsd_opt.decoding.draft_tree import Tokens
+from mdsd_opt.decoding.generation import generate_steps
+from mdsd_opt.decoding.rules import TreeRule
+from mdsd_opt.decoding.topology import Tree
+from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.models.tree_pass import TreeModel
+
+#: Processors that treat every row by itself, whatever its place in the batch.
+_ROW_BY_ROW = {
+    "EpsilonLogitsWarper", "EtaLogitsWarper", "ExponentialDecayLengthPenalty",
+    "ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor",
+    "InfNanRemoveLogitsProcessor", "LogitNormalization", "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor", "MinPLogitsWarper", "NoBadWordsLogitsProcessor",
+    "NoRepeatNGramLogitsProcessor", "RepetitionPenaltyLogitsProcessor",
+    "SequenceBiasLogitsProcessor", "SuppressTokensAtBeginLogitsProcessor",
+    "SuppressTokensLogitsProcessor", "TemperatureLogitsWarper", "TopHLogitsWarper",
+    "TopKLogitsWarper", "TopPLogitsWarper", "TypicalLogitsWarper",
+}  # fmt: skip
+
+#: Processors that remember what they saw: their laws are not functions of the text.
+_STATEFUL = {
+    "ClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor",
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+}  # fmt: skip
+
+#: What `generate` prepares for every causal model, and what is not needed here.
+_PREPARED = {
+    "attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache",
+    "logits_to_keep", "cache_position", "token_type_ids",
+}  # fmt: skip
+
+
+def custom_generate(
+    model: Any,
+    input_ids: Any,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    *,
+    draft_model: Any = None,
+    tree: Tree | str = "planned16",
+    scheme: str | SchemeMaker = "with_replacement",
+    rule: TreeRule | str = "traversal_hull",
+    on_device: bool = False,
+    tokenizer: Any = None,
+    **model_kwargs: Any,
+) -> Any:
+    """Decoding by trees of drafts, for ``model.generate(..., custom_generate=custom_generate)``.
+
+    The text has the law of `generate` without it, whatever the draft model: the target's law is
+    that of the logits after all logits processors, and the draft's logits get the same ones. They
+    must be functions of the text and the scores alone. Stopping criteria are asked after each
+    token, end tokens, lengths and streamers are those of `generate`, prompts may be padded on the
+    left. The prompts of a batch are continued one after another. Seeded by ``torch.manual_seed``.
+
+    Parameters
+    ----------
+    model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
+        From `generate`.
+    draft_model : transformers.PreTrainedModel
+        Of the same tokenizer; its vocabulary may be padded differently.
+    tree : Topology, PlannedTree, DynamicTree or str
+        See `mdsd_opt.decoding.generate`.
+    scheme : str or callable
+    rule : TreeRule or str
+    on_device : bool
+        See `mdsd_opt.decoding.generate`.
+    tokenizer : optional
+        `generate` takes it for stop strings.
+
+    Returns
+    -------
+    torch.Tensor or transformers.generation.GenerateDecoderOnlyOutput
+        As `generate` does.
+
+    Raises
+    ------
+    InvalidInput
+        No draft model; beams, contrastive search, encoder-decoder models, or anything else whose
+        law this is not, each by its name.
+
+    """
+    import torch
+    from transformers.generation import GenerateDecoderOnlyOutput
+
+    # generate tells custom functions of neither, but has handed the prompt to the streamer
+    outside = _arguments_of_generate()
+    streamer = outside.get("streamer")
+    _require_honoured(
+        model, draft_model, input_ids, logits_processor, generation_config, model_kwargs,
+        outside.get("assistant_model"),
+    )  # fmt: skip
+    batch = _Batch(model, draft_model, input_ids, model_kwargs, logits_processor)
+    rows: list[list[int]] = []
+    scores: list[Any] = []
+    for row in range(input_ids.shape[0]):
+        tokens: list[int] = []
+        steps = batch.steps(
+            row, _room(stopping_criteria, input_ids.shape[1]), tree=tree, scheme=scheme,
+            rule=rule, on_device=on_device, temperature=1.0 if generation_config.do_sample else 0.0,
+        )  # fmt: skip
+        for new in steps:
+            kept = _until_stop(batch.text(row, tokens), new, stopping_criteria)
+            tokens += kept
+            if generation_config.output_scores or generation_config.output_logits:
+                scores += [batch.target.seen(new[:n]) for n in range(len(kept))]
+            if streamer is not None:
+                streamer.put(torch.tensor(kept))
+            if len(kept) < len(new) or _stopped(batch.text(row, tokens), stopping_criteria):
+                break
+        rows.append(tokens)
+    if streamer is not None:
+        streamer.end()
+    sequences = _beside(input_ids, rows, generation_config)
+    if not generation_config.return_dict_in_generate:
+        return sequences
+    return GenerateDecoderOnlyOutput(
+        sequences=sequences,
+        scores=tuple(one.scores for one in scores) if generation_config.output_scores else None,
+        logits=tuple(one.logits for one in scores) if generation_config.output_logits else None,
+    )
+
+
+class _Processed:
+    """A model whose logits have been through the processors, at every node of a tree."""
+
+    def __init__(
+        self, inner: TreeModel, processors: Any, input_ids: Any, row: int, padding: int
+    ) -> None:
+        self._inner, self._processors = inner, processors
+        self._row, self._num_rows = row, input_ids.shape[0]
+        self._prompt, self._padding = input_ids[row], padding
+        self._at_once = all(_is_row_by_row(one) for one in processors)
+        self._seen: dict[Tokens, _Scores] = {}
+
+    @property
+    def context_length(self) -> int | None:
+        return self._inner.context_length
+
+    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """Scores of the next token after the text and each continuation, [n, V]."""
+        return self.tree_tensor(ids, continuations).cpu().numpy()
+
+    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """`tree_logits` as a tensor."""
+        import torch
+
+        logits = self._inner.tree_tensor(ids, continuations)
+        logits = logits.to(self._prompt.device, torch.float32)
+        text = torch.cat([self._prompt[: self._padding], self._ids(ids)])
+        scores = torch.empty_like(logits)
+        for length in {len(tokens) for tokens in continuations}:
+            places = [n for n, tokens in enumerate(continuations) if len(tokens) == length]
+            drafts = self._ids([continuations[n] for n in places])
+            texts = torch.cat([text.expand(len(places), -1), drafts], 1)
+            scores[places] = self._process(texts, logits[places])
+        self._seen = {
+            tokens: _Scores(scores[n : n + 1], logits[n : n + 1])
+            for n, tokens in enumerate(continuations)
+        }
+        return scores
+
+    def _process(self, texts: Any, scores: Any) -> Any:
+        import torch
+
+        if self._at_once:
+            return self._processors(texts, scores)
+        found = []
+        for text, row in zip(texts, scores, strict=True):  # in its own place in the batch
+            copies = (self._num_rows, 1)
+            all_rows = self._processors(text.repeat(copies), row.repeat(copies))
+            found.append(all_rows[self._row])
+        return torch.stack(found)
+
+    def _ids(self, tokens: Any) -> Any:
+        import torch
+
+        return torch.as_tensor(tokens, dtype=torch.long, device=self._prompt.device)
+
+    def seen(self, tokens: Tokens) -> _Scores:
+        """At a node of the tree asked for last."""
+        return self._seen[tokens]
+
+
+def _is_row_by_row(processor: Any) -> bool:
+    """Whether rows may be processed in other batches; not with something for each prompt."""
+    if getattr(processor, "prompt_ignore_length", None) is not None:
+        return False
+    return type(processor).__name__ in _ROW_BY_ROW
+
+
+class _Scores(NamedTuple):
+    """At one position, after and before the processors; [1, V]."""
+
+    scores: Any
+    logits: Any
+
+
+class _Batch:
+    """The prompts of a call, and the two models that continue them."""
+
+    def __init__(
+        self, model: Any, draft_model: Any, input_ids: Any, given: dict[str, Any], processors: Any
+    ) -> None:
+        from mdsd_opt.models.loading import LoadedModel
+        from mdsd_opt.models.tree_pass import TreeModel
+
+        target, draft = (
+            LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})
+            for one in (model, draft_model)
+        )
+        self._models = TreeModel(target), TreeModel(draft, target.vocab_size)
+        self._ids, self._processors = input_ids, processors
+        self._paddings = _left_paddings(given.get("attention_mask"), input_ids)
+        self.target: _Processed
+
+    def steps(self, row: int, room: int, **options: Any) -> Iterator[Tokens]:
+        """The tokens of each step after one of the prompts."""
+        import torch
+
+        padding = self._paddings[row]
+        self.target, draft = (
+            _Processed(one, self._processors, self._ids, row, padding) for one in self._models
+        )
+        rng = np.random.default_rng(int(torch.randint(2**62, (1,))))
+        prompt = self._ids[row, padding:].tolist()
+        found = generate_steps(self.target, draft, prompt, rng=rng, max_new_tokens=room, **options)
+        return (tokens for tokens, _ in found)
+
+    def text(self, row: int, tokens: Sequence[int]) -> Any:
+        """A prompt, as it was given, and what follows; [1, T]."""
+        import torch
+
+        new = torch.as_tensor(list(tokens), dtype=torch.long, device=self._ids.device)
+        return torch.cat([self._ids[row], new])[None]
+
+
+def _arguments_of_generate() -> dict[str, Any]:
+    """The local names of the `generate` that has called `custom_generate`; empty without one."""
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame.f_back if frame is not None else None
+    return dict(frame.f_locals) if frame is not None and frame.f_code.co_name == "generate" else {}
+
+
+def _require_honoured(
+    model: Any, draft_model: Any, input_ids: Any, processors: Any, config: Any,
+    given: dict[str, Any], assistant: Any,
+) -> None:  # fmt: skip
+    """Raise `InvalidInput` for what this loop would not do, by its name."""
+    if draft_model is None:
+        raise InvalidInput("there is no draft_model: give one with the same tokenizer")
+    unusual = {
+        "num_beams": (config.num_beams or 1) > 1,
+        "penalty_alpha (contrastive search)": bool(config.penalty_alpha),
+        "dola_layers": config.dola_layers is not None,
+        "prompt_lookup_num_tokens": config.prompt_lookup_num_tokens is not None,
+        "assistant_model": assistant is not None,
+        "output_attentions": bool(config.output_attentions),
+        "output_hidden_states": bool(config.output_hidden_states),
+        "output_scores of several prompts": input_ids.shape[0] > 1
+        and bool(config.output_scores or config.output_logits),
+        "an encoder-decoder model": bool(model.config.is_encoder_decoder),
+        "an encoder-decoder draft_model": bool(draft_model.config.is_encoder_decoder),
+    }
+    unusual |= {type(one).__name__: True for one in processors if type(one).__name__ in _STATEFUL}
+    unusual |= {
+        name: True for name, value in given.items() if name not in _PREPARED and value is not None
+    }
+    cache = given.get("past_key_values")
+    unusual["past_key_values"] = cache is not None and cache.get_seq_length() > 0
+    refused = [name for name, present in unusual.items() if present]
+    if refused:
+        raise InvalidInput(
+            f"trees of drafts do not honour {', '.join(refused)}: leave it out, or generate "
+            "without custom_generate"
+        )
+
+
+def _left_paddings(mask: Any, input_ids: Any) -> list[int]:
+    """Tokens before each prompt that no one attends to."""
+    if mask is None:
+        return [0] * input_ids.shape[0]
+    mask = mask.bool()
+    counts = (~mask).sum(1).tolist()
+    if any(bool(mask[row, :count].any()) for row, count in enumerate(counts)):
+        raise InvalidInput("the attention_mask has zeros behind ones: pad on the left")
+    return [int(count) for count in counts]
+
+
+def _room(stopping_criteria: Any, length: int) -> int:
+    longest = stopping_criteria.max_length
+    return 2**31 if longest is None else max(int(longest) - length, 0)
+
+
+def _until_stop(text: Any, new: Tokens, stopping_criteria: Any) -> list[int]:
+    """The tokens up to the first after which a criterion ends the text."""
+    import torch
+
+    for n, token in enumerate(new):
+        text = torch.cat([text, text.new_tensor([[token]])], 1)
+        if n + 1 < len(new) and _stopped(text, stopping_criteria):
+            return list(new[: n + 1])
+    return list(new)
+
+
+def _stopped(text: Any, stopping_criteria: Any) -> bool:
+    return bool(stopping_criteria(text, None).all()) if len(stopping_criteria) else False
+
+
+def _beside(input_ids: Any, rows: list[list[int]], config: Any) -> Any:
+    """The prompts with what follows them, padded on the right as `generate` does."""
+    import torch
+
+    longest = max(map(len, rows))
+    padding = config._pad_token_tensor
+    fill = 0 if padding is None else int(padding)
+    new = [[*row, *[fill] * (longest - len(row))] for row in rows]
+    return torch.cat([input_ids, input_ids.new_tensor(new).reshape(len(rows), longest)], 1)

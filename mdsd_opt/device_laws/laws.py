@@ -1,0 +1,105 @@
+"""Laws and drafts whose numbers stay on the device, as the rules for trees use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.device_laws.plan import BinPlan
+from mdsd_opt.device_laws.tables import BinTable
+from mdsd_opt.device_laws.weights import draw
+
+Vector = NDArray[np.float64]
+
+
+class BinnedLaw:
+    """Masses a p + c q with coefficients that are one number in every bin.
+
+    They are scaled, added and summed by the table of the position alone; a token is drawn on the
+    device.
+
+    Parameters
+    ----------
+    table : BinTable
+    a, c : ndarray, shape (B,)
+    """
+
+    __array_ufunc__ = None  # numbers of NumPy leave products to this class
+
+    def __init__(self, table: BinTable, a: Vector, c: Vector) -> None:
+        self.table, self.a, self.c = table, a, c
+
+    @classmethod
+    def target_of(cls, table: BinTable) -> BinnedLaw:
+        """p itself."""
+        return cls(table, np.ones_like(table.p), np.zeros_like(table.p))
+
+    def __mul__(self, factor: float) -> BinnedLaw:
+        return BinnedLaw(self.table, factor * self.a, factor * self.c)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> BinnedLaw:
+        return self * (1.0 / divisor)
+
+    def __sub__(self, other: BinnedLaw) -> BinnedLaw:
+        return BinnedLaw(self.table, self.a - other.a, self.c - other.c)
+
+    def sum(self) -> float:
+        return float(self.a @ self.table.p + self.c @ self.table.q)
+
+    def any(self) -> bool:
+        return bool(self.a.any() or self.c.any())
+
+    def normalised(self) -> Any:
+        """In proportion, with a sum of one; None without any mass."""
+        total = self.sum()
+        return self / total if total > 0.0 else None
+
+    def draw(self, uniform: float) -> int:
+        """One token in proportion to the masses."""
+        return int(draw(self._masses(), np.array([uniform])))
+
+    def _masses(self) -> Any:
+        import torch
+
+        target = self.table.target().double()
+        if self.table.bins is None:
+            return target * float(self.a[0])
+        bins = self.table.bins.long()
+        totals = target.sum(), self.table.draft.sum(dtype=torch.float64)
+        a, c = (torch.from_numpy(x).to(target.device)[bins] for x in (self.a, self.c))
+        return (a * (target / totals[0]) + c * (self.table.draft / totals[1])).clamp_(min=0.0)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        masses: NDArray[Any] = self._masses().cpu().numpy()
+        if self.table.bins is None:
+            masses = masses / masses.sum() * float(self.a[0])
+        return masses if dtype is None else masses.astype(dtype)
+
+
+class BinnedDrafts:
+    """K draws with replacement from integer weights on the device.
+
+    Parameters
+    ----------
+    weights : tensor, shape (V,)
+    num_drafts : int
+    """
+
+    def __init__(self, weights: Any, num_drafts: int) -> None:
+        self.weights, self.num_drafts = weights, num_drafts
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Token ids in draw order, shape (K,)."""
+        found: NDArray[np.int64] = draw(self.weights, rng.random(self.num_drafts)).cpu().numpy()
+        return found
+
+    def passed(
+        self, target: BinnedLaw, draws: NDArray[np.int64], values: Vector
+    ) -> tuple[Vector, BinnedLaw]:
+        """What goes on to these draws of a target r p, as `hull_masses` gives it."""
+        plan = BinPlan(target.table, float(target.a[0]), self.num_drafts)
+        return plan.masses(draws, values), BinnedLaw(target.table, plan.u, plan.v)

@@ -1,0 +1,105 @@
+r"""The optimal rule for r p on bins of p/q, from their masses alone.
+
+The selection marginal has one ratio :math:`\rho_b` to q in every bin, and what goes on is linear
+there, :math:`I_t = u_b p_t + v_b q_t`, with
+
+.. math:: (u, v) = (r, 0),\ (0, \rho),\ (\lambda r, (1 - \lambda) r \ell)
+
+for :math:`\rho \ge r h`, :math:`\rho \le r \ell` and in between, where :math:`\ell` and h bound p/q
+in the bin and :math:`\lambda = (\rho - r \ell) / (r (h - \ell))`. Then
+:math:`I_t \le \min(r p_t, \rho q_t)` for every token, so that the output follows the target exactly
+while all masses come from the table. What coarse bins lose is `gap`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.device_laws.tables import BinTable
+from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.verifiers.optimal.block_rules import Drawn
+from mdsd_opt.verifiers.optimal.collapsed import selected_sums
+from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels
+
+Vector = NDArray[np.float64]
+
+#: Tells the rule within blocks how drafts are drawn; it asks for nothing else.
+_REPLACED = WithReplacement([1.0], 1)
+
+
+class BinPlan:
+    """Selection and acceptance at a position of demand r, for drafts with replacement.
+
+    Attributes
+    ----------
+    u, v : ndarray, shape (B,)
+        Coefficients of p and q in what goes on.
+    most : float
+        No rule passes more on average.
+    gap : float
+        What this one passes less than `most`, at most.
+
+    Parameters
+    ----------
+    table : BinTable
+    demand : float
+        r, positive.
+    num_drafts : int
+    """
+
+    def __init__(self, table: BinTable, demand: float, num_drafts: int) -> None:
+        self._table = table
+        drafted = np.flatnonzero(table.q > 0.0)
+        p, w = demand * table.p[drafted], table.q[drafted]
+        lowest, highest = demand * table.lowest[drafted], demand * table.highest[drafted]
+        below = np.append(0.0, np.cumsum(w))
+        contained = np.minimum(below / below[-1], 1.0) ** num_drafts
+        reached = np.append(0.0, np.cumsum(p))
+        split = int(np.argmin(reached - contained))
+        self.most = min(max(1.0 + float(reached[split] - contained[split]), 0.0), 1.0)
+        sums = selected_sums(p, w, lowest, highest, split, contained)
+        x = np.maximum(np.diff(np.maximum(sums, contained)), 0.0)
+        for side in (slice(split), slice(split, None)):
+            _pool(x[side], w[side])
+        self._levels = death_levels(x, w, np.diff(contained))
+        self._place = np.full(table.q.size, -1)
+        self._place[drafted] = np.arange(drafted.size)
+        self._ratio, self.u, self.v = np.zeros((3, table.q.size))
+        ratio = x / w
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (ratio - lowest) / (highest - lowest)
+        share = np.where(highest < np.inf, np.nan_to_num(share).clip(0.0, 1.0), 0.0)
+        share[ratio >= highest] = 1.0
+        self._ratio[drafted] = ratio
+        self.u[drafted] = demand * share
+        self.v[drafted] = np.where(share < 1.0, (1.0 - share) * np.minimum(lowest, ratio), 0.0)
+
+    @property
+    def gap(self) -> float:
+        return max(self.most - float(self.u @ self._table.p + self.v @ self._table.q), 0.0)
+
+    def masses(self, draws: NDArray[np.int64], values: Vector) -> Vector:
+        """Probability that each draft is passed, given the draws; shape (K,)."""
+        from mdsd_opt.decoding.valued_rules import valued_rule
+
+        p, q, bins = (np.array(column) for column in zip(
+            *(self._table.at[token] for token in draws.tolist()), strict=True
+        ))  # fmt: skip
+        places = self._place[bins]
+        rule = valued_rule(_REPLACED, Drawn(draws, places, q, q), values)
+        shares: Vector = mean_over_levels(rule, int(places.max()), self._levels)
+        kept, ratio = self.u[bins] * p / q + self.v[bins], self._ratio[bins]
+        accepted = np.divide(kept, ratio, out=np.zeros_like(kept), where=ratio > 0.0)
+        return shares * np.minimum(accepted, 1.0)
+
+
+def _pool(x: Vector, w: Vector) -> None:
+    """Ascending ratios x/w, in place.
+
+    Bins that are widened overlap, by the roundings that they are widened for.
+    """
+    from mdsd_opt.device_laws.pooling_kernels import pool
+
+    mass, weight = np.empty((2, x.size))
+    pool(x, w, mass, weight, np.empty(x.size, np.int64))

@@ -1,0 +1,192 @@
+"""Ways of a causal language model to the logits after many continuations of one text.
+
+The first is the fastest, the last asks least of the model; `self_check` tells which of them gives
+what plain passes give. All keep what they can of a text between calls, and forget the drafts.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+Tokens = tuple[int, ...]
+
+
+class TreeReader(ABC):
+    """Reads continuations of a text with one model.
+
+    Attributes
+    ----------
+    how : str
+        What it does, for a remark.
+    """
+
+    how: ClassVar[str]
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._cache: Any = None
+        self._read: list[int] = []
+
+    @abstractmethod
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """Logits of the next token after `ids` and each continuation, on the device; [n, V]."""
+
+    def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
+        import torch
+
+        return torch.as_tensor([list(row) for row in rows], device=self._model.device)
+
+    def _num_common(self, ids: Sequence[int]) -> int:
+        """Tokens that the text shares with the one read last, but for its own last token."""
+        known = 0
+        for ours, theirs in zip(self._read, ids[:-1], strict=False):
+            if ours != theirs:
+                break
+            known += 1
+        return known
+
+
+class TreePass(TreeReader):
+    """The text's new tokens and all drafts in one pass, under a tree attention mask.
+
+    Every token attends to the text and to its own ancestors only.
+    """
+
+    how = "as a tree in one pass"
+
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+        from transformers import DynamicCache
+
+        model = self._model
+        if self._cache is None:
+            self._cache = DynamicCache(config=model.config)
+        known = self._num_common(ids)
+        self._forget(len(self._read) - known)
+        self._read = self._read[:known]
+        nodes = with_ancestors(continuations)
+        place = {node: i for i, node in enumerate(nodes)}  # of the text's end: -1
+        rest = list(ids[known:])
+        tokens = rest + [node[-1] for node in nodes]
+        positions = list(range(known, len(ids))) + [len(ids) + len(n) - 1 for n in nodes]
+        seen = np.zeros((len(tokens), known + len(tokens)), dtype=bool)
+        seen[:, :known] = True
+        seen[: len(rest), known : len(ids)] = np.tri(len(rest), dtype=bool)
+        seen[len(rest) :, known : len(ids)] = True
+        for i, node in enumerate(nodes):
+            for n in range(1, len(node) + 1):
+                seen[len(rest) + i, len(ids) + place[node[:n]]] = True
+        dtype, device = model.dtype, model.device
+        mask = torch.zeros(seen.shape, dtype=dtype, device=device)
+        mask.masked_fill_(~torch.as_tensor(seen, device=device), torch.finfo(dtype).min)
+        output = model(
+            self._ids([tokens]),
+            attention_mask=mask[None, None],
+            position_ids=self._ids([positions]),
+            past_key_values=self._cache,
+            use_cache=True,
+        ).logits[0]
+        rows = [len(rest) + (place[node] if node else -1) for node in continuations]
+        found = output[torch.as_tensor(rows, device=output.device)]
+        self._forget(len(nodes))
+        self._read = list(ids)
+        return found
+
+    def _forget(self, count: int) -> None:
+        if count > 0:
+            self._cache.crop(-count)
+
+
+class CachedPaths(TreeReader):
+    """The paths of the tree as a batch, each behind a copy of what is kept of the text.
+
+    Nothing is ever taken out of a cache: it is copied for the drafts, and made anew for a text
+    that does not prolong the last one.
+    """
+
+    how = "path by path in a batch"
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._last: Any = None  # logits after the text
+
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+
+        self._read_text(list(ids))
+        paths = _longest(continuations)
+        if not paths:
+            return self._last.expand(len(continuations), -1)
+        cache = copy.deepcopy(self._cache)
+        cache.reorder_cache(torch.zeros(len(paths), dtype=torch.long, device=self._model.device))
+        output, _ = self._pass(_as_rows(paths), cache)
+        where = _rows_of(paths)
+        return torch.stack(
+            [output[where[path]] if path else self._last[0] for path in continuations]
+        )
+
+    def _read_text(self, ids: list[int]) -> None:
+        known = len(self._read)
+        if ids == self._read:
+            return
+        if self._cache is None or ids[:known] != self._read:
+            self._cache, known = None, 0
+        self._read = []  # should the pass be interrupted
+        output, self._cache = self._pass([ids[known:]], self._cache)
+        self._last = output[:, -1]
+        self._read = ids
+
+    def _pass(self, rows: Sequence[Sequence[int]], cache: Any) -> tuple[Any, Any]:
+        from mdsd_opt.models.caches import cache_of, named_cache
+
+        given = {} if cache is None else named_cache(self._model, cache)
+        output = self._model(self._ids(rows), use_cache=True, **given)
+        return output.logits, cache_of(output)
+
+
+class WholePaths(TreeReader):
+    """The text with each path of the tree behind it, as a batch, and no cache."""
+
+    how = "path by path in a batch, each with the whole text"
+
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+
+        paths = _longest(continuations) or [()]
+        rows = [[*ids, *path] for path in _as_rows(paths)]
+        output = self._model(self._ids(rows), use_cache=False).logits
+        where = _rows_of(paths)
+        places = [(where[path][0], len(ids) + where[path][1]) for path in continuations]
+        return torch.stack([output[place] for place in places])
+
+
+#: From the fastest to the one that asks least.
+READERS: tuple[type[TreeReader], ...] = (TreePass, CachedPaths, WholePaths)
+
+
+def with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:
+    """All continuations and what they begin with, shorter ones first."""
+    nodes = {tokens[:n] for tokens in continuations for n in range(1, len(tokens) + 1)}
+    return sorted(nodes, key=lambda tokens: (len(tokens), tokens))
+
+
+def _longest(continuations: Sequence[Tokens]) -> list[Tokens]:
+    """Those that no other one prolongs, without the empty one."""
+    inner = {tokens[:n] for tokens in continuations for n in range(len(tokens))}
+    return sorted({tokens for tokens in continuations if tokens and tokens not in inner})
+
+
+def _as_rows(paths: Sequence[Tokens]) -> list[list[int]]:
+    """Of one length: what is behind the end of a path is read after it, and does not matter."""
+    longest = max(map(len, paths))
+    return [[*path, *[0] * (longest - len(path))] for path in paths]
+
+
+def _rows_of(paths: Sequence[Tokens]) -> dict[Tokens, tuple[int, int]]:
+    """Of each continuation: a row that begins with it, and the place of its last token there."""
+    return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}

@@ -1,0 +1,132 @@
+"""Which way of reading a tree of drafts gives what plain passes of the model give."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.models.caches import shortest_window
+from mdsd_opt.models.passes import READERS, Tokens, TreeReader
+
+#: Distances of logits, by the bits of a model's numbers, that are put down to rounding: the norm
+#: of the difference by the norm of what the logits vary. Where masks or positions are wrong the
+#: trees of the check, with a node behind many that it must not see, give far more.
+_TOLERANCE = {64: 1e-6, 32: 1e-3, 16: 0.1}
+
+_TEXT = 12  # tokens of the check's text
+_BRANCHES = 12  # drafts that a token of the tree must not see
+_MOST_READ = 32  # tokens that the check keeps of text and tree at once, at most
+
+#: What a model raises on masks, positions or caches that it does not take.
+_FAILURES = (
+    TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError,
+    AssertionError,
+)  # fmt: skip
+
+#: By model, and whether there is as much to read as its window holds.
+_known: WeakKeyDictionary[Any, dict[bool, type[TreeReader]]] = WeakKeyDictionary()
+
+
+class PathByPath(UserWarning):
+    """A tree of drafts takes several passes: the model does not read it in one."""
+
+
+def reader_class(model: Any, name: str, length: int) -> type[TreeReader]:
+    """The fastest way that gives this model's own logits; each model is checked once.
+
+    Once more, where its layers attend to a window of the text, when there is as much as that.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    name : str
+        For remarks.
+    length : int
+        Of the text and all drafts, in tokens: what a cache holds at once.
+
+    Raises
+    ------
+    InvalidInput
+        No way gives what plain passes give.
+    """
+    window = shortest_window(model.config)
+    beyond = window is not None and max(length, _MOST_READ) >= window
+    known = _known.setdefault(model, {})
+    if beyond not in known:
+        known[beyond] = _checked(model, name, window if beyond else None)
+    return known[beyond]
+
+
+def _checked(model: Any, name: str, window: int | None) -> type[TreeReader]:
+    for reader in READERS:
+        if _agrees(model, reader, window):
+            if reader is not READERS[0]:
+                longer = "" if window is None else f" once it has {window:,} tokens"
+                warnings.warn(
+                    f"{name} does not read a tree of drafts in one pass{longer}: it is scored "
+                    f"{reader.how}",
+                    PathByPath,
+                    stacklevel=2,
+                )
+            return reader
+    raise InvalidInput(
+        f"{name} cannot score drafts: neither as a tree nor path by path in a batch does it give "
+        "the logits of its plain passes, so that the text would not follow the model"
+    )
+
+
+def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
+    """Whether some trees after a text that grows, and then changes, get the plain logits."""
+    import torch
+
+    rng = np.random.default_rng(0)
+    size = int(model.get_output_embeddings().weight.shape[0])
+    tokens = rng.integers(size, size=_TEXT + 2 if window is None else window + 2).tolist()
+    branches = list(dict.fromkeys(rng.integers(size, size=_BRANCHES).tolist()))
+    first, last = branches[0], branches[-1]
+    tree: list[Tokens] = [(), *((token,) for token in branches), (first, last), (last, first)]
+    tree.append((last, first, last))
+    few: list[Tokens] = [(), (last,), (last, first)]
+    try:
+        with torch.inference_mode():
+            tried = reader(model)
+            return all(
+                _same(tried.logits(ids, paths), _plain(model, ids, paths))
+                for ids, paths in (
+                    (tokens[:-2], tree),
+                    (tokens[:-2], few),
+                    (tokens, few),
+                    ([*tokens[:-4], first], few),
+                )
+            )
+    except _FAILURES:
+        return False
+
+
+def _plain(model: Any, ids: list[int], paths: list[Tokens]) -> Any:
+    """Logits after each path by a pass of its own, without masks, positions and caches."""
+    import torch
+
+    rows = []
+    for path in paths:
+        text = torch.as_tensor([[*ids, *path]], device=model.device)
+        rows.append(model(text, use_cache=False).logits[0, -1])
+    return torch.stack(rows)
+
+
+def _same(found: Any, plain: Any) -> bool:
+    import torch
+
+    bits = torch.finfo(plain.dtype).bits
+    found, plain = (x.double() for x in (found, plain))
+    if found.shape != plain.shape:
+        return False
+    varying = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
+    distance = (found - plain).norm(dim=-1) / varying.clamp(min=1e-30)
+    # coarse numbers may choose other experts at a row or two
+    share = distance.max() if bits > 16 else distance.median()
+    return bool(share <= _TOLERANCE[bits])

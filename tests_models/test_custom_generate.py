@@ -1,0 +1,230 @@
+"""`generate` with trees of drafts: its own laws, its own ways to end, and clear refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from support.model_families import SIZE, model_of, text_of
+from torch_generate import continued
+from transformers import LogitsProcessor, StoppingCriteria
+
+from mdsd_opt.decoding import custom_generate
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.models.self_check import PathByPath
+
+
+@pytest.fixture(scope="module")
+def target():
+    return model_of("llama", 0).model
+
+
+@pytest.fixture(scope="module")
+def draft():
+    return model_of("llama", 1).model
+
+
+@pytest.fixture(scope="module")
+def trees(draft):
+    return {"custom_generate": custom_generate, "draft_model": draft, "tree": "2x2"}
+
+
+class Odd(LogitsProcessor):
+    """Tokens of the text's parity, by its length: nothing a list of known processors has."""
+
+    def __call__(self, input_ids, scores):
+        scores = scores.clone()
+        scores[:, input_ids.shape[1] % 2 :: 2] = -torch.inf
+        return scores
+
+
+def allowed(batch_id, text):
+    return range(3 + 10 * batch_id, 40 + 10 * batch_id + len(text) % 3)
+
+
+#: Arguments of `generate` that change its law.
+PROCESSORS = {
+    "none": {"top_k": 0},
+    "temperature": {"temperature": 0.7, "top_k": 0},
+    "filters": {"temperature": 1.4, "top_k": 9, "top_p": 0.8, "min_p": 0.05},
+    "repetition": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2},
+    "bans": {"bad_words_ids": [[5], [7, 9]], "suppress_tokens": [11, 12], "typical_p": 0.9},
+    "lengths": {"min_new_tokens": 4, "eos_token_id": list(range(0, SIZE, 2)), "top_k": 20},
+    "constraint": {"prefix_allowed_tokens_fn": allowed},
+    "a processor of one's own": {"logits_processor": [Odd()]},
+}
+
+
+def replayed(monkeypatch, model, inputs, new, **options):
+    """The probabilities that plain `generate` draws each of the tokens from."""
+    drawn = []
+
+    def forced(probabilities, num_samples):
+        drawn.append(probabilities.clone())
+        return new[:, len(drawn) - 1 : len(drawn)].clamp(min=0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "multinomial", forced)
+        model.generate(**inputs, do_sample=True, **options)
+    return torch.stack(drawn, 1)
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_laws_are_those_of_generate(monkeypatch, target, trees, name):
+    inputs = {"input_ids": torch.tensor([text_of(6)])}
+    options = {"max_new_tokens": 9, "eos_token_id": None} | PROCESSORS[name]
+    torch.manual_seed(2)
+    output = target.generate(
+        **inputs, do_sample=True, return_dict_in_generate=True, output_scores=True,
+        output_logits=True, **options, **trees,
+    )  # fmt: skip
+    new = output.sequences[:, 6:]
+    own = replayed(monkeypatch, target, inputs, new, **options)[0]
+    laws = torch.stack([scores[0] for scores in output.scores]).softmax(-1)
+    assert len(output.scores) == len(output.logits) == new.shape[1] == len(own)
+    torch.testing.assert_close(laws, own, atol=2e-6, rtol=0)
+    assert ((laws > 0) == (own > 0)).all()
+    if name != "none":
+        raw = torch.stack([logits[0] for logits in output.logits]).softmax(-1)
+        assert (raw - own).abs().max() > 1e-2  # the processors did something
+
+
+def test_the_text_follows_the_law(monkeypatch, target, trees):
+    options = {"max_new_tokens": 2, "top_k": 3, "temperature": 0.2, "eos_token_id": None}
+    inputs = {"input_ids": torch.tensor([text_of(6)])}
+    torch.manual_seed(3)
+    runs = 300
+    law = {}
+    first = replayed(monkeypatch, target, inputs, torch.zeros(1, 2).long(), **options)[0, 0]
+    for one in first.nonzero().flatten().tolist():
+        new = torch.tensor([[one, 0]])
+        second = replayed(monkeypatch, target, inputs, new, **options)[0, 1]
+        follow = second.nonzero().flatten().tolist()
+        law |= {(one, n): float(first[one] * second[n]) for n in follow}
+    for how in (
+        {"scheme": "with_replacement"},
+        {"scheme": "without_replacement"},
+        {"on_device": True, "rule": "level_sequential"},
+    ):
+        found = Counter(
+            tuple(target.generate(
+                **inputs, do_sample=True, **how, **options, **trees
+            )[0, 6:].tolist())
+            for _ in range(runs)
+        )  # fmt: skip
+        assert set(found) <= set(law)
+        expected = np.array([*law.values()])
+        counts = np.array([found[text] for text in law])
+        assert chisquare(counts, runs * expected / expected.sum()).pvalue > 1e-5
+        assert chisquare(counts, np.full(9, runs / 9)).pvalue < 1e-9  # another law is told apart
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bloom", "mamba"])
+def test_greedy_batches_with_left_padding_are_those_of_generate(family):
+    model, draft = model_of(family, 0).model, model_of(family, 1, vocab_size=SIZE + 3).model
+    ids = torch.tensor([[0, 0, 0, *text_of(3)], text_of(6)])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
+    options = {"do_sample": False, "max_new_tokens": 12, "repetition_penalty": 1.2,
+               "pad_token_id": 0, "eos_token_id": [9, 10, 30, 31]}  # fmt: skip
+    # alone, since a padded batch of an ALiBi or recurrent model differs from its rows
+    plain = [
+        model.generate(ids[row : row + 1], attention_mask=mask[row : row + 1], **options)
+        for row in range(2)
+    ]
+    with pytest.warns(PathByPath) if family in ("bloom", "mamba") else nullcontext():
+        found = model.generate(
+            ids, attention_mask=mask, custom_generate=custom_generate, draft_model=draft,
+            tree="3x2", **options,
+        )  # fmt: skip
+    for row in range(2):
+        length = plain[row].shape[1]
+        assert found[row, :length].tolist() == plain[row][0].tolist()
+        assert (found[row, length:] == 0).all()
+
+
+def test_a_constraint_knows_its_prompt_in_a_batch(target, trees):
+    ids = torch.tensor([text_of(4), text_of(4)])
+    found = target.generate(
+        ids, do_sample=True, max_new_tokens=12, prefix_allowed_tokens_fn=allowed,
+        eos_token_id=None, pad_token_id=0, **trees,
+    )[:, 4:]  # fmt: skip
+    for row, tokens in enumerate(found.tolist()):
+        for n, token in enumerate(tokens):
+            assert token in allowed(row, range(4 + n))
+
+
+class Streamer:
+    def __init__(self):
+        self.tokens, self.ended = [], False
+
+    def put(self, value):
+        self.tokens += value.flatten().tolist()
+
+    def end(self):
+        self.ended = True
+
+
+class StopAt(StoppingCriteria):
+    def __init__(self, length):
+        self.length = length
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.full((len(input_ids),), input_ids.shape[1] >= self.length)
+
+
+def test_streamers_and_stopping_criteria(target, trees):
+    streamer = Streamer()
+    ids = torch.tensor([text_of(5)])
+    found = target.generate(
+        ids, do_sample=True, max_new_tokens=30, eos_token_id=None, streamer=streamer,
+        stopping_criteria=[StopAt(18)], **trees,
+    )  # fmt: skip
+    assert found.shape == (1, 18)
+    assert streamer.tokens == found[0].tolist()
+    assert streamer.ended
+    for length in (1, 2, 7):
+        found = target.generate(
+            ids, do_sample=True, max_new_tokens=length, eos_token_id=None, **trees
+        )
+        assert found.shape == (1, 5 + length)
+
+
+def test_the_example(target, draft):
+    inputs = {"input_ids": torch.tensor([text_of(5)])}
+    found = continued(target, draft, inputs, "2x2", max_new_tokens=6, eos_token_id=None)
+    assert found.shape == (1, 11)
+
+
+def test_seeds(target, trees):
+    def text(seed):
+        torch.manual_seed(seed)
+        ids = torch.tensor([text_of(5)])
+        return target.generate(ids, do_sample=True, max_new_tokens=8, eos_token_id=None, **trees)
+
+    assert torch.equal(text(1), text(1))
+    assert not torch.equal(text(1), text(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_beams": 2}, "num_beams"),
+        ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive"),
+        ({"guidance_scale": 1.5}, "ClassifierFreeGuidance"),
+        ({"draft_model": None}, "draft_model"),
+        ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
+        ({"tree": "tall"}, "unknown tree"),
+        ({"rule": "best"}, "unknown rule"),
+        ({"on_device": True, "scheme": "without_replacement"}, "on_device=False"),
+        ({"on_device": True, "rule": "optimal"}, "on_device=False"),
+        ({"attention_mask": torch.tensor([[1, 1, 0, 1, 1]])}, "pad on the left"),
+    ],
+)
+def test_what_it_does_not_honour_is_refused_by_name(target, trees, options, said):
+    ids = torch.tensor([text_of(5)])
+    with pytest.raises(InvalidInput, match=said):
+        target.generate(ids, **{"max_new_tokens": 4} | trees | options)
