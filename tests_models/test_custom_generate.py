@@ -219,8 +219,8 @@ def test_seeds(target, trees):
         ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
         ({"tree": "tall"}, "unknown tree"),
         ({"rule": "best"}, "unknown rule"),
-        ({"on_device": True, "scheme": "without_replacement"}, "on_device=False"),
-        ({"on_device": True, "rule": "optimal"}, "on_device=False"),
+        ({"on_device": True, "scheme": "without_replacement"}, "for the host"),
+        ({"on_device": True, "rule": "optimal"}, "for the host"),
         ({"attention_mask": torch.tensor([[1, 1, 0, 1, 1]])}, "pad on the left"),
     ],
 )

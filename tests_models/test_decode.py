@@ -91,6 +91,15 @@ def test_the_command_compares_rules(monkeypatch, capsys):
     assert all(row["total"]["num_tokens"] > 0 for row in rows)
 
 
+def test_a_message_decided_on_the_device(monkeypatch, capsys):
+    code, out, _ = run(
+        monkeypatch, capsys, *MODELS, "--prompt", "Count to three.", "--chat", "--on-device",
+        "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out)["outputs"][0]["num_tokens"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -106,6 +115,7 @@ def test_the_command_compares_rules(monkeypatch, capsys):
         (("--prompt", "x", "--draft", "skip:99"), "layers"),
         (("--prompt", "x", "--device", "gpu"), "no device 'gpu'"),
         (("--prompt", "x", "--device", "cuda:77"), "no device 'cuda:77'"),
+        (("--prompt", "x", "--on-device", "--verifier", "rrs"), "for the host"),
         (("--prompt", "x", "--precision", "float8"), "precision"),
     ],
 )

@@ -74,6 +74,17 @@ def decode(
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
     ] = "bfloat16",
     device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
+    on_device: Annotated[
+        bool,
+        typer.Option(
+            "--on-device",
+            help="Leave the laws where the logits are and decide by sums over bins: for "
+            "traversal_hull and level_sequential, with replacement.",
+        ),
+    ] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Each prompt is a message in the chat template.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
@@ -93,6 +104,7 @@ def decode(
     from mdsd_opt.decoding import generate, generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.forecasts import informed
     from mdsd_opt.decoding.relaxed_targets import check_tree
+    from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
     from mdsd_opt.decoding.warm_up import warm_up
     from mdsd_opt.drafts.by_name import scheme_maker
     from mdsd_opt.models.tree_pass import TreeModel
@@ -106,12 +118,16 @@ def decode(
     if verifier is not None:
         rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
     else:
-        rules = [*rule_names()] if compare else ["traversal_hull"]
+        every = DEVICE_RULES if on_device else rule_names()
+        rules = [*every] if compare else ["traversal_hull"]
     if len(rules) > 1 and not compare:
         raise InvalidInput("several verifiers: give --compare, or one of them")
     look_here_for_modules()
     for name in rules:
         get_rule(name)
+    if on_device:
+        for name in rules:
+            require_device_rule(make, get_rule(name).name)
     if budget is not None and not compare:
         check_tree(topology, get_rule(rules[0]))
     texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
@@ -119,7 +135,7 @@ def decode(
         raise InvalidInput("an empty prompt: give some text")
     skip = skipped_layers(draft)
     big, small = load_pair(target, draft, skip, None, None, precision, device)
-    ids = [big.encode(text) for text in texts]
+    ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
 
     settings: dict[str, Any] = {
@@ -132,6 +148,7 @@ def decode(
     if budget is not None:
         forecast = None  # of lossless steps
         settings["relax"] = budget
+    begun: dict[str, Any] = settings | {"on_device": on_device}
 
     def warm(rule: str) -> None:
         warm_up(rule, big.vocab_size, topology, make, **settings)
@@ -140,7 +157,7 @@ def decode(
         return {
             "target": TreeModel(big), "draft": small_model(), "prompt": ids[n],
             "tree": topology, "scheme": make, "rule": rule, "max_new_tokens": tokens,
-            "rng": seed + n, "stop_tokens": stop, **settings,
+            "rng": seed + n, "stop_tokens": stop, **begun,
         }  # fmt: skip
 
     def warm_models(rule: str) -> None:  # a step of them, the first of which takes longer

@@ -234,7 +234,7 @@ def generate_steps(
     if draft_temperature is None:
         draft_temperature = temperature
     laws = step_laws(
-        target, draft, scheme, make, verifier.name, on_device, temperature, draft_temperature,
+        target, draft, make, verifier.name, on_device, temperature, draft_temperature,
         filters,
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.distributions import softmax
+from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
@@ -123,7 +124,7 @@ class DeviceLaws:
 
 
 def step_laws(
-    target: Any, draft: Any, scheme: Any, make: SchemeMaker, rule: str, on_device: bool,
+    target: Any, draft: Any, make: SchemeMaker, rule: str, on_device: bool,
     temperature: float, draft_temperature: float, filters: dict[str, Any],
 ) -> StepLaws:  # fmt: skip
     """The laws on the host or on the device.
@@ -135,9 +136,14 @@ def step_laws(
     """
     if not on_device:
         return HostLaws(target, draft, make, temperature, draft_temperature, filters)
-    if scheme != "with_replacement" or rule not in DEVICE_RULES:
-        raise InvalidInput(
-            f"decisions on the device are for drafts with replacement and the rules "
-            f"{' and '.join(DEVICE_RULES)}: {scheme!r} and {rule!r} need on_device=False"
-        )
+    require_device_rule(make, rule)
     return DeviceLaws(target, draft, temperature, draft_temperature, filters)
+
+
+def require_device_rule(make: SchemeMaker, rule: str) -> None:
+    """Raise `InvalidInput` for a scheme or rule that is not decided on the device."""
+    if make is not WithReplacement or rule not in DEVICE_RULES:
+        raise InvalidInput(
+            "decisions on the device are for drafts with replacement and for the rules "
+            f"{' and '.join(DEVICE_RULES)}; other drafts and rules, here {rule!r}, are for the host"
+        )

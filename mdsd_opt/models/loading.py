@@ -73,6 +73,24 @@ class LoadedModel:
         """Token ids of a text, with the special tokens that the tokenizer puts around it."""
         return [int(token) for token in self.tokenizer(text)["input_ids"]]
 
+    def encode_message(self, text: str) -> list[int]:
+        """Token ids of a user's message, and the start of the answer, in the chat template.
+
+        Raises
+        ------
+        InvalidInput
+            The tokenizer has none.
+        """
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise InvalidInput(f"{self.name} has no chat template: leave --chat out")
+        message = [{"role": "user", "content": text}]
+        whole = self.tokenizer.apply_chat_template(
+            message, add_generation_prompt=True, tokenize=False
+        )
+        return [
+            int(token) for token in self.tokenizer(whole, add_special_tokens=False)["input_ids"]
+        ]
+
     def logits(self, ids: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
         """Logits after each of the prefixes that end at `rows`, in one pass; [len(rows), V]."""
         import torch
