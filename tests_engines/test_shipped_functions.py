@@ -198,10 +198,6 @@ EAGLE = {
     "row of the first path": (
         "gt_logits = logits[best_candidate, accept_length - 1]", "gt_logits = logits[0, 1]",
     ),
-    "row one late": (
-        "gt_logits = logits[best_candidate, accept_length - 1]",
-        "gt_logits = logits[best_candidate, min(accept_length, logits.shape[1] - 1)]",
-    ),
     "children not removed": ("q[mask] = 0\n", "pass\n"),
     "not renormalised": ("gtp = gtp / gtp.sum()\n", "pass\n"),
 }  # fmt: skip
@@ -302,7 +298,7 @@ def test_mistakes_in_the_kernel_of_vllm(
 def test_mistakes_in_the_kernel_of_sglang(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drafts of two tokens after each text, of three: four chains, which takes less time."""
+    """Drafts of two tokens after each text, of three: four chains, which take less time."""
     installed("sglang_block")
     mutate(sglang_engine, SGLANG[name], tmp_path, monkeypatch)
     engine = engines.get("sglang" if name == "wrong row" else "sglang_block")
@@ -312,6 +308,8 @@ def test_mistakes_in_the_kernel_of_sglang(
         law = all_three(text)
         return np.where(law > law.min(), law, 0) / (1 - law.min())
 
+    if name == "ratio not capped":
+        draft = all_three  # a ratio that grows past one and falls again takes more chains
     report = mo.audit_tree(
         engine.verify, target, draft, "chain2", 0, method="driven", driven_checks=1
     )

@@ -86,7 +86,7 @@ class TreeRule(ABC):
 
     def expected_accepted(self, root: Node) -> float:
         """Mean number of accepted drafts, given the tree."""
-        return sum(way.probability * way.node.depth for way in self.stops(root))
+        return float(sum(way.probability * way.node.depth for way in self.stops(root)))
 
 
 def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:
