@@ -320,7 +320,7 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], messag
 
 def test_bad_arrays() -> None:
     with pytest.raises(InvalidInput, match=r"target_logits has shape \(\)"):
-        mo.acceptance_rates(1.0, [0.0, 1.0])
+        mo.acceptance_rates(1.0, [0.0, 2.0])
     with pytest.raises(InvalidInput, match=r"draft_logits has shape \(2, 0\)"):
         mo.acceptance_rates(np.zeros((2, 3)), np.zeros((2, 0)))
     with pytest.raises(InvalidInput, match="all axes but the last"):
