@@ -228,3 +228,20 @@ def test_what_it_does_not_honour_is_refused_by_name(target, trees, options, said
     ids = torch.tensor([text_of(5)])
     with pytest.raises(InvalidInput, match=said):
         target.generate(ids, **{"max_new_tokens": 4} | trees | options)
+
+
+@pytest.mark.parametrize("budget", [None, {"tv": 0.05}, {"kl": 0.01}])
+def test_steps_tell_how_far_from_the_target_they_were(target, trees, budget):
+    told = []
+    target.generate(
+        torch.tensor([text_of(6)]), do_sample=True, top_k=0, max_new_tokens=12, eos_token_id=None,
+        relax=budget, on_step=lambda tokens, metrics: told.append((tokens, metrics)), **trees,
+    )  # fmt: skip
+    total = told[-1][1]
+    assert total.num_steps == len(told)
+    assert total.num_tokens == sum(len(tokens) for tokens, _ in told) == 12
+    if budget is None:
+        assert total.tv == total.kl == 0.0
+    else:
+        ((name, most),) = budget.items()
+        assert 0.0 < getattr(total, name) <= most * 12 * (1 + 1e-9)

@@ -7,13 +7,13 @@ after all of its logits processors.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Tokens
-from mdsd_opt.decoding.generation import generate_steps
+from mdsd_opt.decoding.generation import Metrics, generate_steps
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.decoding.topology import Tree
 from mdsd_opt.drafts.by_name import SchemeMaker
@@ -59,6 +59,8 @@ def custom_generate(
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "traversal_hull",
     on_device: bool = False,
+    relax: Mapping[str, float] | None = None,
+    on_step: Callable[[Tokens, Metrics], None] | None = None,
     tokenizer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
@@ -81,7 +83,11 @@ def custom_generate(
     scheme : str or callable
     rule : TreeRule or str
     on_device : bool
-        See `mdsd_opt.decoding.generate`.
+    relax : mapping, optional
+        See `mdsd_opt.decoding.generate`: the text follows the closest laws within this budget.
+    on_step : callable, optional
+        Called after every step with its tokens and the metrics of this prompt so far, among them
+        the distance from the target.
     tokenizer : optional
         `generate` takes it for stop strings.
 
@@ -114,9 +120,12 @@ def custom_generate(
         tokens: list[int] = []
         steps = batch.steps(
             row, _room(stopping_criteria, input_ids.shape[1]), tree=tree, scheme=scheme,
-            rule=rule, on_device=on_device, temperature=1.0 if generation_config.do_sample else 0.0,
+            rule=rule, on_device=on_device, relax=relax,
+            temperature=1.0 if generation_config.do_sample else 0.0,
         )  # fmt: skip
-        for new in steps:
+        for new, metrics in steps:
+            if on_step is not None:
+                on_step(new, metrics)
             kept = _until_stop(batch.text(row, tokens), new, stopping_criteria)
             tokens += kept
             if generation_config.output_scores or generation_config.output_logits:
@@ -231,8 +240,8 @@ class _Batch:
         self._paddings = _left_paddings(given.get("attention_mask"), input_ids)
         self.target: _Processed
 
-    def steps(self, row: int, room: int, **options: Any) -> Iterator[Tokens]:
-        """The tokens of each step after one of the prompts."""
+    def steps(self, row: int, room: int, **options: Any) -> Iterator[tuple[Tokens, Metrics]]:
+        """What each step after one of the prompts gives, see `generate_steps`."""
         import torch
 
         padding = self._paddings[row]
@@ -241,8 +250,7 @@ class _Batch:
         )
         rng = np.random.default_rng(int(torch.randint(2**62, (1,))))
         prompt = self._ids[row, padding:].tolist()
-        found = generate_steps(self.target, draft, prompt, rng=rng, max_new_tokens=room, **options)
-        return (tokens for tokens, _ in found)
+        return generate_steps(self.target, draft, prompt, rng=rng, max_new_tokens=room, **options)
 
     def text(self, row: int, tokens: Sequence[int]) -> Any:
         """A prompt, as it was given, and what follows; [1, T]."""
