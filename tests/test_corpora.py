@@ -553,3 +553,22 @@ def test_written_safetensors_are_read_by_others(tmp_path):
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
     assert read_safetensors(path)[1] == {"note": "ä"}
+
+
+def test_a_worker_ends_where_nothing_can_be_raised_at_first() -> None:
+    """The signal comes while a destructor runs, whose exceptions are ignored."""
+    code = """
+import os, signal, sys, time
+from mdsd_opt.corpora.local_engine import _end_a_little_later
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+sys.unraisablehook = _end_a_little_later
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+dying = Dying()
+del dying
+time.sleep(20)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from typing import Any
 
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, WorkerDied
@@ -74,6 +75,7 @@ def _begin_worker() -> None:
     """Leave Ctrl-C to the parent, tidy up when it ends this, and end with it if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    sys.unraisablehook = _end_a_little_later
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -82,3 +84,11 @@ def _begin_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _end_a_little_later(ignored: Any) -> None:
+    """Send the signal again where it came in a place that can raise nothing: a destructor."""
+    if ignored.exc_type is SystemExit:
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(ignored)
