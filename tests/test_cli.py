@@ -232,6 +232,33 @@ def test_rates_of_two_npy_files_and_of_one_position(run, tmp_path):
     assert json.loads(done.stdout)["rows"][0]["low"] is None  # one position gives no interval
 
 
+NUMBERS = {
+    "rates": lambda document: [row["mean"] for row in document["rows"]],
+    "plan": lambda document: document["expected_accepted"],
+    "relax": lambda document: [point["acceptance_rate"] for point in document["frontier"]],
+}
+
+
+@pytest.mark.parametrize("verb", NUMBERS)
+def test_files_of_probabilities_ask(run, tmp_path, verb):
+    p, q = np.random.default_rng(0).dirichlet(np.ones(9), size=(2, 5))
+    given, logits = tmp_path / "p.npz", tmp_path / "logits.npz"
+    np.savez(given, target=p, draft=q)
+    np.savez(logits, target=np.log(p), draft=np.log(q))
+    size = ("--nodes", "3") if verb == "plan" else ("-k", "2")
+
+    def numbers(*arguments):
+        return NUMBERS[verb](json.loads(run(verb, *arguments, *size, "--json").stdout))
+
+    asked = run(verb, given, *size)
+    assert asked.returncode == 2
+    assert "'probs'" in asked.stderr
+    assert len(asked.stderr.splitlines()) == 1
+    expected = numbers(logits)
+    assert numbers(given, "--kind", "probs") == pytest.approx(expected)
+    assert numbers(given, "--kind", "logits") != pytest.approx(expected)
+
+
 def test_without_matplotlib_the_picture_is_refused_at_once(run, logits, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = run("rates", logits, "-k", "1", "--plot", tmp_path / "x.png")

@@ -82,6 +82,21 @@ def test_what_is_not_what_it_is_said_to_be(rows: np.ndarray, kind: str, message:
         mo.acceptance_rates(rows, rows, 2, kind=kind)
 
 
+def test_one_token_and_no_positions_are_probabilities_too() -> None:
+    one, none = np.ones((3, 1)), np.empty((0, 5))
+    np.testing.assert_array_equal(mo.acceptance_rates(one, one, 2, kind="probs"), 1.0)
+    assert mo.acceptance_rates(none, none, 2, kind="probs").shape == (0,)
+
+
+def test_schemes_are_compared_on_probabilities() -> None:
+    rows = [side.reshape(-1, 20) for side in (P, Q, *LOGITS)]
+    found = mo.compare_draft_schemes(*rows[:2], 2, kind="probs", schemes=["with_replacement"])
+    expected = mo.compare_draft_schemes(*rows[2:], 2, schemes=["with_replacement"])
+    assert found.rates[0].acceptance.mean == pytest.approx(expected.rates[0].acceptance.mean)
+    with pytest.raises(InvalidInput, match="'probs'"):
+        mo.compare_draft_schemes(*rows[:2], 2)
+
+
 def test_there_is_no_other_kind() -> None:
     with pytest.raises(InvalidInput, match='"logprobs"'):
         mo.acceptance_rates(*LOGITS, 2, kind="odds")

@@ -41,10 +41,16 @@ def as_logits(given: Opened, kind: str | None) -> Opened:
     """
     if kind not in (None, *KINDS):
         raise InvalidInput(f'kind is {kind!r}: give "logits", "logprobs" or "probs"')
-    if kind == "logits" or given.library == "dask" or len(given.shape) == 0:
-        return given if kind != "probs" else _log(given)
+    if kind != "logits" and given.library != "dask" and given.shape and 0 not in given.shape:
+        _check(given, kind)
+    return _log(given) if kind == "probs" else given
+
+
+def _check(given: Opened, kind: str | None) -> None:
+    """Raise unless the rows may be what they are said to be."""
     rows = _first_rows(given)
-    if kind is None and _are_probabilities(rows):
+    # Of a single token the sum says nothing.
+    if kind is None and given.shape[-1] > 1 and _are_probabilities(rows):
         raise InvalidInput(
             f"the rows of {given.name} are not negative and sum to one, as probabilities do. "
             "Give the kind 'probs' if they are, or 'logits' if not"
@@ -53,25 +59,21 @@ def as_logits(given: Opened, kind: str | None) -> Opened:
         raise InvalidDistribution(
             f"{given.name} has numbers above zero, which are no logarithms of probabilities"
         )
-    if kind != "probs":
-        return given
-    if (given.array < 0).any():
+    if kind == "probs" and (given.array < 0).any():
         raise InvalidDistribution(f"{given.name} has negative numbers, which are no probabilities")
-    if not _are_probabilities(rows):
+    if kind == "probs" and not _are_probabilities(rows):
         raise InvalidDistribution(f"{given.name} has rows that do not sum to one")
-    return _log(given)
 
 
 def _first_rows(given: Opened) -> NDArray[np.float64]:
-    size = given.shape[-1]
-    array = given.array.reshape(-1, size)[:_ROWS_SEEN] if size else given.array[:0]
+    """Along the last axis but one; never all of them, as a reshape might copy."""
+    array = given.array[(0,) * (len(given.shape) - 2)]
+    if len(given.shape) > 1:
+        array = array[:_ROWS_SEEN]
     return Opened(given.name, array, given.library).numpy().astype(np.float64)
 
 
 def _are_probabilities(rows: NDArray[np.float64]) -> bool:
-    """Whether all rows are, of more than one token: the sum says nothing of a single one."""
-    if rows.size == 0 or rows.shape[-1] == 1:
-        return False
     return bool((rows >= 0).all() and (abs(rows.sum(-1) - 1.0) < _SUM_ERROR).all())
 
 

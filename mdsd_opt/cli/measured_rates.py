@@ -46,14 +46,10 @@ def rates_of_files(
 
     With ``rank=True`` draft schemes are also ranked, at the largest number of drafts.
     """
-    from mdsd_opt.data import sample_logits_path
-    from mdsd_opt.files.logits import load_logits
+    from mdsd_opt.cli.samples import given_sample
     from mdsd_opt.report.rates import rate_rows
 
-    if not paths:
-        sample = load_logits(sample_logits_path())
-    else:
-        sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
+    sample = given_sample(paths, kind)
     return MeasuredRates(
         sample.source,
         sample.source if paths else Path(sample.source).name,
@@ -100,6 +96,7 @@ def ranked(
         num_drafts,
         best_temperature=best_temperature,
         sequence=sample.sequence,
+        kind="logits",
         **options,
     )
 

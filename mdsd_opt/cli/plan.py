@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -45,10 +45,9 @@ def plan(
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
     from mdsd_opt.cli.output import remark, show_table
-    from mdsd_opt.data import sample_logits_path
+    from mdsd_opt.cli.samples import given_sample
     from mdsd_opt.decoding.place_rates import place_rates
     from mdsd_opt.decoding.tree_plans import plan_tree
-    from mdsd_opt.files.logits import load_logits
     from mdsd_opt.report import plans
     from mdsd_opt.report.pictures import check_plot_path
     from mdsd_opt.report.plans_plot import save_plan_plot
@@ -57,11 +56,11 @@ def plan(
     if plot is not None:
         check_plot_path(plot)
     milliseconds = None if cost is None else parse_cost(cost)
-    paths: Any = logits or [sample_logits_path()]
-    sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
+    sample = given_sample(logits, kind)
     table = place_rates(
         sample.target, sample.draft, num_drafts, scheme, temperature,
         draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+        kind="logits",
     )  # fmt: skip
     seconds = milliseconds and {n: 1e-3 * took for n, took in milliseconds.items()}
     found = plan_tree(table, nodes, depth, seconds)

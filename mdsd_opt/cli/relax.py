@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -46,8 +46,7 @@ def relax(
 
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.cli.rates import parse_counts
-    from mdsd_opt.data import sample_logits_path
-    from mdsd_opt.files.logits import load_logits
+    from mdsd_opt.cli.samples import given_sample
     from mdsd_opt.frontier.rules import NAMED_RULES
     from mdsd_opt.frontier.survey import survey_frontier, survey_rules
     from mdsd_opt.problem import TransportProblem
@@ -61,8 +60,7 @@ def relax(
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
     if plot is not None:
         check_plot_path(plot)
-    paths: Any = logits or [sample_logits_path()]
-    sample = load_logits(paths[0] if len(paths) == 1 else paths).taken_as(kind)
+    sample = given_sample(logits, kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
     if not len(target):

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
+from mdsd_opt.arrays import Opened
 from mdsd_opt.batch import acceptance_rates
+from mdsd_opt.batch.kinds import as_logits
 from mdsd_opt.distributions import softmax
 from mdsd_opt.draft_choice.temperature import best_draft_temperature
 from mdsd_opt.drafts import (
@@ -115,6 +116,7 @@ class _Sample:
             temperature=self.temperature,
             draft_temperature=self.draft_temperature * factor,
             num_threads=self.num_threads,
+            kind="logits",
             **self.filters,
         )
         return np.asarray(rates)
@@ -203,6 +205,7 @@ def compare_draft_schemes(
     confidence: float = 0.95,
     num_threads: int | None = None,
     progress: bool = False,
+    kind: str | None = None,
     **filters: Any,
 ) -> SchemeComparison:
     """Rank draft schemes by their optimal acceptance rate at equal K.
@@ -229,6 +232,8 @@ def compare_draft_schemes(
     num_threads : int, optional
     progress : bool
         Show a progress bar on stderr.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are, see `acceptance_rates`.
     **filters
         `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
 
@@ -243,7 +248,10 @@ def compare_draft_schemes(
     >>> compared.rates[0].scheme
     'without_replacement, draft temperature x 1.4'
     """
-    target, draft = to_numpy(target_logits, "target_logits"), to_numpy(draft_logits, "draft_logits")
+    target, draft = (
+        as_logits(Opened.of(side, name), kind).numpy()
+        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
+    )
     if target.ndim == 0 or target.shape != draft.shape or target.size == 0:
         raise InvalidInput(
             f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "

@@ -113,6 +113,7 @@ def rate_rows(
             num_drafts=counts,
             drafts=scheme,
             verifier=verifier,
+            kind="logits",
             **options,
         )
         by_position = np.asarray(rates).reshape(-1, len(counts))
