@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.device_laws.tables import BinTable
 from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.frontier.concave import falling_blocks
 from mdsd_opt.verifiers.optimal.block_rules import Drawn
 from mdsd_opt.verifiers.optimal.collapsed import selected_sums
 from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels
@@ -99,7 +100,7 @@ def _pool(x: Vector, w: Vector) -> None:
 
     Bins that are widened overlap, by the roundings that they are widened for.
     """
-    from mdsd_opt.device_laws.pooling_kernels import pool
-
-    mass, weight = np.empty((2, x.size))
-    pool(x, w, mass, weight, np.empty(x.size, np.int64))
+    blocks = falling_blocks(x, w)
+    sizes = np.diff(blocks.ends, prepend=0)
+    shared = np.repeat(sizes > 1, sizes)
+    x[shared] = (np.repeat(blocks.widths / blocks.gains, sizes) * w)[shared]
