@@ -200,8 +200,12 @@ def test_what_is_wrong_is_captured_again_and_nothing_else(tmp_path, damage, numb
     for number in numbers:
         damage(tmp_path / f"shard-{number:05d}.safetensors")
     model, told, done = MarkovModel(seed=0), [], []
+
+    def progress(count, tokens):
+        done.append(count)
+
     manifest = capture(
-        prompts(), model, DRAFT, tmp_path, SMALL, progress=done.append, tell=told.append
+        prompts(), model, DRAFT, tmp_path, SMALL, progress=progress, tell=told.append
     )
     assert content(tmp_path) == whole
     assert manifest == load_manifest(tmp_path)

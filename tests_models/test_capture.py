@@ -154,6 +154,28 @@ def test_the_command(tmp_path):
     assert "temperature: 1.0 there, 0.7 now" in other.stderr
 
 
+def test_the_command_keeps_rates_alone(tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("The lighthouse keeper\nQ: Why does bread rise?\n")
+    options = ["--target", WEIGHTS, "--draft", "skip:14,18", "--prompts", prompts, "--tokens", 4]
+    chosen = ["--schemes", "with_replacement,top_k", "--verifiers", "optimal", "-k", "1,3"]
+    shown = []
+    for out, added in ((tmp_path / "logits", []), (tmp_path / "rates", ["--rates-only", *chosen])):
+        done = run(*options, "--out", out, *added)
+        assert done.returncode == 0, done.stderr
+        rates = subprocess.run(
+            [*RUN[:-1], "rates", str(out), *chosen, "--json"], capture_output=True, text=True
+        )
+        shown.append(json.loads(rates.stdout)["rows"])
+    assert "rates of 8 positions of 2 prompts in 1 shards, V = 49,152" in done.stdout
+    assert shown[0] == shown[1]
+    assert len(shown[0]) == 4
+    assert sum(path.stat().st_size for path in (tmp_path / "rates").iterdir()) < 10_000
+    refused = run(*options, "--out", tmp_path / "more", *chosen)
+    assert refused.returncode == 2
+    assert "--schemes is for --rates-only" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

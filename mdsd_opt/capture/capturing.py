@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt._version import __version__
+from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
+from mdsd_opt.corpora.scoring import rates_of_rows
+from mdsd_opt.corpora.stored_rates import RATES_KEY
 from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.files import file_sha256
@@ -99,10 +104,15 @@ def capture(
     settings: CaptureSettings | None = None,
     description: Mapping[str, Any] | None = None,
     force: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     tell: Callable[[str], None] | None = None,
+    rates: RatesConfig | None = None,
+    num_threads: int | None = None,
 ) -> Manifest:
     """Write a corpus of logits; go on with one that is there, begun with the same settings.
+
+    With `rates` every position is scored as soon as its logits are there, and its rates are kept
+    instead of them: the same numbers, bit for bit, as `corpus_rates` finds in the stored logits.
 
     Each shard appears all at once, and the manifest after it: a capture that is killed loses the
     shard it was at, and the same call finishes it. It first reads what is there: a shard that is
@@ -121,9 +131,15 @@ def capture(
     force : bool
         Begin anew, over shards that another capture left there.
     progress : callable, optional
-        Called with the number of prompts done since the last call.
+        Called with the numbers of prompts done and of tokens captured since the last call; prompts
+        that were there already come first, with no token.
     tell : callable, optional
         Called with a line about each shard that is captured again.
+    rates : RatesConfig, optional
+        What to keep instead of logits. Shards hold as many prompts as with logits, so that a kill
+        loses no more.
+    num_threads : int, optional
+        Of the scoring, as in `mdsd_opt.acceptance_rates`.
 
     Returns
     -------
@@ -151,20 +167,22 @@ def capture(
         "vocab_size": vocab_size,
         "num_prompts": len(prompts),
         "prompts_sha256": _digest([list(map(int, prompt)) for prompt in prompts]),
+        **({} if rates is None else {RATES_KEY: {**asdict(rates), "version": __version__}}),
     }
     place = Path(folder)
     tell = tell or (lambda line: None)
-    progress = progress or (lambda count: None)
+    progress = progress or (lambda prompts, tokens: None)
+    keep = _keeper(vocab_size, settings.dtype, rates, num_threads)
     manifest = _begin(place, described, num_shards, force)
     pieces = [prompts[i : i + per_shard] for i in range(0, len(prompts), per_shard)]
     found = []
     for i, chosen in enumerate(pieces):  # all before the work, so that one hears at once
         found.append(_found(place, i, i * per_shard, len(chosen), manifest, tell))
-        progress(0 if found[i] is None else len(chosen))
+        progress(0 if found[i] is None else len(chosen), 0)
     for i, (chosen, entry) in enumerate(zip(pieces, found, strict=True)):
         if entry is None:
             first = i * per_shard
-            arrays = _shard(chosen, first, target, draft, vocab_size, settings, progress)
+            arrays = _shard(chosen, first, target, draft, keep, settings, progress)
             metadata = {"settings": _digest(described), "metadata": json.dumps(described)}
             write_safetensors(place / _name(i), arrays, metadata)
             sha256 = file_sha256(place / _name(i))
@@ -259,14 +277,12 @@ def _shard(
     first: int,
     target: LanguageModel,
     draft: LanguageModel,
-    vocab_size: int,
+    keep: _Keeper,
     settings: CaptureSettings,
-    progress: Callable[[int], None] | None,
+    progress: Callable[[int, int], None],
 ) -> dict[str, NDArray[Any]]:
     """Arrays of one shard."""
-    parts: dict[str, list[NDArray[Any]]] = {
-        name: [] for name in ("target", "draft", "sequence", "position", "tokens")
-    }
+    parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
     for number, prompt in enumerate(prompts, start=first):
         text = [int(token) for token in prompt]
         start = 1
@@ -276,14 +292,13 @@ def _shard(
             text += target.continuation(text, settings.num_tokens, choose)
         places = _places(start, len(text), settings.num_positions)
         rows = [place - 1 for place in places]
-        for name, model in (("target", target), ("draft", draft)):
-            logits = np.asarray(model.logits(text[:-1], rows))
-            parts[name].append(_stored(logits, vocab_size, settings.dtype))
+        ours, theirs = (np.asarray(model.logits(text[:-1], rows)) for model in (target, draft))
+        for name, array in keep(ours, theirs, f"prompt {number + 1}").items():
+            parts[name].append(array)
         parts["sequence"].append(np.full(len(places), number, np.int64))
         parts["position"].append(np.asarray(places, np.int32))
         parts["tokens"].append(np.asarray([text[place] for place in places], np.int32))
-        if progress is not None:
-            progress(1)
+        progress(1, len(text) - start)
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 
@@ -304,6 +319,26 @@ def _places(start: int, stop: int, count: int | None) -> list[int]:
     if count is None or count >= stop - start:
         return list(range(start, stop))
     return sorted({int(x) for x in np.linspace(start, stop - 1, count).round()})
+
+
+#: What is kept of the logits of both models at some positions, by the name of the array; the last
+#: argument says in errors where they are.
+_Keeper = Callable[[NDArray[Any], NDArray[Any], str], dict[str, NDArray[Any]]]
+
+
+def _keeper(
+    vocab_size: int, dtype: str, config: RatesConfig | None, num_threads: int | None
+) -> _Keeper:
+    def logits(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
+        both = (_stored(side, vocab_size, dtype) for side in (target, draft))
+        return dict(zip(("target", "draft"), both, strict=True))
+
+    def rates(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
+        assert config is not None
+        target, draft = logits(target, draft, where).values()  # rounded as they would be stored
+        return {"rates": rates_of_rows(target, draft, config, where, num_threads)}
+
+    return logits if config is None else rates
 
 
 def _stored(logits: NDArray[Any], vocab_size: int, dtype: str) -> NDArray[Any]:

@@ -10,9 +10,10 @@ import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.progress import progress_bar
+from mdsd_opt.progress import token_progress_bar
 
 if TYPE_CHECKING:
+    from mdsd_opt.corpora import RatesConfig
     from mdsd_opt.models.loading import LoadedModel
 
 
@@ -66,6 +67,28 @@ def capture(
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite another capture in the folder.")
     ] = False,
+    rates_only: Annotated[
+        bool,
+        typer.Option(
+            "--rates-only", help="Score at once and keep acceptance rates instead of logits."
+        ),
+    ] = False,
+    schemes: Annotated[
+        str | None,
+        typer.Option(
+            help="With --rates-only: as of mdsd-opt rates, and so is what is taken if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    verifiers: Annotated[str | None, typer.Option(help="The same.", show_default=False)] = None,
+    num_drafts: Annotated[
+        str | None, typer.Option("--num-drafts", "-k", help="The same.", show_default=False)
+    ] = None,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     progress: options.Progress = None,
 ) -> None:
@@ -73,6 +96,9 @@ def capture(
 
     Run the same command again to go on with a capture that was interrupted; it also captures again
     any shard that is missing or damaged.
+
+    With --rates-only nothing but the rates of every position is kept, at --temperature and with the
+    filters given: mdsd-opt rates shows them as it does those of stored logits.
     """
     from mdsd_opt import capture as capturing
     from mdsd_opt.cli.output import remark
@@ -85,6 +111,15 @@ def capture(
     settings = capturing.CaptureSettings(
         tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
     )
+    filters: dict[str, Any] = {
+        "draft_temperature": draft_temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p
+    }  # fmt: skip
+    named = {"schemes": schemes, "verifiers": verifiers, "num_drafts": num_drafts}
+    config = None
+    if rates_only:
+        config = _rates_config(**named, temperature=temperature, **filters)
+    else:
+        _require_rates_only(**named, **filters, threads=threads)
     # read before the models, which take longer to load
     lines = capturing.read_prompts(prompts) if prompts is not None else []
     whole = capturing.read_text(text) if text is not None else ""
@@ -93,10 +128,11 @@ def capture(
     _require_room(ids, tokens, big, small)
     try:
         wanted = sys.stderr.isatty() if progress is None else progress
-        with progress_bar("prompts", len(ids), wanted) as advance:
+        with token_progress_bar("prompts", len(ids), wanted) as advance:
             manifest = capturing.capture(
-                ids, big, small, out, settings, _description(big, small), force, advance, remark
-            )
+                ids, big, small, out, settings, _description(big, small), force, advance, remark,
+                config, threads,
+            )  # fmt: skip
     except KeyboardInterrupt:
         remark(f"shards that are complete stay in {out}: the same command goes on with them")
         raise
@@ -107,9 +143,29 @@ def capture(
     else:
         count = sum(shard.num_positions for shard in manifest.shards)
         print(
-            f"{out}: {count:,} positions of {len(ids)} prompts in {len(manifest.shards)} shards, "
-            f"V = {manifest.settings['vocab_size']:,}"
+            f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
+            f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
         )
+
+
+def _rates_config(
+    schemes: str | None, verifiers: str | None, num_drafts: str | None, **sampling: Any
+) -> RatesConfig:
+    from mdsd_opt.cli.rates import parse_counts, parse_schemes, parse_verifiers
+    from mdsd_opt.corpora import RatesConfig
+
+    return RatesConfig.of(
+        parse_schemes(schemes or options.SCHEMES),
+        parse_verifiers(verifiers or options.VERIFIERS),
+        parse_counts(num_drafts or options.NUM_DRAFTS),
+        **sampling,
+    )
+
+
+def _require_rates_only(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(f"--{name.replace('_', '-')} is for --rates-only")
 
 
 def skipped_layers(draft: str) -> list[int]:

@@ -139,9 +139,17 @@ def rates_of_folder(
     without = len(corpus.shards) - len(corpus.sums)
     if manifest is not None and without and verify and not silent:
         remark(f"{without} of {len(corpus.shards)} shards have no sum in the manifest to verify")
+    config = RatesConfig.of(schemes, verifiers, num_drafts, **options)
+    if corpus.stored_rates is not None:
+        asked, config = config, config.within(corpus.stored_rates)
+        lacking = len(set(asked.columns) - set(config.columns))
+        if lacking and not silent:
+            remark(
+                f"{folder} holds rates instead of logits, and lacks {lacking} of those asked for"
+            )
     summary = corpus_rates(
         folder,
-        RatesConfig.of(schemes, verifiers, num_drafts, **options),
+        config,
         engine,
         out=out,
         workers=workers,
@@ -152,7 +160,7 @@ def rates_of_folder(
         verify=verify,
         rank_timeout=RANK_TIMEOUT if rank_timeout is None else rank_timeout,
     )
-    if summary.num_reused and not silent:
+    if summary.num_reused and corpus.stored_rates is None and not silent:
         remark(f"{summary.num_reused} of {summary.num_shards} shards had been scored before")
     if summary.interval_over == "positions" and not silent:
         remark("the shards name no prompts (array 'sequence'): intervals are over positions")

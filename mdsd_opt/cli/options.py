@@ -7,6 +7,11 @@ from typing import Annotated
 
 import typer
 
+#: What rates are shown of unless somebody says so.
+SCHEMES = "with_replacement,without_replacement,greedy,top_k"
+VERIFIERS = "optimal,rrs,kseq"
+NUM_DRAFTS = "1-8"
+
 LogitFiles = Annotated[
     list[Path] | None,
     typer.Argument(

@@ -31,7 +31,7 @@ def rates(
             help="Draft schemes, separated by commas; 'all' also ranks others at the largest K: "
             "draft temperatures, mixtures, likeliest tokens beside drawn ones."
         ),
-    ] = "with_replacement,without_replacement,greedy,top_k",
+    ] = options.SCHEMES,
     best_temperature: Annotated[
         bool,
         typer.Option(
@@ -45,10 +45,10 @@ def rates(
             help="Verification algorithms, separated by commas: names, or module:attribute for "
             "one of your own; or 'all'."
         ),
-    ] = "optimal,rrs,kseq",
+    ] = options.VERIFIERS,
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
-    ] = "1-8",
+    ] = options.NUM_DRAFTS,
     temperature: options.Temperature = 1.0,
     draft_temperature: options.DraftTemperature = None,
     top_k: options.TopK = None,
@@ -99,7 +99,7 @@ def rates(
 
     if plot is not None:
         check_plot_path(plot)
-    combined = (_schemes(schemes), _verifiers(verifiers), parse_counts(num_drafts))
+    combined = (parse_schemes(schemes), parse_verifiers(verifiers), parse_counts(num_drafts))
     options: dict[str, Any] = {
         "confidence": confidence,
         "temperature": temperature,
@@ -175,7 +175,8 @@ def rates(
         remark(f"picture saved as {plot}")
 
 
-def _schemes(text: str) -> list[str]:
+def parse_schemes(text: str) -> list[str]:
+    """Draft schemes from names with commas between them, or all."""
     from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 
     if text == "all":
@@ -187,7 +188,8 @@ def _schemes(text: str) -> list[str]:
     return names
 
 
-def _verifiers(text: str) -> list[str]:
+def parse_verifiers(text: str) -> list[str]:
+    """Verifiers from names with commas between them, or all there are rates of."""
     from mdsd_opt.batch.row_functions import batch_verifiers
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.verifiers import get

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
 from mdsd_opt.distributions import check_sampling_parameters
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.report.rates import combinations
 
 
@@ -75,6 +76,32 @@ class RatesConfig:
         """The attributes that are keyword arguments of `acceptance_rates`."""
         names = ("temperature", "draft_temperature", "top_k", "top_p", "min_p", "pad", "seed")
         return {name: getattr(self, name) for name in names}
+
+    def within(self, stored: RatesConfig) -> RatesConfig:
+        """What of this config is there in rates that were stored under another one.
+
+        Raises
+        ------
+        InvalidInput
+            The probabilities come from the logits in another way, or nothing of it is there.
+        """
+        for name, value in self.options.items():
+            there = getattr(stored, name)
+            if value != there and name != "pad":  # stored rows are padded already
+                raise InvalidInput(
+                    f"{name} is {value}, and the rates were stored with {name} {there}: ask for "
+                    "that, or capture again"
+                )
+        names = ("schemes", "verifiers", "num_drafts")
+        common: dict[str, Any] = {
+            name: tuple(x for x in getattr(self, name) if x in getattr(stored, name))
+            for name in names
+        }
+        for name, found in common.items():
+            if not found:
+                there = ", ".join(map(str, getattr(stored, name)))
+                raise InvalidInput(f"none of the {name} asked for is stored. There are: {there}.")
+        return replace(stored, **common)
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""A folder of shards, each a file of logits."""
+"""A folder of shards, each a file of logits, or of rates alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.manifest import Manifest, load_manifest
+from mdsd_opt.corpora.stored_rates import stored_config
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.files import unreadable
 
@@ -22,7 +24,7 @@ class Corpus:
     ----------
     folder : Path
     shards : tuple of Path
-        Files that `mdsd_opt.files.logits.load_logits` reads.
+        Files that `mdsd_opt.files.logits.load_logits` reads; of `stored_rates`, if there are any.
     manifest : Manifest or None
         Of a captured corpus.
     """
@@ -36,6 +38,11 @@ class Corpus:
         """SHA-256 of the shards by name, of those whose sum the manifest has."""
         shards = () if self.manifest is None else self.manifest.shards
         return {shard.name: shard.sha256 for shard in shards if shard.sha256}
+
+    @property
+    def stored_rates(self) -> RatesConfig | None:
+        """What the shards hold rates of, where a capture kept no logits."""
+        return None if self.manifest is None else stored_config(self.manifest.settings)
 
 
 def open_corpus(folder: str | os.PathLike[str]) -> Corpus:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.sums import identity, require_sum
-from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnreadableFile
+from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.files.arrays import read_safetensors, write_safetensors
-from mdsd_opt.files.logits import LogitsSample, load_logits
+from mdsd_opt.files.logits import load_logits
 from mdsd_opt.report.rates import combinations
 
 #: Logits of both models that are looked at in one go, in bytes.
@@ -99,7 +99,11 @@ def score_shard(
     size = max(1, CHUNK_BYTES // row_bytes)
     for start in range(0, count, size):
         stop = min(start + size, count)
-        rates[start:stop] = _chunk_rates(sample, start, stop, config, num_threads)
+        target, draft = (
+            side.reshape(-1, side.shape[-1])[start:stop] for side in (sample.target, sample.draft)
+        )
+        where = f"{sample.source}, in the part that begins with position {start}"
+        rates[start:stop] = rates_of_rows(target, draft, config, where, num_threads)
         if Path(path_in).suffix.lower() == ".safetensors":
             sample = load_logits(path_in)  # a new map: the pages of the old one are given back
         if progress is not None:
@@ -137,11 +141,14 @@ def load_rates(
     return ShardRates(arrays["rates"], arrays.get("sequence"), int(metadata["vocab_size"]))
 
 
-def _chunk_rates(
-    sample: LogitsSample, start: int, stop: int, config: RatesConfig, num_threads: int | None
+def rates_of_rows(
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    config: RatesConfig,
+    where: str,
+    num_threads: int | None = None,
 ) -> NDArray[np.float64]:
-    target = sample.target.reshape(-1, sample.target.shape[-1])[start:stop]
-    draft = sample.draft.reshape(-1, sample.draft.shape[-1])[start:stop]
+    """The columns of a config for rows of logits, [N, C]; errors say `where` the rows are."""
     columns = []
     for scheme, verifier, counts in combinations(
         config.schemes, config.verifiers, config.num_drafts
@@ -156,11 +163,7 @@ def _chunk_rates(
                 num_threads=num_threads,
                 **config.options,
             )
-        except InvalidDistribution as error:
-            raise InvalidDistribution(
-                f"{sample.source}, in the part that begins with position {start}: {error}"
-            ) from error
         except InvalidInput as error:
-            raise type(error)(f"{sample.source}: {error}") from error
+            raise type(error)(f"{where}: {error}") from error
         columns.append(np.asarray(rates))
     return np.concatenate(columns, axis=1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mdsd_opt.batch.row_functions import is_bound
 from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import open_corpus
+from mdsd_opt.corpora.corpus import Corpus, open_corpus
 from mdsd_opt.corpora.engines import RANK_TIMEOUT, Placement, Task, engine
+from mdsd_opt.corpora.stored_rates import StoredShard
 from mdsd_opt.corpora.streaming import RunningSummary
 from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput
@@ -62,7 +64,8 @@ def corpus_rates(
     """Acceptance rates of every position of a corpus, summed up.
 
     Shards whose result is there are not scored again, so that a run that was killed goes on where
-    it was. Every engine gives the same numbers, bit for bit.
+    it was. Every engine gives the same numbers, bit for bit. Of a corpus that was captured without
+    its logits the rates are read, and nothing is scored.
 
     Parameters
     ----------
@@ -120,15 +123,15 @@ def score_corpus(
     progress: bool = False,
     verify: bool = True,
     verified: VerifiedShards | None = None,
-) -> tuple[list[Task], int]:
+) -> tuple[Sequence[Task | StoredShard], int]:
     """Score the shards of a corpus that are not scored yet; see `corpus_rates`.
 
     Several calls that make up one run share `verified`, so that each shard is verified once.
 
     Returns
     -------
-    tasks : list of Task
-        In the order of the shards; each has its result at ``path_out``.
+    tasks : list of Task, or of StoredShard
+        In the order of the shards, each with its `result`.
     num_reused : int
         Shards whose result was there before.
     """
@@ -141,6 +144,10 @@ def score_corpus(
         )
     run = engine(engine_name)
     corpus = open_corpus(folder)
+    verified = verified or VerifiedShards()
+    sums = corpus.sums if verify else {}
+    if corpus.stored_rates is not None:
+        return _stored(corpus, config, sums, verified), len(corpus.shards)
     place = (Path(folder) / f"rates-{config.digest}" if out is None else Path(out)).absolute()
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -149,8 +156,6 @@ def score_corpus(
             f"cannot make the folder {place} for the results: {error.strerror}. Choose another one "
             "(out, or --out)."
         ) from error
-    verified = verified or VerifiedShards()
-    sums = corpus.sums if verify else {}
     tasks = []
     for shard in corpus.shards:
         sha256 = sums.get(shard.name)
@@ -178,8 +183,29 @@ def score_corpus(
     return tasks, finished
 
 
+def _stored(
+    corpus: Corpus, config: RatesConfig, sums: Mapping[str, str], verified: VerifiedShards
+) -> list[StoredShard]:
+    """The shards of a corpus that holds rates; all of the config must be among them."""
+    stored, manifest = corpus.stored_rates, corpus.manifest
+    assert stored is not None
+    assert manifest is not None
+    wanted = config.within(stored)
+    missing = [column for column in config.columns if column not in wanted.columns]
+    if missing:
+        raise InvalidInput(
+            f"{corpus.folder} holds rates instead of logits, and not those of {len(missing)} of "
+            f"the columns asked for, the first is {', '.join(map(str, missing[0]))}"
+        )
+    for shard in corpus.shards:
+        if shard.name in sums:
+            verified.require(shard, sums[shard.name])
+    vocab_size = int(manifest.settings["vocab_size"])
+    return [StoredShard(shard, wanted, stored, vocab_size) for shard in corpus.shards]
+
+
 def _summed_up(
-    tasks: list[Task], config: RatesConfig, confidence: float, num_reused: int
+    tasks: Sequence[Task | StoredShard], config: RatesConfig, confidence: float, num_reused: int
 ) -> CorpusSummary:
     """Sum up the results in the order of the shards, whatever order they were computed in."""
     summary = RunningSummary(len(config.columns))
@@ -188,7 +214,7 @@ def _summed_up(
     for task in tasks:
         found = task.result()
         if found is None:
-            raise unreadable(task.path_out, RuntimeError("it changed while it was summed up"))
+            raise unreadable(task.path_in, RuntimeError("it changed while it was summed up"))
         vocab_size = max(vocab_size, found.vocab_size)
         over.add("positions" if found.sequence is None else "sequences")
         if len(over) > 1:

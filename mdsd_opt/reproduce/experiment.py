@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mdsd_opt.corpora.config import Column, RatesConfig
 from mdsd_opt.corpora.corpus import open_corpus
 from mdsd_opt.corpora.engines import Placement, Task
+from mdsd_opt.corpora.stored_rates import StoredShard
 from mdsd_opt.corpora.summary import score_corpus
 from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput, UnreadableFile
@@ -103,7 +104,7 @@ class Logits:
             task.run()
             return self._gathered([task], config)
 
-    def _gathered(self, tasks: Sequence[Task], config: RatesConfig) -> Scored:
+    def _gathered(self, tasks: Sequence[Task | StoredShard], config: RatesConfig) -> Scored:
         found = [task.result() for task in tasks]
         shards = [shard for shard in found if shard is not None]
         if len(shards) < len(tasks):
