@@ -41,46 +41,87 @@ class TreeReader(ABC):
 
         return torch.as_tensor([list(row) for row in rows], device=self._model.device)
 
-    def _num_common(self, ids: Sequence[int]) -> int:
-        """Tokens that the text shares with the one read last, but for its own last token."""
-        known = 0
-        for ours, theirs in zip(self._read, ids[:-1], strict=False):
-            if ours != theirs:
-                break
-            known += 1
-        return known
-
 
 class TreePass(TreeReader):
     """The text's new tokens and all drafts in one pass, under a tree attention mask.
 
-    Every token attends to the text and to its own ancestors only.
+    Every token attends to the text and to its own ancestors only. Keys and values of drafts stay
+    where they are as long as the text does, so that no token of a tree that grows level by level
+    is read twice; those of drafts that the text goes on with become the text's.
     """
 
     how = "as a tree in one pass"
 
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._nodes: list[Tokens] = []  # behind the text in the cache
+        self._logits: dict[Tokens, Any] = {}  # after the text and each node
+
     def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+
+        if self._cache is None:  # nothing read yet, or a pass was interrupted
+            self._read, self._nodes, self._logits = [], [], {}
+        self._go_to(list(ids))
+        rest = list(ids[len(self._read) :])
+        new = [node for node in with_ancestors(continuations) if node not in self._logits]
+        if rest or new:
+            self._pass(rest, new)
+        return torch.stack([self._logits[node] for node in continuations])
+
+    def _go_to(self, ids: list[int]) -> None:
+        """Leave the text's beginning in the cache, and drafts behind it if it is the whole text."""
+        if ids == self._read:
+            return
+        known = _num_common(self._read, ids)
+        if known < len(self._read):
+            known = min(known, len(ids) - 1)  # whose last token is read again for its logits
+            self._forget(len(self._nodes) + len(self._read) - known)
+            self._read, self._nodes, self._logits = ids[:known], [], {}
+            return
+        rest = tuple(ids[known:])
+        kept = {node: i for i, node in enumerate(self._nodes)}
+        count = next((n for n in range(len(rest)) if rest[: n + 1] not in kept), len(rest))
+        if count and not self._move([kept[rest[: n + 1]] for n in range(count)]):
+            count = 0
+        self._forget(len(self._nodes) - count)
+        self._logits = {(): self._logits[rest]} if count == len(rest) else {}
+        self._read, self._nodes = ids[: known + count], []
+
+    def _move(self, path: list[int]) -> bool:
+        """Put keys and values of some nodes at the end of the text, if the cache shows them."""
+        import torch
+
+        start, stop = len(self._read), len(self._read) + len(self._nodes)
+        layers = [x for x in getattr(self._cache, "layers", ()) if getattr(x, "is_initialized", 1)]
+        states: list[Any] = [getattr(x, name, None) for x in layers for name in ("keys", "values")]
+        if not states or any(x is None or x.shape[-2] != stop for x in states):
+            return False
+        if path != list(range(len(path))):
+            places = torch.as_tensor(path, device=self._model.device) + start
+            for x in states:
+                x[..., start : start + len(path), :] = x.index_select(-2, places.to(x.device))
+        return True
+
+    def _pass(self, rest: list[int], new: list[Tokens]) -> None:
         import torch
         from transformers import DynamicCache
 
         model = self._model
-        if self._cache is None:
-            self._cache = DynamicCache(config=model.config)
-        known = self._num_common(ids)
-        self._forget(len(self._read) - known)
-        self._read = self._read[:known]
-        nodes = with_ancestors(continuations)
-        place = {node: i for i, node in enumerate(nodes)}  # of the text's end: -1
-        rest = list(ids[known:])
-        tokens = rest + [node[-1] for node in nodes]
-        positions = list(range(known, len(ids))) + [len(ids) + len(n) - 1 for n in nodes]
+        cache = DynamicCache(config=model.config) if self._cache is None else self._cache
+        self._cache = None  # should the pass be interrupted
+        text, nodes = self._read + rest, [*self._nodes, *new]
+        known = len(text) - len(rest) + len(nodes) - len(new)
+        # there are drafts in the cache only if the whole text is
+        place = {node: len(text) + i for i, node in enumerate(nodes)}
+        tokens = rest + [node[-1] for node in new]
+        positions = list(range(len(text) - len(rest), len(text)))
+        positions += [len(text) + len(node) - 1 for node in new]
         seen = np.zeros((len(tokens), known + len(tokens)), dtype=bool)
-        seen[:, :known] = True
-        seen[: len(rest), known : len(ids)] = np.tri(len(rest), dtype=bool)
-        seen[len(rest) :, known : len(ids)] = True
-        for i, node in enumerate(nodes):
-            for n in range(1, len(node) + 1):
-                seen[len(rest) + i, len(ids) + place[node[:n]]] = True
+        seen[: len(rest), : len(text)] = np.tri(len(rest), len(text), len(text) - len(rest), bool)
+        seen[len(rest) :, : len(text)] = True
+        for i, node in enumerate(new, start=len(rest)):
+            seen[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = True
         dtype, device = model.dtype, model.device
         mask = torch.zeros(seen.shape, dtype=dtype, device=device)
         mask.masked_fill_(~torch.as_tensor(seen, device=device), torch.finfo(dtype).min)
@@ -88,14 +129,14 @@ class TreePass(TreeReader):
             self._ids([tokens]),
             attention_mask=mask[None, None],
             position_ids=self._ids([positions]),
-            past_key_values=self._cache,
+            past_key_values=cache,
             use_cache=True,
         ).logits[0]
-        rows = [len(rest) + (place[node] if node else -1) for node in continuations]
-        found = output[torch.as_tensor(rows, device=output.device)]
-        self._forget(len(nodes))
-        self._read = list(ids)
-        return found
+        first = max(len(rest) - 1, 0)
+        kept = output[first:].clone() if first else output  # not all of a long prompt
+        asked = [(), *new] if rest else new
+        self._logits |= dict(zip(asked, kept, strict=True))
+        self._read, self._nodes, self._cache = text, nodes, cache
 
     def _forget(self, count: int) -> None:
         if count > 0:
@@ -167,6 +208,12 @@ class WholePaths(TreeReader):
 
 #: From the fastest to the one that asks least.
 READERS: tuple[type[TreeReader], ...] = (TreePass, CachedPaths, WholePaths)
+
+
+def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens that two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
 
 
 def with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:

@@ -91,14 +91,17 @@ def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
     tree: list[Tokens] = [(), *((token,) for token in branches), (first, last), (last, first)]
     tree.append((last, first, last))
     few: list[Tokens] = [(), (last,), (last, first)]
+    text = tokens[:-2]
     try:
         with torch.inference_mode():
             tried = reader(model)
             return all(
                 _same(tried.logits(ids, paths), _plain(model, ids, paths))
                 for ids, paths in (
-                    (tokens[:-2], tree),
-                    (tokens[:-2], few),
+                    (text, few[:1]),
+                    (text, tree),
+                    (text, few),
+                    ([*text, last, first, first], few),
                     (tokens, few),
                     ([*tokens[:-4], first], few),
                 )
