@@ -48,7 +48,6 @@ def boundary(name, scheme, p, q, drafts, uniforms):
     return len(tokens) > 1
 
 
-@pytest.mark.parametrize("name", ["optimal", "rrs"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("kind", ["plain", "zeros", "ties", "equal", "peaked"])
 @pytest.mark.parametrize("num_drafts", [1, 2, 4])
@@ -74,17 +73,19 @@ def test_decisions_are_those_of_the_package(name, scheme, kind, num_drafts):
 
 @pytest.mark.parametrize("name", ["optimal", "rrs"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_decisions_on_a_large_vocabulary(name, scheme):
+@pytest.mark.parametrize(
+    ("noise", "num_drafts"), [(0.0, 2), (1e-3, 4), (0.1, 2), (1, 1), (1, 4), (3, 4)]
+)
+def test_decisions_on_a_large_vocabulary(name, scheme, noise, num_drafts):
     rng = np.random.default_rng(1)
     target = 2.5 * rng.standard_normal((16, 20_000))
-    p, q = mo.softmax(target), mo.softmax(target + rng.standard_normal(target.shape))
-    drafts = np.stack([SCHEMES[scheme](law, 4).sample(rng) for law in q])
+    p, q = mo.softmax(target), mo.softmax(target + noise * rng.standard_normal(target.shape))
+    drafts = np.stack([SCHEMES[scheme](law, num_drafts).sample(rng) for law in q])
     uniforms = rng.random((16, 4))
     expected = mo.verifiers.get(name).verify_batch(p, q, drafts, uniforms, scheme)
     np.testing.assert_array_equal(decided(name, scheme, p, q, drafts, uniforms)[0], expected.tokens)
 
 
-@pytest.mark.parametrize("name", ["optimal", "rrs"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("uniform", [0.0, float(np.nextafter(1.0, 0.0))])
 def test_impossible_tokens_never_come_out(name, scheme, uniform):
@@ -127,10 +128,9 @@ def test_narrow_dtypes_decide_as_the_same_numbers_in_float64(dtype):
     assert torch.equal(narrow.tokens, wide.tokens)
 
 
-def test_one_token_is_always_accepted():
+def test_one_token_is_always_accepted(name):
     ones = torch.ones(3, 1)
-    for name in ("optimal", "rrs"):
-        verify = getattr(torch_verifiers, name)
-        verdicts = verify(ones, ones, torch.zeros(3, 2, dtype=torch.int64), torch.rand(3, 4))
-        assert verdicts.tokens.tolist() == [0, 0, 0]
-        assert verdicts.accepted.all()
+    verify = getattr(torch_verifiers, name)
+    verdicts = verify(ones, ones, torch.zeros(3, 2, dtype=torch.int64), torch.rand(3, 4))
+    assert verdicts.tokens.tolist() == [0, 0, 0]
+    assert verdicts.accepted.all()

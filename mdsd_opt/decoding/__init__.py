@@ -24,6 +24,7 @@ from mdsd_opt.decoding.place_rates import (
     place_rates,
 )
 from mdsd_opt.decoding.place_values import expected_accepted, initial_rates, place_values
+from mdsd_opt.decoding.prompt_lookup import PromptLookup
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
 from mdsd_opt.decoding.topology import (
     DynamicTree,
@@ -48,6 +49,7 @@ __all__ = [
     "Metrics",
     "Node",
     "PlannedTree",
+    "PromptLookup",
     "RunningRates",
     "Stop",
     "Topology",
