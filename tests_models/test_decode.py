@@ -115,6 +115,7 @@ def test_a_message_decided_on_the_device(monkeypatch, capsys):
         (("--prompt", "x", "--draft", "skip:99"), "layers"),
         (("--prompt", "x", "--device", "gpu"), "no device 'gpu'"),
         (("--prompt", "x", "--device", "cuda:77"), "no device 'cuda:77'"),
+        (("--prompt", "x", "--attention", "none"), "cannot load the model"),
         (("--prompt", "x", "--on-device", "--verifier", "rrs"), "for the host"),
         (("--prompt", "x", "--precision", "float8"), "precision"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from support.model_families import FAMILIES, SIZE, model_of, text_of
 
 from mdsd_opt.decoding import ContextEnds, generate
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.models.loading import without_layers
 from mdsd_opt.models.passes import READERS
 from mdsd_opt.models.self_check import PathByPath, reader_class
 from mdsd_opt.models.tree_pass import TreeModel
@@ -124,3 +126,31 @@ def test_what_cannot_be_read_in_one_pass_is_said_once(family):
         for _ in range(2):
             TreeModel(loaded).tree_logits(text_of(5), [(), (3,)])
     assert len([w for w in said if w.category is PathByPath]) == (family in BY_PATHS)
+
+
+@pytest.mark.filterwarnings("ignore::mdsd_opt.models.self_check.PathByPath")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_layer_may_be_skipped(family):
+    loaded, ids = model_of(family, 0), text_of(9)
+    with torch.inference_mode():
+        before = loaded.model(torch.tensor([ids]), use_cache=False).logits
+        draft = without_layers(loaded, [0])
+        by_hand = copy.deepcopy(loaded.model)
+        count = loaded.model.config.num_hidden_layers
+        place, layers = next(
+            (name, part)
+            for name, part in by_hand.named_modules()
+            if isinstance(part, torch.nn.ModuleList) and len(part) == count
+        )
+        by_hand.set_submodule(place, torch.nn.ModuleList(list(layers)[1:]))
+        by_hand.config.num_hidden_layers = count - 1
+        if len(getattr(by_hand.config, "layer_types", None) or ()) == count:
+            by_hand.config.layer_types = by_hand.config.layer_types[1:]
+        expected = by_hand(torch.tensor([ids]), use_cache=False).logits
+        found = draft.model(torch.tensor([ids]), use_cache=False).logits
+        torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
+        assert not torch.equal(found, before)
+        after = loaded.model(torch.tensor([ids]), use_cache=False).logits
+        torch.testing.assert_close(after, before, rtol=0.0, atol=0.0)
+    rows = TreeModel(draft).tree_logits(ids, [(), (3,)])
+    np.testing.assert_allclose(rows[0], expected[0, -1], rtol=1e-3, atol=1e-4)

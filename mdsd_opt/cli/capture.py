@@ -181,14 +181,15 @@ def skipped_layers(draft: str) -> list[int]:
 
 def load_pair(
     target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
-    precision: str, device: str,
+    precision: str, device: str, attention: str | None = None,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
     from mdsd_opt.models.loading import load_model, require_same_vocabulary, without_layers
 
-    big = load_model(target, revision=revision, dtype=precision, device=device)
+    common: dict[str, Any] = {"dtype": precision, "device": device, "attention": attention}
+    big = load_model(target, revision=revision, **common)
     if skip:
         return big, without_layers(big, skip)
-    small = load_model(draft, revision=draft_revision, dtype=precision, device=device)
+    small = load_model(draft, revision=draft_revision, **common)
     require_same_vocabulary(big, small)
     return big, small
 

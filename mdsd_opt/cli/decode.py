@@ -73,7 +73,16 @@ def decode(
     precision: Annotated[
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
     ] = "bfloat16",
-    device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="The models run on: cpu, cuda, ...; auto: on all there is.")
+    ] = "cpu",
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            help="Implementation of attention: eager, sdpa, ...; the library's choice if left out.",
+            show_default=False,
+        ),
+    ] = None,
     on_device: Annotated[
         bool,
         typer.Option(
@@ -134,7 +143,7 @@ def decode(
     if any(not text.strip() for text in texts):
         raise InvalidInput("an empty prompt: give some text")
     skip = skipped_layers(draft)
-    big, small = load_pair(target, draft, skip, None, None, precision, device)
+    big, small = load_pair(target, draft, skip, None, None, precision, device, attention)
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
 

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableF
 PRECISIONS = ("bfloat16", "float16", "float32")
 
 #: Where architectures keep their decoder layers.
-_LAYERS = (("model", "layers"), ("transformer", "h"), ("gpt_neox", "layers"))
+_LAYERS = (
+    "model.layers", "model.decoder.layers", "transformer.h", "transformer.blocks",
+    "gpt_neox.layers", "backbone.layers",
+)  # fmt: skip
 
 #: What configurations call the longest text.
 _CONTEXT_LENGTHS = ("max_position_embeddings", "max_seq_len")
@@ -136,6 +140,7 @@ def load_model(
     revision: str | None = None,
     dtype: str = "bfloat16",
     device: str = "cpu",
+    attention: str | None = None,
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
@@ -151,7 +156,9 @@ def load_model(
     dtype : str
         Of weights and activations: "bfloat16", "float32", "float16".
     device : str
-        Such as "cpu" or "cuda".
+        Such as "cpu" or "cuda"; "auto" spreads the layers over all that is there.
+    attention : str, optional
+        Implementation of attention, "eager" or "sdpa" say; the library's choice by default.
 
     Raises
     ------
@@ -170,7 +177,10 @@ def load_model(
         raise MissingExtra.of("transformers or torch", "models", "to load a model") from error
     if dtype not in PRECISIONS:
         raise UnknownName.among("precision", dtype, PRECISIONS)
-    place_on = _device(device)
+    place_on = None if device == "auto" else _device(device)
+    options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
+    if place_on is None:
+        options["device_map"] = "auto"
     path = _local_path(name)
     place: dict[str, Any] = {"pretrained_model_name_or_path": name}
     if path is not None:
@@ -183,7 +193,7 @@ def load_model(
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                **place, dtype=getattr(torch, dtype)
+                **place, **options, dtype=getattr(torch, dtype)
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
@@ -195,7 +205,8 @@ def load_model(
         "skipped_layers": [],
         "precision": dtype,
     }
-    loaded = LoadedModel(model.to(place_on).eval(), tokenizer, identity)
+    placed = model if place_on is None else model.to(place_on)
+    loaded = LoadedModel(placed.eval(), tokenizer, identity)
     return without_layers(loaded, skip) if skip else loaded
 
 
@@ -210,8 +221,8 @@ def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
     """
     import torch
 
-    outer_name, layers_name = _where_layers_are(loaded.model)
-    layers = getattr(getattr(loaded.model, outer_name), layers_name)
+    *outer_names, layers_name = _where_layers_are(loaded.model).split(".")
+    layers = attrgetter(".".join((*outer_names, layers_name)))(loaded.model)
     skipped = sorted(set(skip))
     if not set(skipped) <= set(range(len(layers))) or len(skipped) == len(layers):
         raise InvalidInput(
@@ -220,21 +231,26 @@ def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
         )
     kept = [i for i in range(len(layers)) if i not in skipped]
     config = copy.deepcopy(loaded.model.config)
+    types = getattr(config, "layer_types", None)
     config.num_hidden_layers = len(kept)
-    if getattr(config, "layer_types", None):
-        config.layer_types = [config.layer_types[i] for i in kept]
-    model = _shallow(loaded.model)
-    inner = _shallow(getattr(loaded.model, outer_name))
+    if types and len(config.layer_types) != len(kept):  # some follow the number by themselves
+        config.layer_types = [types[i] for i in kept]
+    model = inner = _shallow(loaded.model)
+    model.config = config
+    for name in outer_names:
+        setattr(inner, name, _shallow(getattr(inner, name)))
+        inner = getattr(inner, name)
+        inner.config = config
     chosen = [_shallow(layers[i]) for i in kept]
     for index, layer in enumerate(chosen):
+        if hasattr(layer, "layer_idx"):
+            layer.layer_idx = index
         for part_name, part in list(layer.named_children()):
             if hasattr(part, "layer_idx"):  # its place in the cache of keys and values
                 part = _shallow(part)
                 part.layer_idx = index
                 setattr(layer, part_name, part)
     setattr(inner, layers_name, torch.nn.ModuleList(chosen))
-    setattr(model, outer_name, inner)
-    inner.config = model.config = config
     identity = {**loaded.identity, "skipped_layers": skipped}
     return replace(loaded, model=model, identity=identity)
 
@@ -335,10 +351,13 @@ def _weights_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _where_layers_are(model: Any) -> tuple[str, str]:
-    for outer, inner in _LAYERS:
-        if hasattr(getattr(model, outer, None), inner):
-            return outer, inner
+def _where_layers_are(model: Any) -> str:
+    for place in _LAYERS:
+        try:
+            attrgetter(place)(model)
+        except AttributeError:
+            continue
+        return place
     raise InvalidInput(
         f"{type(model).__name__} keeps its decoder layers where this package does not look, so "
         "none can be skipped: give a draft model instead"
