@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from mdsd_opt.solution import TransportPlan as TransportPlan
     from mdsd_opt.solvers import methods as methods
     from mdsd_opt.solvers import solve as solve
+    from mdsd_opt.top_logprobs import AcceptanceInterval as AcceptanceInterval
+    from mdsd_opt.top_logprobs import acceptance_interval as acceptance_interval
     from mdsd_opt.tree_audit import TreeAuditReport as TreeAuditReport
     from mdsd_opt.tree_audit import audit_tree as audit_tree
     from mdsd_opt.versions import show_versions as show_versions
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 # Public names and where they live; each is imported when it is first asked for, so that
 # `import mdsd_opt` stays quick.
 _HOME = {
+    "AcceptanceInterval": "top_logprobs",
     "AuditReport": "auditing",
     "Certificate": "certificate",
     "DraftSetLaw": "drafts",
@@ -78,6 +81,7 @@ _HOME = {
     "TreeAuditReport": "tree_audit",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
+    "acceptance_interval": "top_logprobs",
     "acceptance_rates": "batch",
     "audit": "auditing",
     "audit_drafts": "auditing",
