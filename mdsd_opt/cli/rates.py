@@ -15,13 +15,17 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
 
+_ALL_SCHEMES = "with_replacement,without_replacement,greedy,top_k"
+
 
 def rates(
     logits: Annotated[
         list[Path] | None,
         typer.Argument(
             help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], two .npy "
-            "files, or a folder of shards; the bundled real logits if left out.",
+            "files, a folder of shards, or two .jsonl files with the top-k log-probabilities that "
+            "vLLM, SGLang or an OpenAI-style server gave the same texts, which give certified "
+            "intervals; the bundled real logits if left out.",
             show_default=False,
         ),
     ] = None,
@@ -31,7 +35,7 @@ def rates(
             help="Draft schemes, separated by commas; 'all' also ranks others at the largest K: "
             "draft temperatures, mixtures, likeliest tokens beside drawn ones."
         ),
-    ] = "with_replacement,without_replacement,greedy,top_k",
+    ] = _ALL_SCHEMES,
     best_temperature: Annotated[
         bool,
         typer.Option(
@@ -58,6 +62,10 @@ def rates(
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
     ] = False,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(help="Of .jsonl files: V, if known.", show_default=False),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
@@ -112,6 +120,21 @@ def rates(
         "progress": sys.stderr.isatty() if progress is None else progress,
         "seed": seed,
     }
+    if logits and logits[0].suffix == ".jsonl":
+        from mdsd_opt.cli.rates_of_servers import show_intervals
+
+        default = schemes in ("all", _ALL_SCHEMES)
+        show_intervals(
+            logits,
+            ["with_replacement", "without_replacement"] if default else combined[0],
+            combined[2], vocab_size, confidence, options["progress"], as_json, as_csv,
+            temperature=temperature != 1, pad=pad, plot=plot, engine=engine, kind=kind, out=out,
+            **{"draft-temperature": draft_temperature, "top-k": top_k, "top-p": top_p,
+               "min-p": min_p, "best-temperature": best_temperature},
+        )  # fmt: skip
+        return
+    if vocab_size is not None:
+        raise InvalidInput("--vocab-size is for .jsonl files: arrays have it as their last axis")
     rank = schemes == "all"
     if best_temperature and not rank:
         raise InvalidInput("--best-temperature is for --schemes all")

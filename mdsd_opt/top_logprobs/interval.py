@@ -97,7 +97,7 @@ def acceptance_interval(
     >>> round(found.lower, 3), round(found.upper, 3)
     (0.6, 0.95)
     """
-    if vocab_size is not None and not (isinstance(vocab_size, int) and vocab_size >= 1):
+    if vocab_size is not None and vocab_size < 1:
         raise InvalidInput(f"vocab_size is {vocab_size!r}: give the number of tokens, or None")
     ends, target, draft = interval_ends(
         target_top, draft_top, [checked_num_drafts(num_drafts)], drafts, vocab_size
