@@ -22,10 +22,12 @@ def rates(
     logits: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], two .npy "
-            "files, a folder of shards, or two .jsonl files with the top-k log-probabilities that "
-            "vLLM, SGLang or an OpenAI-style server gave the same texts, which give certified "
-            "intervals; the bundled real logits if left out.",
+            help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
+            "perhaps 'sequence' [...], the text of each position, for the intervals (of [B, T, V] "
+            "the first axis if left out); two .npy or .pt files; a folder of shards; or two "
+            ".jsonl files with the top-k log-probabilities that vLLM, SGLang or an OpenAI-style "
+            "server gave the same texts, for certified intervals; the bundled real logits if "
+            "left out.",
             show_default=False,
         ),
     ] = None,

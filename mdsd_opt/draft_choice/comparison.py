@@ -23,6 +23,7 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.files.logits import first_axis
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 from mdsd_opt.threads import available_threads, map_rows
@@ -226,7 +227,7 @@ def compare_draft_schemes(
         Also compare the best draft temperature of every position, see `best_draft_temperature`.
         To know it takes the target: it is a limit, not a scheme.
     sequence : array_like of int, optional
-        Sequence of each position, for the intervals.
+        Sequence of each position, for the intervals; of arrays [B, T, V] the first axis without it.
     confidence : float
         Of the intervals.
     num_threads : int, optional
@@ -295,7 +296,8 @@ def compare_draft_schemes(
             left_out.append(name)
     if not found:
         raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
-    groups = None if sequence is None else np.asarray(sequence).ravel()
+    rows = target.shape[:-1]
+    groups = first_axis(rows) if sequence is None else np.asarray(sequence).ravel()
     best = max(found.values(), key=lambda rates: float(rates.mean()))
     ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
     rates = tuple(
