@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from mdsd_opt.frontier import Relaxation as Relaxation
     from mdsd_opt.frontier import relax as relax
     from mdsd_opt.problem import TransportProblem as TransportProblem
+    from mdsd_opt.report.accepted import AcceptedRate as AcceptedRate
+    from mdsd_opt.report.accepted import accepted_rates as accepted_rates
     from mdsd_opt.solution import Solution as Solution
     from mdsd_opt.solution import Status as Status
     from mdsd_opt.solution import TransportPlan as TransportPlan
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
 # `import mdsd_opt` stays quick.
 _HOME = {
     "AcceptanceInterval": "top_logprobs",
+    "AcceptedRate": "report.accepted",
     "AuditReport": "auditing",
     "Certificate": "certificate",
     "DraftSetLaw": "drafts",
@@ -83,6 +86,7 @@ _HOME = {
     "WithoutReplacement": "drafts",
     "acceptance_interval": "top_logprobs",
     "acceptance_rates": "batch",
+    "accepted_rates": "report.accepted",
     "audit": "auditing",
     "audit_drafts": "auditing",
     "audit_trace": "auditing",

@@ -68,6 +68,15 @@ def rates(
         int | None,
         typer.Option(help="Of .jsonl files: V, if known.", show_default=False),
     ] = None,
+    accepted: Annotated[
+        Path | None,
+        typer.Option(
+            help="Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
+            "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
+            "beside the optimum if LOGITS are given.",
+            show_default=False,
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
@@ -122,6 +131,18 @@ def rates(
         "progress": sys.stderr.isatty() if progress is None else progress,
         "seed": seed,
     }
+    if accepted is not None:
+        from mdsd_opt.cli.rates_of_counts import show_accepted
+
+        if plot is not None or any(
+            path.is_dir() or path.suffix == ".jsonl" for path in logits or []
+        ):
+            raise InvalidInput("--accepted goes with files of logits, and without --plot")
+        show_accepted(
+            accepted, logits, combined[0], combined[2], as_json=as_json, as_csv=as_csv,
+            kind=kind, **options,
+        )  # fmt: skip
+        return
     if logits and logits[0].suffix == ".jsonl":
         from mdsd_opt.cli.rates_of_servers import show_intervals
 
