@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mdsd_opt import cddlib_checks as cddlib_checks
     from mdsd_opt import corpora as corpora
     from mdsd_opt import decoding as decoding
+    from mdsd_opt import drafts as drafts
     from mdsd_opt import engines as engines
     from mdsd_opt import gpu as gpu
     from mdsd_opt import solvers as solvers
@@ -109,7 +110,7 @@ __all__ = ["__version__", *_HOME]
 
 
 _MODULES = (
-    *("batch", "cddlib_checks", "corpora", "decoding", "engines", "gpu", "solvers"),
+    *("batch", "cddlib_checks", "corpora", "decoding", "drafts", "engines", "gpu", "solvers"),
     *("tree_audit", "verifiers"),
 )
 

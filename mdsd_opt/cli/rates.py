@@ -34,8 +34,9 @@ def rates(
     schemes: Annotated[
         str,
         typer.Option(
-            help="Draft schemes, separated by commas; 'all' also ranks others at the largest K: "
-            "draft temperatures, mixtures, likeliest tokens beside drawn ones."
+            help="Draft schemes, separated by commas: names, or module:attribute for a law of "
+            "your own of the next draft given those before; 'all' also ranks others at the "
+            "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones."
         ),
     ] = _ALL_SCHEMES,
     best_temperature: Annotated[
@@ -222,14 +223,19 @@ def rates(
 
 
 def _schemes(text: str) -> list[str]:
+    from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+    from mdsd_opt.drafts.by_name import checked_scheme
 
     if text == "all":
         return list(SINGLE_MODEL_SCHEMES)
-    names = [name.strip().replace("-", "_") for name in text.split(",")]
+    given = [name.strip() for name in text.split(",")]
+    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    look_here_for_modules()
     for name in names:
-        if name not in SINGLE_MODEL_SCHEMES:
+        if ":" not in name and name not in SINGLE_MODEL_SCHEMES:
             raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
+        checked_scheme(name)
     return names
 
 

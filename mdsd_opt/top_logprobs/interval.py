@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.base import checked_num_drafts
-from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.top_logprobs import contained
 from mdsd_opt.top_logprobs.listed import Listed
 from mdsd_opt.top_logprobs.subsets import Subsets
@@ -114,8 +114,7 @@ def interval_ends(
     vocab_size: int | None,
 ) -> tuple[NDArray[np.float64], Listed, Listed]:
     """Both ends for several K, shape (len(counts), 2), and what the lists say."""
-    if scheme not in SINGLE_MODEL_SCHEMES:
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    checked_scheme(scheme)
     if scheme not in _CONTAINED:
         raise UnsupportedScheme(
             f"there are no intervals for {scheme!r} drafts from top-k log-probabilities: give "
