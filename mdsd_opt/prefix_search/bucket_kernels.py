@@ -53,6 +53,35 @@ def bucket_keys(log_ratios: Any, grid: Any, keys: Keys) -> None:
         keys[i] = np.int32(position)
 
 
+def even_buckets(size: int, error: float) -> Matrix:
+    """Least and largest p/q, in units of c, of buckets even in t = p / (p + c q); shape (2, size).
+
+    `error` is how well t is known.
+    """
+    edges = np.arange(size + 1) / size
+    lowest, highest = np.maximum(edges[:-1] - error, 0.0), edges[1:] + error
+    highest[-1] = 1.0
+    with np.errstate(divide="ignore"):
+        return np.stack([lowest / (1.0 - lowest), highest / (1.0 - highest)])
+
+
+@kernel(inner=True)
+def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
+    """Bucket of every token by t = p / (p + c q); the first where both are zero, or NaN.
+
+    `steps` holds c, the number of buckets, the last one and zero, in the dtype of the weights.
+    """
+    c = steps[0]
+    size = steps[1]
+    last = steps[2]
+    zero = steps[3]
+    for i in range(keys.size):
+        position = p[i] / (p[i] + c * q[i]) * size
+        position = position if position > zero else zero
+        position = position if position < last else last
+        keys[i] = np.int32(position)
+
+
 @kernel(inner=True)
 def tokens_in(
     keys: Keys, is_open: NDArray[np.bool_], marks: NDArray[np.uint8], tokens: NDArray[np.int32]
@@ -105,13 +134,17 @@ def _open_run(is_open: NDArray[np.bool_], bucket: int) -> tuple[int, int]:
 def _mark(keys: Keys, edges: Any, marks: NDArray[np.uint8]) -> None:
     """Mark the keys in any of four runs, given by their firsts and ends."""
     first_0, stop_0, first_1, stop_1, first_2, stop_2, first_3, stop_3 = edges
+    size_0 = np.uint16(stop_0 - first_0)
+    size_1 = np.uint16(stop_1 - first_1)
+    size_2 = np.uint16(stop_2 - first_2)
+    size_3 = np.uint16(stop_3 - first_3)
     for i in range(keys.size):
-        key = keys[i]
+        key = keys[i]  # below the first, the difference is a large number
         marks[i] = (
-            ((key >= first_0) & (key < stop_0))
-            | ((key >= first_1) & (key < stop_1))
-            | ((key >= first_2) & (key < stop_2))
-            | ((key >= first_3) & (key < stop_3))
+            (np.uint16(key - first_0) < size_0)
+            | (np.uint16(key - first_1) < size_1)
+            | (np.uint16(key - first_2) < size_2)
+            | (np.uint16(key - first_3) < size_3)
         )
 
 
