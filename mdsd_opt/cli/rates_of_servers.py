@@ -24,7 +24,11 @@ def show_intervals(
     from mdsd_opt.cli.output import show_table
     from mdsd_opt.files import file_size
     from mdsd_opt.report import tables
-    from mdsd_opt.report.rate_intervals import intervals_table, rate_intervals
+    from mdsd_opt.report.rate_intervals import (
+        intervals_conclusion,
+        intervals_table,
+        rate_intervals,
+    )
 
     given = [name for name, value in not_for_these.items() if value]
     if given:
@@ -59,3 +63,4 @@ def show_intervals(
             f"{found.draft_tail:.3g} of the draft"
         )
         show_table(intervals_table(found, title), keys=2)
+        print(intervals_conclusion(found))

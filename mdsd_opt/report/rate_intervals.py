@@ -150,3 +150,15 @@ def intervals_table(intervals: RateIntervals, title: str) -> Table:
         table.add_row(name, str(row.num_drafts), certified, sampled)
         previous = row.scheme
     return table
+
+
+def intervals_conclusion(intervals: RateIntervals) -> str:
+    """What is certain of the largest number of drafts."""
+    most = max(row.num_drafts for row in intervals.rows)
+    best = max(
+        (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
+    )
+    return (
+        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {best.lower.mean:.3f} on "
+        f"average and at most {best.upper.mean:.3f}; more tokens a list narrow it"
+    )
