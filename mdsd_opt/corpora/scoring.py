@@ -19,9 +19,6 @@ from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.files.logits import LogitsSample, load_logits
 from mdsd_opt.report.rates import combinations
 
-#: Logits of both models that are looked at in one go, in bytes.
-CHUNK_BYTES = 1 << 26
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardRates:
@@ -92,16 +89,9 @@ def score_shard(
     count = sample.num_positions
     sequence = None if sample.sequence is None else sample.sequence.ravel()
     rates = np.empty((count, len(config.columns)))
-    row_bytes = (
-        sample.target.shape[-1] * sample.target.itemsize
-        + sample.draft.shape[-1] * sample.draft.itemsize
-    )
-    size = max(1, CHUNK_BYTES // row_bytes)
-    for start in range(0, count, size):
-        stop = min(start + size, count)
-        rates[start:stop] = _chunk_rates(sample, start, stop, config, num_threads)
-        if Path(path_in).suffix.lower() == ".safetensors":
-            sample = load_logits(path_in)  # a new map: the pages of the old one are given back
+    for start, part in sample.parts():
+        stop = start + part.num_positions
+        rates[start:stop] = _chunk_rates(part, start, config, num_threads)
         if progress is not None:
             progress(stop - start)
     arrays: dict[str, NDArray[Any]] = {"rates": rates}
@@ -138,10 +128,10 @@ def load_rates(
 
 
 def _chunk_rates(
-    sample: LogitsSample, start: int, stop: int, config: RatesConfig, num_threads: int | None
+    sample: LogitsSample, start: int, config: RatesConfig, num_threads: int | None
 ) -> NDArray[np.float64]:
-    target = sample.target.reshape(-1, sample.target.shape[-1])[start:stop]
-    draft = sample.draft.reshape(-1, sample.draft.shape[-1])[start:stop]
+    target = sample.target.reshape(-1, sample.target.shape[-1])
+    draft = sample.draft.reshape(-1, sample.draft.shape[-1])
     columns = []
     for scheme, verifier, counts in combinations(
         config.schemes, config.verifiers, config.num_drafts
