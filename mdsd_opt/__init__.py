@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mdsd_opt import cddlib_checks as cddlib_checks
     from mdsd_opt import corpora as corpora
     from mdsd_opt import decoding as decoding
+    from mdsd_opt import drafts as drafts
     from mdsd_opt import engines as engines
     from mdsd_opt import gpu as gpu
     from mdsd_opt import solvers as solvers
@@ -48,11 +49,15 @@ if TYPE_CHECKING:
     from mdsd_opt.frontier import Relaxation as Relaxation
     from mdsd_opt.frontier import relax as relax
     from mdsd_opt.problem import TransportProblem as TransportProblem
+    from mdsd_opt.report.accepted import AcceptedRate as AcceptedRate
+    from mdsd_opt.report.accepted import accepted_rates as accepted_rates
     from mdsd_opt.solution import Solution as Solution
     from mdsd_opt.solution import Status as Status
     from mdsd_opt.solution import TransportPlan as TransportPlan
     from mdsd_opt.solvers import methods as methods
     from mdsd_opt.solvers import solve as solve
+    from mdsd_opt.top_logprobs import AcceptanceInterval as AcceptanceInterval
+    from mdsd_opt.top_logprobs import acceptance_interval as acceptance_interval
     from mdsd_opt.tree_audit import TreeAuditReport as TreeAuditReport
     from mdsd_opt.tree_audit import audit_tree as audit_tree
     from mdsd_opt.versions import show_versions as show_versions
@@ -60,6 +65,8 @@ if TYPE_CHECKING:
 # Public names and where they live; each is imported when it is first asked for, so that
 # `import mdsd_opt` stays quick.
 _HOME = {
+    "AcceptanceInterval": "top_logprobs",
+    "AcceptedRate": "report.accepted",
     "AuditReport": "auditing",
     "Certificate": "certificate",
     "DraftSetLaw": "drafts",
@@ -78,7 +85,9 @@ _HOME = {
     "TreeAuditReport": "tree_audit",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
+    "acceptance_interval": "top_logprobs",
     "acceptance_rates": "batch",
+    "accepted_rates": "report.accepted",
     "audit": "auditing",
     "audit_drafts": "auditing",
     "audit_trace": "auditing",
@@ -101,7 +110,7 @@ __all__ = ["__version__", *_HOME]
 
 
 _MODULES = (
-    *("batch", "cddlib_checks", "corpora", "decoding", "engines", "gpu", "solvers"),
+    *("batch", "cddlib_checks", "corpora", "decoding", "drafts", "engines", "gpu", "solvers"),
     *("tree_audit", "verifiers"),
 )
 

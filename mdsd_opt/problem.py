@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.distributions import Distribution, softmax
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.errors import InvalidInput
 
 
 class TransportProblem:
@@ -93,8 +94,7 @@ class TransportProblem:
         pad : bool
             Pad the narrower vocabulary with impossible tokens instead of raising.
         """
-        if drafts not in SINGLE_MODEL_SCHEMES:
-            raise UnknownName.among("draft scheme", drafts, SINGLE_MODEL_SCHEMES)
+        checked_scheme(drafts)
         target = to_numpy(target_logits, "target_logits")
         draft = to_numpy(draft_logits, "draft_logits")
         for name, logits in (("target_logits", target), ("draft_logits", draft)):

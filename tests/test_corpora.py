@@ -80,7 +80,7 @@ def test_a_corpus_gives_the_rows_of_one_large_array(corpus):
 def test_chunks_do_not_change_a_rate(corpus, tmp_path, monkeypatch):
     shard = open_corpus(corpus).shards[0]
     score_shard(shard, tmp_path / "whole.safetensors", CONFIG)
-    monkeypatch.setattr("mdsd_opt.corpora.scoring.CHUNK_BYTES", 3 * 2 * 60 * 2)
+    monkeypatch.setattr("mdsd_opt.files.logits.CHUNK_BYTES", 3 * 2 * 60 * 2)
     seen = []
     score_shard(shard, tmp_path / "chunks.safetensors", CONFIG, progress=seen.append)
     assert seen == [3] * 6 + [2]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mdsd_opt import verifiers
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, WithReplacement
 from mdsd_opt.errors import MissingExtra
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,8 @@ def test_examples_print_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # some examples write files
     monkeypatch.setattr("mdsd_opt.verifiers.registry._registered", {})  # or register a verifier
+    monkeypatch.setitem(SINGLE_MODEL_SCHEMES, "spread", WithReplacement)  # some page registers it:
+    del SINGLE_MODEL_SCHEMES["spread"]  # what was set is taken back
     text = (ROOT / "docs" / page).read_text()
     if "cddlib_checks" in text and importlib.util.find_spec("cdd") is None:
         pytest.skip("needs the extra cdd")

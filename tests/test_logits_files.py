@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import mdsd_opt as mo
 from mdsd_opt import softmax
-from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
+from mdsd_opt.errors import InvalidInput, MdsdError, MissingExtra, UnreadableFile
 from mdsd_opt.files.arrays import read_npy
 from mdsd_opt.files.logits import LogitsSample, load_logits
 
@@ -236,13 +241,13 @@ class TestBroken:
     def test_a_pair_is_of_npy_files(self, tmp_path: Path) -> None:
         path = write(tmp_path, ".npz", target=TARGET, draft=DRAFT)
         with pytest.raises(UnreadableFile, match=r"suffix '\.npz'. Known: \.npy"):
-            load_logits([path, path])  # type: ignore[list-item]
+            load_logits([path, path])
 
     def test_unknown_suffix(self) -> None:
         with pytest.raises(
-            UnreadableFile, match=r"suffix '\.pt'. Known: \.npz.*\.safetensors.*\.npy"
+            UnreadableFile, match=r"suffix '\.bin'. Known: \.npz.*\.safetensors.*\.pt.*\.npy"
         ):
-            load_logits("logits.pt")
+            load_logits("logits.bin")
 
     def test_memory_limit(self, tmp_path: Path) -> None:
         source = write(tmp_path, ".npz", target=TARGET, draft=DRAFT)
@@ -290,3 +295,132 @@ class TestBroken:
         np.save(tmp_path / "x.npy", np.zeros(3, dtype=[("a", "f4")]))
         with pytest.raises(UnreadableFile, match="which is not a number"):
             read_npy(tmp_path / "x.npy")
+
+
+class TestTexts:
+    def test_the_first_of_several_axes_are_the_texts(self, tmp_path: Path) -> None:
+        sample = load_logits(write(tmp_path, ".npz", target=TARGET, draft=DRAFT))
+        assert sample.texts is not None
+        assert sample.texts.tolist() == [0, 0, 0, 1, 1, 1]
+        flat = {"target": TARGET.reshape(6, -1), "draft": DRAFT.reshape(6, -1)}
+        assert load_logits(write(tmp_path, ".npz", **flat)).texts is None
+        named = load_logits(
+            write(tmp_path, ".npz", target=TARGET, draft=DRAFT, sequence=[[7, 7, 8], [8, 9, 9]])
+        )
+        assert named.texts is not None
+        assert named.texts.tolist() == [7, 7, 8, 8, 9, 9]
+
+    def test_intervals_are_over_them(self, run_cli: Any, tmp_path: Path) -> None:
+        source = write(tmp_path, ".npz", target=TARGET, draft=DRAFT)
+        done = run_cli("rates", source, "--json", "-k", "2")
+        document = json.loads(done.stdout)
+        assert document["interval_over"] == "sequences"
+        assert {row["num_groups"] for row in document["rows"]} == {2}
+        compared = mo.compare_draft_schemes(TARGET, DRAFT, 2, schemes=["greedy"])
+        assert compared.rates[0].acceptance.num_groups == 2
+
+
+class TestParts:
+    """Large files are worked through in parts, with the numbers of the whole."""
+
+    @pytest.mark.parametrize("suffix", FORMATS)
+    @pytest.mark.parametrize("kind", [None, "probs", "logprobs"])
+    def test_of_any_size(
+        self, suffix: str, kind: str | None, run_cli: Any, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        p, q = (mo.softmax(side) for side in (TARGET, DRAFT))
+        sides = (p, q) if kind == "probs" else (np.log(p), np.log(q))
+        source = write(tmp_path, suffix, target=sides[0], draft=sides[1])
+        files = [*source] if isinstance(source, tuple) else [source]
+        arguments = ["rates", *files, "--csv", "-k", "2", *(["--kind", kind] if kind else [])]
+        expected = run_cli(*arguments)
+        monkeypatch.setattr("mdsd_opt.files.logits.CHUNK_BYTES", 2 * 2 * 7 * 8)
+        sample = load_logits(source)
+        assert [start for start, _ in sample.parts(kind)] == [0, 2, 4]
+        found = run_cli(*arguments, "--progress")
+        assert found.returncode == 0, found.stderr
+        assert found.stdout == expected.stdout
+        assert "acceptance rates" in found.stderr
+
+    def test_a_bad_row_is_named_with_its_part(
+        self, run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        target = TARGET.reshape(6, 7).copy()
+        target[3, 0] = np.nan
+        source = write(tmp_path, ".npz", target=target, draft=DRAFT.reshape(6, 7))
+        monkeypatch.setattr("mdsd_opt.files.logits.CHUNK_BYTES", 2 * 2 * 7 * 4)
+        done = run_cli("rates", source, "-k", "2")
+        assert done.returncode == 2
+        assert "begins with position 2: target_logits row 1 has a NaN" in done.stderr
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="the peak in /proc is Linux's")
+    def test_memory_does_not_grow_with_the_file(self, tmp_path: Path) -> None:
+        """Two sparse files of 1 GB: all their zeros are read, and a fraction is ever resident."""
+        header = {"descr": "<f2", "fortran_order": False, "shape": (1 << 10, 1 << 19)}
+        files = []
+        for name in ("target", "draft"):
+            files.append(tmp_path / f"{name}.npy")
+            with files[-1].open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                file.truncate(file.tell() + (1 << 30))
+        program = (
+            "import re, sys\n"
+            "from mdsd_opt.cli import main\n"
+            "try:\n    main()\nfinally:\n"
+            "    status = open('/proc/self/status').read()\n"
+            "    print(re.search(r'VmHWM:\\s*(\\d+)', status)[1])\n"
+        )
+        options = ["-k", "1", "--schemes", "top_k", "--verifiers", "optimal", "--csv"]
+        done = subprocess.run(
+            [sys.executable, "-c", program, "rates", *map(str, files), *options],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout.split()[-1]) < 600 << 10
+        assert f"top_k,1,optimal,{1 / (1 << 19)}" in done.stdout
+
+
+class TestTorchFiles:
+    def test_both_forms(self, tmp_path: Path) -> None:
+        torch = pytest.importorskip("torch")
+        target = torch.from_numpy(TARGET).to(torch.bfloat16)
+        draft = torch.from_numpy(DRAFT)
+        path = tmp_path / "both.pt"
+        sequence = torch.arange(6).reshape(2, 3)
+        torch.save({"target": target, "draft": draft, "sequence": sequence}, path)
+        sample = load_logits(path)
+        assert sample.target.dtype.name == "bfloat16"
+        np.testing.assert_array_equal(sample.draft, DRAFT)
+        assert sample.texts is not None
+        assert sample.texts.tolist() == [*range(6)]
+        pair = [tmp_path / "target.pt", tmp_path / "draft.pt"]
+        for side, file in zip((target, draft), pair, strict=True):
+            torch.save(side, file)
+        np.testing.assert_array_equal(load_logits(pair).target, sample.target)
+
+    def test_broken_ones(self, tmp_path: Path) -> None:
+        torch = pytest.importorskip("torch")
+        path = tmp_path / "x.pt"
+        torch.save({"target": torch.zeros(4, 300), "draft": torch.zeros(4, 300)}, path)
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        with pytest.raises(UnreadableFile, match="truncated"):
+            load_logits(path)
+        torch.save({"target": print, "draft": 3}, path)  # a pickle that names a function
+        with pytest.raises(UnreadableFile, match="no file of tensors"):
+            load_logits(path)
+        torch.save({"target": 3}, path)
+        with pytest.raises(UnreadableFile, match="int where a tensor should be"):
+            load_logits(path)
+        torch.save(torch.zeros(2, 3), path)
+        with pytest.raises(UnreadableFile, match="holds a Tensor"):
+            load_logits(path)
+        with pytest.raises(UnreadableFile, match="does not exist"):
+            load_logits(tmp_path / "none.pt")
+
+    def test_without_torch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        (tmp_path / "x.pt").write_bytes(b"PK")
+        with pytest.raises(MissingExtra, match=r"PyTorch.*pip install"):
+            load_logits(tmp_path / "x.pt")

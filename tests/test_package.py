@@ -168,3 +168,24 @@ class TestVersion:
         assert project["project"]["requires-python"] == ">=3.11"
         assert project["tool"]["ruff"]["target-version"] == "py311"
         assert "(3, 11)" in (ROOT / "scripts" / "make-venv").read_text(encoding="utf-8")
+
+
+def test_all_but_the_backend_cvxpy_goes_without_it() -> None:
+    code = """if True:
+        import sys
+        sys.modules["cvxpy"] = None
+        import mdsd_opt as mo
+        problem = mo.TransportProblem([0.7, 0.2, 0.1], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+        for method in ("auto", "full_lp", "dual_lp", "max_flow", "truncated_lp"):
+            print(round(mo.solve(problem, method).acceptance_rate, 9))
+        for method in ("full_lp", "dual_lp"):
+            try:
+                mo.solve(problem, method, backend="cvxpy")
+            except mo.MdsdError as error:
+                print(error)
+    """
+    *rates, first, second = _run_python(code).splitlines()
+    assert len(rates) == 5
+    assert len(set(rates)) == 1
+    assert "pip install 'cvxpy" in first
+    assert first == second

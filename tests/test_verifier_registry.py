@@ -343,3 +343,10 @@ def test_options_of_an_object_count() -> None:
             rate = getattr(verifier, "acceptance_bound", verifier.acceptance_rate)(problem)
             assert found[row] == pytest.approx(rate, abs=1e-12)
         assert (found != usual).any()
+
+
+def test_positions_taken_one_by_one_show_how_far_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mo.acceptance_rates(*(logits(n, 3, 5) for n in (0, 1)), 2, verifier=Custom(), progress=True)
+    assert "3/3" in capsys.readouterr().err

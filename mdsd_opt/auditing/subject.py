@@ -24,9 +24,9 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.errors import InvalidInput, UnservedDraw
+from mdsd_opt.plug_ins import loaded
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
-from mdsd_opt.verifiers.registry import loaded
 
 #: Outcome of a call that gave no token.
 NO_TOKEN = -1

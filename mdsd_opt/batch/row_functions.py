@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import UnknownName, UnsupportedScheme
 from mdsd_opt.verifiers import BatchRates, Verifier
 
@@ -92,8 +93,7 @@ def row_function(
     UnsupportedScheme
         Both exist, but not together, or not for these numbers of drafts.
     """
-    if scheme not in list(SINGLE_MODEL_SCHEMES):  # it may be anything
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    checked_scheme(scheme)
     try:
         rule = verifiers.get(verifier)
     except UnknownName:

@@ -14,8 +14,8 @@ from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.rates import check_device
 from mdsd_opt.batch.rows import Sampling, batch_shape
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.verifiers.base import BatchVerdict, Uniforms, Verifier
 
@@ -113,8 +113,7 @@ def verify_batch(
         A device was asked for, and there is none.
     """
     check_device(device)
-    if scheme not in SINGLE_MODEL_SCHEMES:
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    checked_scheme(scheme)
     verifiers.get(verifier)  # an error of names comes before one of arrays
     if not 0 <= seed < 1 << 64 or not 0 <= step < 1 << 32:
         raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing import AuditReport
@@ -169,11 +169,12 @@ def _problem(
         return load_problem(path)
     import numpy as np
 
-    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.drafts.by_name import scheme_maker
     from mdsd_opt.problem import TransportProblem
 
-    if scheme.replace("-", "_") not in SINGLE_MODEL_SCHEMES:
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    look_here_for_modules()
+    make = scheme_maker(scheme if ":" in scheme else scheme.replace("-", "_"))
     if vocab_size < 1:
         raise InvalidInput(f"--vocab-size is {vocab_size}: give at least 1")
     if vocab_size > MAX_VOCAB_SIZE:
@@ -182,4 +183,4 @@ def _problem(
         )
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(vocab_size), 2)
-    return TransportProblem(p, SINGLE_MODEL_SCHEMES[scheme.replace("-", "_")](q, num_drafts))
+    return TransportProblem(p, make(q, num_drafts))

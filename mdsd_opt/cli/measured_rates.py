@@ -46,19 +46,22 @@ def rates_of_files(
 
     With ``rank=True`` draft schemes are also ranked, at the largest number of drafts.
     """
-    from mdsd_opt.cli.samples import given_sample
+    from mdsd_opt.cli.samples import stored_sample
     from mdsd_opt.report.rates import rate_rows
 
-    sample = given_sample(paths, kind)
+    sample = stored_sample(paths)
+    kind = kind if paths else "logits"
     return MeasuredRates(
         sample.source,
         sample.source if paths else Path(sample.source).name,
         sample.metadata,
         sample.num_positions,
         sample.vocab_size,
-        "positions" if sample.sequence is None else "sequences",
-        rate_rows(sample, schemes, num_drafts, verifiers, **options),
-        comparison=ranked(sample, num_drafts[-1], best_temperature, **options) if rank else None,
+        "positions" if sample.texts is None else "sequences",
+        rate_rows(sample, schemes, num_drafts, verifiers, kind=kind, **options),
+        comparison=ranked(sample.taken_as(kind), num_drafts[-1], best_temperature, **options)
+        if rank
+        else None,
     )
 
 
@@ -95,7 +98,7 @@ def ranked(
         draft,
         num_drafts,
         best_temperature=best_temperature,
-        sequence=sample.sequence,
+        sequence=sample.texts,
         kind="logits",
         **options,
     )

@@ -15,8 +15,8 @@ NUM_DRAFTS = "1-8"
 LogitFiles = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], or two "
-        ".npy files; the bundled real logits if left out.",
+        help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V], or two "
+        ".npy or .pt files; the bundled real logits if left out.",
         show_default=False,
     ),
 ]

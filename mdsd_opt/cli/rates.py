@@ -15,23 +15,30 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
 
+_ALL_SCHEMES = options.SCHEMES
+
 
 def rates(
     logits: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="A .npz or .safetensors file with arrays 'target' and 'draft' [..., V], two .npy "
-            "files, or a folder of shards; the bundled real logits if left out.",
+            help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
+            "perhaps 'sequence' [...], the text of each position, for the intervals (of [B, T, V] "
+            "the first axis if left out); two .npy or .pt files; a folder of shards; or two "
+            ".jsonl files with the top-k log-probabilities that vLLM, SGLang or an OpenAI-style "
+            "server gave the same texts, for certified intervals; the bundled real logits if "
+            "left out.",
             show_default=False,
         ),
     ] = None,
     schemes: Annotated[
         str,
         typer.Option(
-            help="Draft schemes, separated by commas; 'all' also ranks others at the largest K: "
-            "draft temperatures, mixtures, likeliest tokens beside drawn ones."
+            help="Draft schemes, separated by commas: names, or module:attribute for a law of "
+            "your own of the next draft given those before; 'all' also ranks others at the "
+            "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones."
         ),
-    ] = options.SCHEMES,
+    ] = _ALL_SCHEMES,
     best_temperature: Annotated[
         bool,
         typer.Option(
@@ -58,6 +65,19 @@ def rates(
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
     ] = False,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(help="Of .jsonl files: V, if known.", show_default=False),
+    ] = None,
+    accepted: Annotated[
+        Path | None,
+        typer.Option(
+            help="Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
+            "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
+            "beside the optimum if LOGITS are given.",
+            show_default=False,
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
@@ -112,6 +132,33 @@ def rates(
         "progress": sys.stderr.isatty() if progress is None else progress,
         "seed": seed,
     }
+    if accepted is not None:
+        from mdsd_opt.cli.rates_of_counts import show_accepted
+
+        if plot is not None or any(
+            path.is_dir() or path.suffix == ".jsonl" for path in logits or []
+        ):
+            raise InvalidInput("--accepted goes with files of logits, and without --plot")
+        show_accepted(
+            accepted, logits, combined[0], combined[2], as_json=as_json, as_csv=as_csv,
+            kind=kind, **options,
+        )  # fmt: skip
+        return
+    if logits and logits[0].suffix == ".jsonl":
+        from mdsd_opt.cli.rates_of_servers import show_intervals
+
+        default = schemes in ("all", _ALL_SCHEMES)
+        show_intervals(
+            logits,
+            ["with_replacement", "without_replacement"] if default else combined[0],
+            combined[2], vocab_size, confidence, options["progress"], as_json, as_csv,
+            temperature=temperature != 1, pad=pad, plot=plot, engine=engine, kind=kind, out=out,
+            **{"draft-temperature": draft_temperature, "top-k": top_k, "top-p": top_p,
+               "min-p": min_p, "best-temperature": best_temperature},
+        )  # fmt: skip
+        return
+    if vocab_size is not None:
+        raise InvalidInput("--vocab-size is for .jsonl files: arrays have it as their last axis")
     rank = schemes == "all"
     if best_temperature and not rank:
         raise InvalidInput("--best-temperature is for --schemes all")
@@ -177,14 +224,19 @@ def rates(
 
 def parse_schemes(text: str) -> list[str]:
     """Draft schemes from names with commas between them, or all."""
+    from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+    from mdsd_opt.drafts.by_name import checked_scheme
 
     if text == "all":
         return list(SINGLE_MODEL_SCHEMES)
-    names = [name.strip().replace("-", "_") for name in text.split(",")]
+    given = [name.strip() for name in text.split(",")]
+    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    look_here_for_modules()
     for name in names:
-        if name not in SINGLE_MODEL_SCHEMES:
+        if ":" not in name and name not in SINGLE_MODEL_SCHEMES:
             raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
+        checked_scheme(name)
     return names
 
 

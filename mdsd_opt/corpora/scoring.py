@@ -19,9 +19,6 @@ from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.files.logits import load_logits
 from mdsd_opt.report.rates import combinations
 
-#: Logits of both models that are looked at in one go, in bytes.
-CHUNK_BYTES = 1 << 26
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardRates:
@@ -92,20 +89,11 @@ def score_shard(
     count = sample.num_positions
     sequence = None if sample.sequence is None else sample.sequence.ravel()
     rates = np.empty((count, len(config.columns)))
-    row_bytes = (
-        sample.target.shape[-1] * sample.target.itemsize
-        + sample.draft.shape[-1] * sample.draft.itemsize
-    )
-    size = max(1, CHUNK_BYTES // row_bytes)
-    for start in range(0, count, size):
-        stop = min(start + size, count)
-        target, draft = (
-            side.reshape(-1, side.shape[-1])[start:stop] for side in (sample.target, sample.draft)
-        )
+    for start, part in sample.parts():
+        stop = start + part.num_positions
+        target, draft = (side.reshape(-1, side.shape[-1]) for side in (part.target, part.draft))
         where = f"{sample.source}, in the part that begins with position {start}"
         rates[start:stop] = rates_of_rows(target, draft, config, where, num_threads)
-        if Path(path_in).suffix.lower() == ".safetensors":
-            sample = load_logits(path_in)  # a new map: the pages of the old one are given back
         if progress is not None:
             progress(stop - start)
     arrays: dict[str, NDArray[Any]] = {"rates": rates}

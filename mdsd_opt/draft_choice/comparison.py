@@ -16,13 +16,16 @@ from mdsd_opt.batch.kinds import as_logits
 from mdsd_opt.distributions import softmax
 from mdsd_opt.draft_choice.temperature import best_draft_temperature
 from mdsd_opt.drafts import (
+    SINGLE_MODEL_SCHEMES,
     DraftScheme,
     FixedPlusDrafts,
     MixtureDrafts,
     WithoutReplacement,
     WithReplacement,
 )
+from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.files.logits import first_axis
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 from mdsd_opt.threads import available_threads, map_rows
@@ -219,14 +222,15 @@ def compare_draft_schemes(
     target_logits, draft_logits : array_like, shape (..., V)
     num_drafts : int
     schemes : sequence of str, optional
-        Some of `scheme_names()`; all by default.
+        Some of `scheme_names()`, which are taken by default; or registered ones, or
+        ``"module:attribute"``, see `mdsd_opt.drafts.register`.
     temperature, draft_temperature : float
         The draft's is the target's unless given.
     best_temperature : bool
         Also compare the best draft temperature of every position, see `best_draft_temperature`.
         To know it takes the target: it is a limit, not a scheme.
     sequence : array_like of int, optional
-        Sequence of each position, for the intervals.
+        Sequence of each position, for the intervals; of arrays [B, T, V] the first axis without it.
     confidence : float
         Of the intervals.
     num_threads : int, optional
@@ -273,8 +277,11 @@ def compare_draft_schemes(
         )
     ways = _ways(num_drafts)
     for name in schemes if schemes is not None else ():
-        if name not in ways:
-            raise UnknownName.among("draft scheme", name, ways)
+        if name in ways:
+            continue
+        if name not in SINGLE_MODEL_SCHEMES and ":" not in name:
+            raise UnknownName.among("draft scheme", name, [*ways, *SINGLE_MODEL_SCHEMES])
+        ways[name] = partial(_Sample.batched, scheme=checked_scheme(name))
     chosen = {name: ways[name] for name in (ways if schemes is None else schemes)}
     unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
     if unknown:
@@ -295,7 +302,8 @@ def compare_draft_schemes(
             left_out.append(name)
     if not found:
         raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
-    groups = None if sequence is None else np.asarray(sequence).ravel()
+    rows = target.shape[:-1]
+    groups = first_axis(rows) if sequence is None else np.asarray(sequence).ravel()
     best = max(found.values(), key=lambda rates: float(rates.mean()))
     ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
     rates = tuple(

@@ -1,9 +1,10 @@
-"""Logits of a target and a draft model from files: .npz, .safetensors, or two .npy files."""
+"""Logits of a target and a draft model from files: one of arrays, or one for each model."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,12 +25,17 @@ from mdsd_opt.files.arrays import (
     read_safetensors,
     text_of,
 )
+from mdsd_opt.files.torch_files import only_tensor, read_torch
 
 _FORMATS = {
     ".npz": "arrays 'target' and 'draft'",
     ".safetensors": "the same, memory-mapped, bfloat16 allowed",
+    ".pt": "a dictionary of tensors of these names, or one tensor in each of two files; PyTorch",
     ".npy": "one file for the target and one for the draft, memory-mapped",
 }
+
+#: Bytes of logits that are mapped at once where a large file is worked through.
+CHUNK_BYTES = 1 << 26
 
 Path = str | os.PathLike[str]
 
@@ -50,6 +56,8 @@ class LogitsSample:
         Whatever else the file says about itself.
     source : str
         Where it was read from.
+    mapped : path or two paths, optional
+        Where to map it from again, which gives back the memory of what was looked at.
     """
 
     target: NDArray[Any]
@@ -59,6 +67,7 @@ class LogitsSample:
     tokens: NDArray[np.int64] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+    mapped: Path | Sequence[Path] | None = None
 
     @property
     def num_positions(self) -> int:
@@ -70,6 +79,16 @@ class LogitsSample:
         """V, of the wider of the two."""
         return max(int(self.target.shape[-1]), int(self.draft.shape[-1]))
 
+    @property
+    def texts(self) -> NDArray[np.int64] | None:
+        """The text of each position, shape (N,); of arrays [B, T, V] the first axis, if not named.
+
+        None where every position stands for itself.
+        """
+        if self.sequence is None:
+            return first_axis(self.target.shape[:-1])
+        return self.sequence.ravel()
+
     def taken_as(self, kind: str | None) -> LogitsSample:
         """With the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
         target, draft = (
@@ -78,11 +97,44 @@ class LogitsSample:
         )
         return replace(self, target=target, draft=draft)
 
+    @property
+    def _positions_at_once(self) -> int:
+        return max(1, CHUNK_BYTES // (_row_bytes(self.target) + _row_bytes(self.draft)))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is worked through in more than one part."""
+        return self.num_positions > self._positions_at_once
+
+    def parts(self, kind: str | None = "logits") -> Iterator[tuple[int, LogitsSample]]:
+        """Logits of `CHUNK_BYTES` of positions at a time, and where each part begins."""
+        if not self.is_large:
+            yield 0, self.taken_as(kind)
+            return
+        count, size = self.num_positions, self._positions_at_once
+        sample = self
+        for start in range(0, count, size):
+            target, draft = (
+                side.reshape(-1, side.shape[-1])[start : start + size]
+                for side in (sample.target, sample.draft)
+            )
+            yield start, LogitsSample(target, draft, source=self.source).taken_as(kind)
+            del target, draft
+            if sample.mapped is not None:
+                sample = load_logits(sample.mapped)
+
     def __repr__(self) -> str:
         return (
             f"LogitsSample(target={self.target.shape} {self.target.dtype}, "
             f"draft={self.draft.shape} {self.draft.dtype}, source={self.source!r})"
         )
+
+
+def first_axis(rows: tuple[int, ...]) -> NDArray[np.int64] | None:
+    """Place of each position along the first of several axes, flattened; None if there is one."""
+    if len(rows) < 2:
+        return None
+    return np.repeat(np.arange(rows[0]), math.prod(rows[1:]))
 
 
 def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYTES) -> LogitsSample:
@@ -92,8 +144,8 @@ def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYT
     ----------
     source : path, or two paths
         A .npz or .safetensors file with arrays ``target`` and ``draft`` (and perhaps ``sequence``,
-        ``position``, ``tokens`` and a JSON string ``metadata``), or the .npy files of the target
-        and of the draft.
+        ``position``, ``tokens`` and a JSON string ``metadata``), a .pt file with a dictionary of
+        such tensors, or the .npy or .pt files of the target and of the draft.
     max_bytes : int
         How much memory the arrays of a .npz file may take; the other formats are mapped, not read.
 
@@ -107,8 +159,10 @@ def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYT
         A file is missing or broken, lacks an array, or its arrays hold no logits or do not fit.
     InvalidInput
         `source` is neither a path nor a pair of paths.
+    MissingExtra
+        A .pt file, and PyTorch is not installed.
     """
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] = {}
     if isinstance(source, (str, os.PathLike)):
         name = str(source)
         suffix = checked_suffix(source, _FORMATS, UnreadableFile)
@@ -120,6 +174,8 @@ def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYT
             arrays = read_npz(source, max_bytes)
             text = text_of(arrays["metadata"]) if "metadata" in arrays else None
             metadata = _described(text, name)
+        elif suffix == ".pt":
+            arrays = read_torch(source)
         else:
             arrays, strings = read_safetensors(source)
             described = _described(strings.pop("metadata", None), name)
@@ -131,11 +187,13 @@ def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYT
                 f"{len(paths)} files given: give one file, or the target's and the draft's .npy"
             )
         name = " and ".join(map(str, paths))
-        for path in paths:
-            checked_suffix(path, {".npy": "one array"}, UnreadableFile)
-        arrays = {"target": read_npy(paths[0]), "draft": read_npy(paths[1])}
-        metadata = {}
-    return _sample(arrays, metadata, name)
+        arrays = {}
+        for side, path in zip(("target", "draft"), paths, strict=True):
+            known = {".npy": "one array", ".pt": "one tensor"}
+            of_torch = checked_suffix(path, known, UnreadableFile) == ".pt"
+            arrays[side] = only_tensor(path) if of_torch else read_npy(path)
+        suffix = ".npy"
+    return replace(_sample(arrays, metadata, name), mapped=None if suffix == ".npz" else source)
 
 
 def _described(text: str | None, source: str) -> dict[str, Any]:
@@ -167,6 +225,10 @@ def _sample(arrays: Arrays, metadata: Mapping[str, Any], source: str) -> LogitsS
         metadata=metadata,
         source=source,
     )
+
+
+def _row_bytes(side: NDArray[Any]) -> int:
+    return int(side.shape[-1] * side.itemsize)
 
 
 def _logits(arrays: Arrays, name: str, source: str) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.row_functions import (
@@ -17,8 +18,9 @@ from mdsd_opt.batch.row_functions import (
     is_supported,
 )
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnsupportedScheme
 from mdsd_opt.files.logits import LogitsSample
+from mdsd_opt.progress import progress_bar
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
 from mdsd_opt.verifiers import get
 
@@ -83,6 +85,8 @@ def rate_rows(
     num_drafts: Sequence[int],
     verifiers: Sequence[str] = ("optimal",),
     confidence: float = 0.95,
+    kind: str | None = "logits",
+    progress: bool = False,
     **options: Any,
 ) -> list[RateRow]:
     """One row for each scheme, verifier and K that go together.
@@ -94,8 +98,12 @@ def rate_rows(
         What to combine.
     confidence : float
         Of the intervals.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the arrays of the sample hold.
+    progress : bool
+        Show a progress bar on stderr.
     **options
-        Passed on to `acceptance_rates`: temperature, top_k, num_threads, progress, pad, ...
+        Passed on to `acceptance_rates`: temperature, top_k, num_threads, pad, ...
 
     Raises
     ------
@@ -104,30 +112,54 @@ def rate_rows(
     """
     if sample.num_positions == 0:
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
-    groups = None if sample.sequence is None else sample.sequence.ravel()
-    rows = []
-    for scheme, verifier, counts in combinations(schemes, verifiers, num_drafts):
-        rates = acceptance_rates(
-            sample.target,
-            sample.draft,
-            num_drafts=counts,
-            drafts=scheme,
-            verifier=verifier,
-            kind="logits",
-            **options,
+    groups = sample.texts
+    combined = combinations(schemes, verifiers, num_drafts)
+    found = _rates_by_position(sample, combined, kind, progress, options)
+    rows = [
+        RateRow(
+            scheme,
+            k,
+            verifier,
+            mean_interval(column, groups, confidence),
+            bound=is_bound(verifier),
         )
-        by_position = np.asarray(rates).reshape(-1, len(counts))
-        rows += [
-            RateRow(
-                scheme,
-                k,
-                verifier,
-                mean_interval(column, groups, confidence),
-                bound=is_bound(verifier),
-            )
-            for k, column in zip(counts, by_position.T, strict=True)
-        ]
+        for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
+        for k, column in zip(counts, rates.T, strict=True)
+    ]
     return with_gaps(rows)
+
+
+def _rates_by_position(
+    sample: LogitsSample,
+    combined: Sequence[tuple[str, str, list[int]]],
+    kind: str | None,
+    progress: bool,
+    options: Mapping[str, Any],
+) -> list[NDArray[np.float64]]:
+    """Rates (positions, K) of every combination, in one pass over the file."""
+    count = sample.num_positions
+    found = [np.empty((count, len(counts))) for _, _, counts in combined]
+    many = sample.is_large
+    with progress_bar("acceptance rates", count, progress and many) as advance:
+        for start, part in sample.parts(kind):
+            for rates, (scheme, verifier, counts) in zip(found, combined, strict=True):
+                try:
+                    of_part = acceptance_rates(
+                        part.target, part.draft, num_drafts=counts, drafts=scheme,
+                        verifier=verifier, kind="logits", progress=progress and not many,
+                        **options,
+                    )  # fmt: skip
+                except InvalidDistribution as error:
+                    if not many:
+                        raise
+                    raise InvalidDistribution(
+                        f"in the part that begins with position {start}: {error}"
+                    ) from error
+                rates[start : start + part.num_positions] = np.asarray(of_part).reshape(
+                    -1, len(counts)
+                )
+            advance(part.num_positions)
+    return found
 
 
 def combinations(

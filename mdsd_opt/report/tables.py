@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mdsd_opt.draft_choice import SchemeComparison
+    from mdsd_opt.report.accepted import AcceptedRate
 
 #: Scheme names as they are written for readers.
 SCHEME_TITLES = {
@@ -83,6 +84,37 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
             *([] if best is None else [f"{best.tokens_per_call:.3f}"]),
         )
         previous = scheme
+    return table
+
+
+def accepted_table(
+    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, confidence: float
+) -> Table:
+    """What was accepted at each K, and beside it what can be."""
+    from rich.table import Table
+
+    table = Table(
+        title=f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for header in ("K", "steps", "places tried", "accepted"):
+        table.add_column(header, justify="right")
+    schemes = list(dict.fromkeys(row.scheme for row in optimal))
+    for scheme in schemes:
+        table.add_column(f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}", justify="right")
+    cells = {(row.scheme, row.num_drafts): row for row in optimal}
+    for rate in measured:
+        interval = rate.acceptance
+        table.add_row(
+            str(rate.num_drafts),
+            str(rate.num_steps),
+            str(rate.num_tries),
+            f"{interval.mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]",
+            *(_rate(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
+        )
+    if optimal:
+        table.caption = "the optimum is that of the logits given: are they of the same texts?"
     return table
 
 

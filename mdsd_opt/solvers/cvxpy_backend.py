@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.errors import SolverError, UnknownName
+from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, SparseMatrix
 
 Vector = NDArray[np.float64]
@@ -37,10 +37,15 @@ def maximise(
     ------
     UnknownName
         The solver is not installed; the message lists those that are.
+    MissingExtra
+        CVXPY is not installed.
     SolverError
         It failed; its own words are in the message.
     """
-    import cvxpy as cp
+    try:
+        import cvxpy as cp
+    except ImportError as error:
+        raise MissingExtra("backend 'cvxpy' needs CVXPY: pip install 'cvxpy>=1.6'") from error
     from scipy.sparse import csr_array
 
     installed = cp.installed_solvers()

@@ -16,6 +16,7 @@ from mdsd_opt.drafts import (
     FixedPlusDrafts,
     IndependentDrafts,
     MixtureDrafts,
+    SequentialDrafts,
 )
 from mdsd_opt.drafts.one_draft import OneDraft
 from mdsd_opt.errors import MdsdError, UnsupportedScheme
@@ -65,6 +66,8 @@ def _tiny(drafts: DraftScheme, seed: int) -> DraftScheme:
         return MixtureDrafts(list(zip(shares, components, strict=True)))
     if isinstance(drafts, FixedPlusDrafts):
         return FixedPlusDrafts([0], _tiny(drafts.drafts, seed))
+    if isinstance(drafts, SequentialDrafts):
+        return _tiny(drafts.sets, seed)
     if isinstance(drafts, DraftSetLaw):
         return DraftSetLaw(_TOKENS, dict(zip([(0,), (1, 2)], _even(2, drafts._law), strict=True)))
     raise UnsupportedScheme(f"there is no tiny form of {drafts!r}")

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
+from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import (
     InvalidInput,
     MdsdError,
     ProblemTooLarge,
-    UnknownName,
     UnsupportedScheme,
 )
 from mdsd_opt.problem import TransportProblem
@@ -519,8 +519,7 @@ def checked_batch(
     target: Any, draft: Any, drafts: Any, scheme: str
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
     """Validate the shapes of a batch; the rows are validated one by one."""
-    if scheme not in SINGLE_MODEL_SCHEMES:
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
+    checked_scheme(scheme)
     p, q = to_numpy(target, "target"), to_numpy(draft, "draft")
     tokens = to_numpy(drafts, "drafts")
     if p.ndim != 2 or p.shape != q.shape:

@@ -13,6 +13,7 @@ import pkgutil
 from typing import Any
 
 from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.plug_ins import loaded
 from mdsd_opt.verifiers.base import Verifier
 
 _PACKAGE = "mdsd_opt.verifiers"
@@ -88,27 +89,6 @@ def register(verifier: Verifier) -> None:
     if name in names():
         raise InvalidInput(f"there is a verifier {name!r} already: give this one another name")
     _registered[name] = verifier
-
-
-def loaded(spec: str) -> Any:
-    """What ``"module:attribute"`` names.
-
-    Raises
-    ------
-    InvalidInput
-        No such module or attribute.
-    """
-    module, _, attribute = spec.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # importing runs foreign code
-        text = str(error).partition("\n")[0][:200]
-        raise InvalidInput(
-            f"cannot load {spec!r}: {type(error).__name__}" + (f": {text}" if text else "")
-        ) from error
-    return found
 
 
 def _found(verifier: Any) -> Verifier:

@@ -1,0 +1,208 @@
+"""Top-k log-probabilities: the rate lies in the interval, whatever the tails are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import mdsd_opt as mo
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.top_logprobs.listed import Listed
+
+SCHEMES = ("with_replacement", "without_replacement")
+Law = NDArray[np.float64]
+
+
+def top(law: Law, k: int) -> dict[int, float]:
+    with np.errstate(divide="ignore"):
+        return {int(i): float(np.log(law[i])) for i in np.argsort(-law, kind="stable")[:k]}
+
+
+def rate(p: Law, q: Law, k: int, scheme: str) -> float:
+    return float(mo.acceptance_rates(p, q, k, scheme, kind="probs"))
+
+
+def completion(listed: dict[int, float], vocab_size: int, rng: np.random.Generator) -> Law:
+    """A law that the list may come from: its tail poured over the others up to the cap."""
+    law = np.zeros(vocab_size)
+    law[list(listed)] = np.exp(list(listed.values()))
+    cap, tail = law[list(listed)].min(), 1.0 - law.sum()
+    others = np.setdiff1d(np.arange(vocab_size), list(listed))
+    if rng.random() < 0.5:  # evenly somewhere, or as few tokens as can be
+        weights = rng.dirichlet(np.full(others.size, rng.choice([0.3, 3.0])))
+        law[others] = np.minimum(weights * tail, cap)
+    for i in rng.permutation(others):
+        more = min(cap - law[i], max(1.0 - law.sum(), 0.0))
+        law[i] += more
+    return law / law.sum()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("known_size", [True, False])
+def test_the_rate_of_the_whole_law_is_inside(scheme: str, known_size: bool) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        vocab_size = int(rng.integers(2, 40))
+        p, q = rng.dirichlet(np.full(vocab_size, rng.choice([0.1, 1.0])), size=2)
+        if rng.random() < 0.3:
+            q = 0.7 * p + 0.3 * q
+        kp, kq = rng.integers(1, vocab_size + 1, size=2)
+        for k in (1, 2, 5):
+            found = mo.acceptance_interval(
+                top(p, kp), top(q, kq), k, scheme, vocab_size if known_size else None
+            )
+            assert found.lower - 1e-9 <= rate(p, q, k, scheme) <= found.upper + 1e-9
+            assert 0.0 <= found.lower <= found.upper <= 1.0
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_real_laws(scheme: str) -> None:
+    from mdsd_opt.data import sample_logits_path
+
+    sample = np.load(sample_logits_path())
+    p, q = (mo.softmax(sample[name][::6]) for name in ("target", "draft"))
+    expected = mo.acceptance_rates(p, q, 4, scheme, kind="probs")
+    widths = []
+    for listed in (20, 200):
+        found = [
+            mo.acceptance_interval(top(a, listed), top(b, listed), 4, scheme, p.shape[-1])
+            for a, b in zip(p, q, strict=True)
+        ]
+        lower, upper = np.array([(x.lower, x.upper) for x in found]).T
+        assert (lower - 1e-9 <= expected).all()
+        assert (expected <= upper + 1e-9).all()
+        widths.append((upper - lower).mean())
+    assert widths[1] < widths[0] < 0.35
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_all_tokens_listed_give_the_rate(scheme: str) -> None:
+    p, q = np.random.default_rng(1).dirichlet(np.ones(12), size=2)
+    lists = top(p, 12), top(q, 12)
+    found = mo.acceptance_interval(*lists, 3, scheme, vocab_size=12)
+    assert found.lower == found.upper == pytest.approx(rate(p, q, 3, scheme), abs=1e-12)
+    # The same without the size of the vocabulary: the general way, with tails of nothing.
+    found = mo.acceptance_interval(*lists, 3, scheme)
+    assert found.lower == pytest.approx(rate(p, q, 3, scheme), abs=1e-9)
+    assert found.upper == pytest.approx(rate(p, q, 3, scheme), abs=1e-9)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("vocab_size", [4, 6])
+def test_no_completion_lies_outside_and_some_reach_the_ends(scheme: str, vocab_size: int) -> None:
+    """Brute force on tiny vocabularies; the ends are attained with replacement."""
+    rng = np.random.default_rng(2)
+    for _ in range(6):
+        p, q = rng.dirichlet(np.ones(vocab_size), size=2)
+        lists = top(p, 2), top(q, int(rng.integers(1, vocab_size)))
+        for k in (1, 2, 3):
+            found = mo.acceptance_interval(*lists, k, scheme, vocab_size)
+            laws = [
+                np.array([completion(side, vocab_size, rng) for _ in range(600)]) for side in lists
+            ]
+            rates = mo.acceptance_rates(*laws, k, scheme, kind="probs")
+            assert found.lower - 1e-9 <= rates.min()
+            assert rates.max() <= found.upper + 1e-9
+            if scheme == "with_replacement":
+                assert rates.min() - found.lower < 0.05
+                assert found.upper - rates.max() < 0.05
+
+
+def test_the_upper_end_is_the_concave_maximum() -> None:
+    """Held against a cutting-plane maximum over both tails, with replacement."""
+    from scipy.optimize import linprog
+
+    rng = np.random.default_rng(3)
+    vocab_size, k = 6, 3
+    subsets = np.array([[h >> i & 1 for i in range(vocab_size)] for h in range(2**vocab_size)])
+    for _ in range(8):
+        p, q = rng.dirichlet(np.ones(vocab_size), size=2)
+        lists = top(p, 3), top(q, 2)
+        bounds = []
+        for side in lists:
+            cap = math.exp(min(side.values()))
+            bounds += [
+                (math.exp(side[i]),) * 2 if i in side else (0.0, cap) for i in range(vocab_size)
+            ]
+        sums = np.kron(np.eye(2), np.ones(vocab_size))
+        rows: list[Any] = [np.append(np.zeros(2 * vocab_size), 1.0)]
+        right = [1.0]
+        for _ in range(200):
+            solved = linprog(
+                np.append(np.zeros(2 * vocab_size), -1.0), np.array(rows), right,
+                np.column_stack([sums, [0, 0]]), [1, 1], [*bounds, (0, 1)],
+            )  # fmt: skip
+            point = solved.x
+            q_now = point[vocab_size : 2 * vocab_size]
+            inside = subsets @ q_now
+            values = 1 + subsets @ point[:vocab_size] - inside**k
+            worst = int(np.argmin(values))
+            if values[worst] > point[-1] - 1e-10:
+                break
+            # t <= 1 + P(H) - [q0^K + K q0^(K-1) (q(H) - q0)]
+            q0, h = inside[worst], subsets[worst]
+            rows.append(np.concatenate([-h, k * q0 ** (k - 1) * h, [1.0]]))
+            right.append(1.0 + (k - 1) * q0**k)
+        found = mo.acceptance_interval(*lists, k, vocab_size=vocab_size)
+        assert found.upper == pytest.approx(point[-1], abs=1e-7)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_special_laws(scheme: str) -> None:
+    one = {3: 0.0}
+    assert mo.acceptance_interval(one, one, 2, scheme).lower == pytest.approx(1.0)
+    assert mo.acceptance_interval(one, {4: 0.0}, 2, scheme).upper == 0.0
+    assert mo.acceptance_interval(one, one, 2, scheme, vocab_size=1).upper == 1.0
+    half = {0: math.log(0.5), 1: math.log(0.5)}
+    found = mo.acceptance_interval(half, half, 5, scheme)  # more drafts than tokens
+    assert found.lower == found.upper == pytest.approx(1.0)
+    with_zero = {0: 0.0, 1: -math.inf}
+    assert mo.acceptance_interval(with_zero, half, 1, scheme).upper == pytest.approx(0.5)
+    names = {" the": math.log(0.7), " a": math.log(0.2)}
+    assert mo.acceptance_interval(names, names, 1, scheme).lower == pytest.approx(0.9)
+
+
+def test_logarithms_of_32_bits() -> None:
+    law = np.random.default_rng(4).dirichlet(np.ones(50)).astype(np.float32)
+    listed = {i: float(np.float32(x)) for i, x in top(law, 50).items()}
+    found = mo.acceptance_interval(listed, listed, 2, vocab_size=50)
+    assert found.lower == found.upper == pytest.approx(1.0)
+
+
+def test_renormalised_lists_give_a_rate_outside() -> None:
+    found = mo.acceptance_interval({0: math.log(0.6)}, {0: math.log(0.5)}, 1)
+    assert found.upper == pytest.approx(0.9)  # divided by their sums, both would be one
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "options", "error", "said"),
+    [
+        ({}, {0: 0.0}, {}, InvalidInput, "target_top"),
+        ({0: 0.0}, [0.0], {}, InvalidInput, "draft_top"),
+        ({0: 0.5}, {0: 0.0}, {}, InvalidDistribution, "logprob 0.5"),
+        ({0: math.nan}, {0: 0.0}, {}, InvalidDistribution, "nan"),
+        ({0: -0.1, 1: -0.1}, {0: 0.0}, {}, InvalidDistribution, "over one"),
+        ({0: -0.1, 1: -9.0}, {0: 0.0}, {"vocab_size": 3}, InvalidDistribution, "likeliest"),
+        ({0: -0.1, 1: -3.0}, {0: 0.0}, {"vocab_size": 1}, InvalidInput, "lists 2 tokens"),
+        ({0: -0.1, 1: -3.0}, {0: -1.0, 1: -1.0}, {"vocab_size": 2}, InvalidDistribution, "all 2"),
+        ({0: 0.0}, {1: 0.0}, {"vocab_size": 1}, InvalidInput, "together"),
+        ({0: 0.0}, {0: 0.0}, {"vocab_size": 0}, InvalidInput, "vocab_size"),
+        ({0: 0.0}, {0: 0.0}, {"num_drafts": 0}, InvalidInput, "num_drafts"),
+        ({0: 0.0}, {0: 0.0}, {"drafts": "greedy"}, UnsupportedScheme, "with_replacement"),
+        ({0: 0.0}, {0: 0.0}, {"drafts": "gready"}, UnknownName, "greedy"),
+    ],
+)
+def test_bad_lists(
+    target: Any, draft: Any, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        mo.acceptance_interval(target, draft, **{"num_drafts": 2, **options})
+
+
+def test_the_least_number_of_tokens_that_hold_a_tail() -> None:
+    assert Listed.of({0: math.log(0.4)}, "p", None).tokens_of_tail == 2
+    assert Listed.of({0: 0.0}, "p", None).tokens_of_tail == 0
