@@ -102,10 +102,14 @@ def audit(
         audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, as_json)
         return
     if verifier is not None:
+        given = _problem(problem, scheme, vocab_size, num_drafts, seed)
         report = _audit_verifier(
-            verifier, _problem(problem, scheme, vocab_size, num_drafts, seed), method, trials,
-            seconds, false_alarm, seed, lossy,
+            verifier, given, method, trials, seconds, false_alarm, seed, lossy,
         )  # fmt: skip
+        subject = (
+            f"{verifier}: V = {given.vocab_size:,}, K = {given.num_drafts}, "
+            f"{given.drafts.scheme} drafts"
+        )
     else:
         assert trace is not None
         from mdsd_opt.auditing import audit_trace, load_trace
@@ -127,14 +131,25 @@ def audit(
             false_alarm=false_alarm,
             rng=seed,
         )
+        subject = f"{trace}: {report.num_trials:,} recorded tokens"
     if as_json:
         from mdsd_opt.report.tables import as_json as to_json
 
         print(to_json(report.to_dict()))
     else:
-        print(report)
+        show_report(report, subject)
     if not report.faultless:
         raise typer.Exit(1)
+
+
+def show_report(report: AuditReport, subject: str) -> None:
+    """What was audited, what was found, and the verdict last."""
+    from mdsd_opt.cli.output import say, show_rows
+
+    say(f"is the output distributed as the target? {subject}")
+    verdict, *rows = report.rows()
+    show_rows(rows)
+    say(": ".join(verdict))
 
 
 def _audit_verifier(

@@ -18,6 +18,7 @@ def audit_engines(name: str, any_version: bool, seconds: float, seed: int, as_js
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt import engines
+    from mdsd_opt.cli.output import say, show_rows
     from mdsd_opt.report.tables import as_json as to_json
 
     audits: list[EngineAudit] = []
@@ -44,8 +45,9 @@ def audit_engines(name: str, any_version: bool, seconds: float, seed: int, as_js
         print(to_json({"engines": [audit.row() for audit in audits], "left_out": missing}))
     else:
         for audit in audits:
-            width = max(len(label) for label, _ in audit.rows())
-            print(f"{audit.engine.name}")
-            print("\n".join(f"  {label:<{width}}  {value}" for label, value in audit.rows()))
+            say(f"{audit.engine.name}: is the output distributed as the target?")
+            show_rows(audit.rows())
+        lossy = [audit.engine.name for audit in audits if not audit.lossless]
+        say(f"not lossless: {', '.join(lossy)}" if lossy else "no engine was found lossy")
     if not all(audit.lossless for audit in audits):
         raise typer.Exit(1)

@@ -53,7 +53,7 @@ def bench(
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
         check_writable(path)
     from mdsd_opt.bench import Record, changes, load_report, run
-    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.report import bench_plot, bench_tables
     from mdsd_opt.report.bench_files import save_report
     from mdsd_opt.report.pictures import check_plot_path
@@ -75,10 +75,18 @@ def bench(
     if as_json:
         print(report.as_json(), end="")
     else:
-        show_table(bench_tables.records_table(report))
+        say(
+            "milliseconds of one call, median and 90th percentile of the rounds; lower is better. "
+            "Empty: there is no rival, or nothing to compare the answer with; -: did not finish."
+        )
+        for table in bench_tables.records_tables(report):
+            show_table(table, keys=bench_tables.NUM_KEYS)
         fitted = bench_tables.scaling_table(report.records)
         if fitted.row_count:
             show_table(fitted)
+        say(bench_tables.circumstances_line(report))
+        for line in bench_tables.conclusion(report):
+            say(line)
     if plot is not None:
         bench_plot.save_plot(report, plot)
         remark(f"picture saved as {plot}")

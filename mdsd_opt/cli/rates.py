@@ -90,7 +90,7 @@ def rates(
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
     from mdsd_opt.cli.measured_rates import rates_of_files, rates_of_folder, require_files_only
-    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.report import tables
     from mdsd_opt.report.intervals import interval_note
     from mdsd_opt.report.pictures import check_plot_path
@@ -165,11 +165,11 @@ def rates(
         print(tables.as_csv([row.to_dict() for row in rows]), end="")
     else:
         show_table(tables.rates_table(rows, title), keys=2)
-        print(tables.conclusion(rows))
         for name, reason in refused.items():
-            print(f"{name}: {reason}")
+            say(f"{name}: {reason}")
         if measured.comparison is not None:
             show_table(tables.comparison_table(measured.comparison))
+        say(tables.conclusion(rows))
     if plot is not None:
         save_rates_plot(rows, plot, title)
         remark(f"picture saved as {plot}")
