@@ -89,6 +89,7 @@ def audit(
         float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    page: options.Report = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
@@ -96,10 +97,16 @@ def audit(
         raise InvalidInput("give one of --verifier, --trace and --engine")
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
+    if page is not None:
+        from mdsd_opt.report.pages import check_page_path
+
+        check_page_path(page)
     if engine is not None:
         from mdsd_opt.cli.audit_engine import audit_engines
 
-        audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, as_json)
+        audit_engines(
+            engine, any_version, 45.0 if seconds is None else seconds, seed, as_json, page
+        )
         return
     if verifier is not None:
         given = _problem(problem, scheme, vocab_size, num_drafts, seed)
@@ -138,6 +145,12 @@ def audit(
         print(to_json(report.to_dict()))
     else:
         show_report(report, subject)
+    if page is not None:
+        from mdsd_opt.cli.output import remark
+        from mdsd_opt.report.audit_page import save_audit_page
+
+        save_audit_page(page, report, subject)
+        remark(f"report saved as {page}")
     if not report.faultless:
         raise typer.Exit(1)
 

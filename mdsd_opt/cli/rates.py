@@ -60,6 +60,7 @@ def rates(
     ] = False,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     plot: options.Plot = None,
+    report: options.Report = None,
     as_json: options.AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     threads: options.Threads = None,
@@ -93,12 +94,16 @@ def rates(
     from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.report import tables
     from mdsd_opt.report.intervals import interval_note
+    from mdsd_opt.report.pages import check_page_path
     from mdsd_opt.report.pictures import check_plot_path
     from mdsd_opt.report.rates import refusals
+    from mdsd_opt.report.rates_page import save_rates_page
     from mdsd_opt.report.rates_plot import save_rates_plot
 
     if plot is not None:
         check_plot_path(plot)
+    if report is not None:
+        check_page_path(report)
     combined = (_schemes(schemes), _verifiers(verifiers), parse_counts(num_drafts))
     options: dict[str, Any] = {
         "confidence": confidence,
@@ -173,6 +178,9 @@ def rates(
     if plot is not None:
         save_rates_plot(rows, plot, title)
         remark(f"picture saved as {plot}")
+    if report is not None:
+        save_rates_page(report, rows, title, refused, measured.comparison)
+        remark(f"report saved as {report}")
 
 
 def _schemes(text: str) -> list[str]:

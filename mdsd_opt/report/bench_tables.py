@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+#: What the numbers of `records_tables` are.
+MEANING = (
+    "milliseconds of one call, median and 90th percentile of the rounds; lower is better. Empty: "
+    "there is no rival, or nothing to compare the answer with; -: did not finish."
+)
+
 #: Columns of `records_tables` that say what was measured, but for the threads.
 NUM_KEYS = 3
 

@@ -20,7 +20,7 @@ def frontier_table(points: Sequence[FrontierPoint], title: str) -> Table:
     from rich.table import Table
 
     table = Table(
-        title=f"what acceptance beyond lossless costs in distance from the target, at best\n{title}",
+        title=f"what more acceptance than lossless costs in distance, at best\n{title}",
         caption="Each line is the closest laws at one price of acceptance, the same at every "
         "position; TV and KL: lower is better. This is one step: over a text, KL adds up.",
     )

@@ -108,7 +108,7 @@ def comparison_table(compared: SchemeComparison) -> Table:
     from rich.table import Table
 
     table = Table(
-        title=f"draft schemes at K = {compared.num_drafts}: how often the optimal verifier accepts, "
+        title=f"draft schemes at K = {compared.num_drafts}: acceptance by the optimal verifier, "
         "higher is better;\nbehind the best: of the differences, position by position",
     )
     table.add_column("drafts")
