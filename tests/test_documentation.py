@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mdsd_opt import verifiers
 from mdsd_opt.errors import MissingExtra
 
 ROOT = Path(__file__).parents[1]
@@ -106,19 +105,6 @@ def test_no_name_is_in_the_api_reference_twice() -> None:
 def test_every_page_of_the_api_is_in_its_contents() -> None:
     listed = re.findall(r"^api/(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(page.stem for page in (ROOT / "docs" / "api").glob("*.md"))
-
-
-def test_every_verifier_has_a_page_with_an_example() -> None:
-    for name in verifiers.names():
-        page = (ROOT / "docs" / "verifiers" / f"{name}.md").read_text()
-        assert f'verifiers.get("{name}")' in "".join(code for _, code in FENCE.findall(page))
-
-
-def test_every_verifier_has_a_line_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text()
-    table = text.partition("## Verification algorithms")[2].partition("```")[0]
-    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    assert {name for cell in first for name in re.findall(r"`(\w+)`", cell)} == {*verifiers.names()}
 
 
 def test_a_wrong_number_is_noticed() -> None:
