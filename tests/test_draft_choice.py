@@ -134,13 +134,13 @@ def test_few_tokens_and_one_hot_drafts(num_drafts):
 
 def test_comparison_refuses_bad_input():
     with pytest.raises(UnknownName, match="greedy"):
-        mo.compare_draft_schemes([[0.0, 1.0]], [[0.0, 1.0]], 2, schemes=["greedi"])
+        mo.compare_draft_schemes([[0.0, 2.0]], [[0.0, 2.0]], 2, schemes=["greedi"])
     with pytest.raises(InvalidInput, match="no schemes"):
-        mo.compare_draft_schemes([[0.0, 1.0]], [[0.0, 1.0]], 2, schemes=[])
+        mo.compare_draft_schemes([[0.0, 2.0]], [[0.0, 2.0]], 2, schemes=[])
     with pytest.raises(InvalidInput, match="at least one position"):
         mo.compare_draft_schemes(np.empty((0, 4)), np.empty((0, 4)), 2)
     with pytest.raises(InvalidInput, match="shape"):
-        mo.compare_draft_schemes([[0.0, 1.0]], [[0.0, 1.0, 2.0]], 2)
+        mo.compare_draft_schemes([[0.0, 2.0]], [[0.0, 2.0, 1.0]], 2)
 
 
 def test_a_searched_temperature_comes_with_its_gap() -> None:

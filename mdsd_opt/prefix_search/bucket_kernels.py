@@ -105,13 +105,17 @@ def _open_run(is_open: NDArray[np.bool_], bucket: int) -> tuple[int, int]:
 def _mark(keys: Keys, edges: Any, marks: NDArray[np.uint8]) -> None:
     """Mark the keys in any of four runs, given by their firsts and ends."""
     first_0, stop_0, first_1, stop_1, first_2, stop_2, first_3, stop_3 = edges
+    size_0 = np.uint16(stop_0 - first_0)
+    size_1 = np.uint16(stop_1 - first_1)
+    size_2 = np.uint16(stop_2 - first_2)
+    size_3 = np.uint16(stop_3 - first_3)
     for i in range(keys.size):
-        key = keys[i]
+        key = keys[i]  # below the first, the difference is a large number
         marks[i] = (
-            ((key >= first_0) & (key < stop_0))
-            | ((key >= first_1) & (key < stop_1))
-            | ((key >= first_2) & (key < stop_2))
-            | ((key >= first_3) & (key < stop_3))
+            (np.uint16(key - first_0) < size_0)
+            | (np.uint16(key - first_1) < size_1)
+            | (np.uint16(key - first_2) < size_2)
+            | (np.uint16(key - first_3) < size_3)
         )
 
 

@@ -54,6 +54,23 @@ def doubt_cut(
 
 
 @kernel
+def doubt_levels(
+    groups: Integers, edges: Vector, split: int, c: float, cap: float, is_doubtful: Flags
+) -> bool:
+    """Flag the groups that may hold ratios on both sides of the water level that is on their side
+    of the cut; return whether there are any.
+    """
+    found = False
+    for g in range(groups.shape[1]):
+        bucket = groups[BUCKET, g]
+        level = c if g < split else cap
+        if bucket >= 0 and edges[bucket] < level and level < edges[bucket + 1]:
+            is_doubtful[bucket] = True
+            found = True
+    return found
+
+
+@kernel
 def doubt_block(
     groups: Integers, ends: Matrix, lowest: Vector, highest: Vector, exponent: int, slack: float,
     mixing: float, split: int, raised: int, c: float, capped: int, cap: float, start: int,

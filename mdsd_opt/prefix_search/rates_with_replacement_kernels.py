@@ -31,6 +31,7 @@ from mdsd_opt.prefix_search.bucket_kernels import (
     tokens_in,
 )
 from mdsd_opt.prefix_search.exp2_kernels import scaled_exp2
+from mdsd_opt.prefix_search.pair_kernels import add_pair
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
 from mdsd_opt.prefix_search.weigh_kernels import exponent_of, largest_logit, offset_of
 from mdsd_opt.prefix_search.weigh_single_kernels import weigh_block
@@ -140,9 +141,7 @@ def _fill_buckets(
             p_exponents[i] -= q_exponents[i]
         bucket_keys(p_exponents, grid, keys_here)
         for i in range(keys_here.size):
-            key = keys_here[i]
-            run[key, 0] += p_weights[i]
-            run[key, 1] += q_weights[i]
+            add_pair(run, keys_here[i], p_weights[i], q_weights[i])
         if stop % _RUN == 0 or stop == keys.size:
             for b in range(run.shape[0]):
                 buckets[b, _P] += run[b, 0]

@@ -80,11 +80,3 @@ class Groups:
     def places(self, keys: Integers) -> Integers:
         """Groups in which the tokens of these keys are."""
         return np.searchsorted(self.keys, keys, side="right") - 1
-
-    def closed_around(self, level: float) -> int:
-        """The closed group that may hold ratios on both sides of a level, -1 if there is none."""
-        bucket = int(np.searchsorted(kernels.EDGES, level)) - 1
-        if bucket < 0 or not level < kernels.EDGES[bucket + 1]:
-            return -1
-        g = int(np.searchsorted(self.keys, kernels.EDGES[bucket : bucket + 1].view(np.int64)[0]))
-        return g if g < self.keys.size and self.buckets[g] == bucket else -1

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mdsd_opt.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import power
 from mdsd_opt.prefix_search.bucket_kernels import tokens_in
+from mdsd_opt.prefix_search.pair_kernels import add_pair
 from mdsd_opt.prefix_search.sum_kernels import add_carrying
 
 Vector = NDArray[np.float64]
@@ -97,9 +98,7 @@ def sum_buckets(p: Vector, q: Vector, buckets: Buckets, lost: Matrix, sums: Matr
             sums[b, Q], lost[b, Q] = add_carrying(sums[b, Q], q[i], lost[b, Q])
     else:
         for i in range(p.size):
-            b = buckets[i]
-            sums[b, P] += p[i]
-            sums[b, Q] += q[i]
+            add_pair(sums, buckets[i], p[i], q[i])
 
 
 @kernel

@@ -18,6 +18,7 @@ from mdsd_opt.prefix_search import doubt_kernels
 from mdsd_opt.prefix_search.cut_search import CutSearch
 from mdsd_opt.prefix_search.ratio_groups import ratio_keys
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
+    EDGES,
     MAX_TOKENS,
     NEVER_DRAFTED,
     NUM_BUCKETS,
@@ -66,6 +67,7 @@ class GroupedPlan(SelectionPlan):
     ) -> None:
         self.drafts, self.target, self.q = drafts, p, drafts.q
         self._search = CutSearch(p, drafts)
+        self._asked = self._keys = np.empty(0, np.int64)
         self._fill()
         while self._is_doubtful():
             if ahead is not None:
@@ -90,20 +92,21 @@ class GroupedPlan(SelectionPlan):
 
     def _is_doubtful(self) -> bool:
         """Whether cut and water levels may lie inside groups, which are to be opened."""
-        search, groups = self._search, self._search.groups
-        is_doubtful = search.doubts_cut(search.containment.slack)
-        for level, is_below in zip(self._levels, (True, False), strict=True):
-            g = groups.closed_around(level)
-            if g >= 0 and (g < self.split) == is_below:
-                search.is_doubtful[groups.buckets[g]] = is_doubtful = True
-        return is_doubtful
+        search = self._search
+        is_cut_doubtful = search.doubts_cut(search.containment.slack)
+        return is_cut_doubtful | doubt_kernels.doubt_levels(
+            search.groups.table, EDGES, self.split, *self._levels, search.is_doubtful
+        )
 
     def _open(self) -> None:
         self._search.open()
         self._fill()
 
     def places(self, tokens: Tokens) -> Tokens:
-        return self._search.groups.places(ratio_keys(self.target, self.q, tokens, packed=True))
+        if tokens is not self._asked:  # the drafts are asked for again after every opening
+            self._asked = tokens
+            self._keys = ratio_keys(self.target, self.q, tokens, packed=True)
+        return self._search.groups.places(self._keys)
 
     def selected(self, token: int) -> float:
         c, cap = self._levels
