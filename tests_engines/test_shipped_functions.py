@@ -149,15 +149,17 @@ def of_children(engine: engines.Engine, vocab_size: int) -> Any:
     )
 
 
-def test_drafts_of_a_filtered_law_with_the_raw_one_passed_on() -> None:
+@pytest.mark.parametrize("name", ["transformers", "lmdeploy", "vllm", "sglang"])
+def test_drafts_of_a_filtered_law_with_the_raw_one_passed_on(name: str) -> None:
     """Top-k on the draft side only, and q before the filter: tv .2, exactly."""
-    engine = installed("transformers")
+    engine = installed(name)
     raw = np.array([0.35, 0.25, 0.2, 0.1, 0.1])
     filtered = np.array([0.35, 0.25, 0.2, 0.0, 0.0]) / 0.8
     problem = mo.TransportProblem([0.3, 0.3, 0.2, 0.1, 0.1], mo.WithReplacement(filtered, 1))
     report = mo.audit(
-        lambda p, q, drafts, rng: engine(p, raw, drafts, rng), problem, 0, 100, method="driven"
-    )
+        lambda p, q, drafts, rng: engine(p, raw, drafts, rng), problem, 0, 100, method="driven",
+        driven_checks=5,
+    )  # fmt: skip
     assert not report.lossless
     assert report.total_variation == pytest.approx(0.2, abs=1e-6)
 
@@ -195,6 +197,8 @@ LMDEPLOY = {
     "wrong row": ("(target_probs - draft_probs)", "(target_probs.roll(1, dims=1) - draft_probs)"),
 }  # fmt: skip
 EAGLE = {
+    "p and q swapped": ("acp = px / qx\n", "acp = qx / px\n"),
+    "row one late": ("gt_logits = logits[fi, i - 1][None]", "gt_logits = logits[fi, i][None]"),
     "row of the first path": (
         "gt_logits = logits[best_candidate, accept_length - 1]", "gt_logits = logits[0, 1]",
     ),
@@ -202,10 +206,16 @@ EAGLE = {
     "not renormalised": ("gtp = gtp / gtp.sum()\n", "pass\n"),
 }  # fmt: skip
 DSPARK = {
+    "p and q swapped": (
+        "lp > torch.log(coins.clamp_min(4.6566127342e-10)) + lq",
+        "lq > torch.log(coins) + lp",
+    ),
+    "accepted after a rejection": ("torch.cumprod(ok.int(), dim=-1).sum(-1)", "ok.int().sum(-1)"),
     "wrong row": ("log_p[rows, raw.long()]", "log_p[rows, 0 * raw.long()]"),
     "residual not subtracted": ("torch.log1p(-torch.exp(lq_rej - lp_rej))", "0.0"),
 }
 VLLM = {
+    "p and q swapped": ("target_prob / draft_prob >=", "draft_prob / target_prob >="),
     "target resampled": (
         "prob = tl.maximum(target_prob - draft_prob, 0.0)", "prob = target_prob",
     ),
@@ -216,11 +226,15 @@ VLLM = {
     ),
 }  # fmt: skip
 SGLANG = {
+    "p and q swapped": ("coin * q < p", "coin * p < q"),
+    "not renormalised": ("target_u = coin_final * norm_sum\n", "target_u = coin_final\n"),
     "residual not scaled": ("residual_scale = prefix_prob\n", "residual_scale = 1.0\n"),
     "ratio for h": ("if coin < accept_prob:", "if coin < prefix_prob:"),
     "ratio not capped": ("tl.minimum(prefix_prob * p / q, 1.0)", "prefix_prob * p / q"),
     "wrong row": ("(pid * stride_tp_b) + (cur_prob_row * stride_tp_s)", "(pid * stride_tp_b)"),
 }
+#: Of token by token verification; the others are of blocks.
+CHAINS = ("p and q swapped", "not renormalised", "wrong row")
 #: The first token shows nothing of these.
 HIDDEN = ("residual not scaled", "ratio not capped", "wrong row")
 
@@ -274,7 +288,11 @@ def test_mistakes_in_the_source_of_dspark(
 ) -> None:
     installed("sglang_dspark")
     mutate(dspark_engine, DSPARK[name], tmp_path, monkeypatch)
-    report = of_one_draft(engines.get("sglang_dspark"), 3, checks=5)
+    engine = engines.get("sglang_dspark")
+    if name == "accepted after a rejection":  # takes two
+        report = of_texts(engine, checks=5)
+    else:
+        report = of_one_draft(engine, 3, checks=5)
     assert not report.lossless
     assert report.total_variation > 1e-4
 
@@ -301,7 +319,7 @@ def test_mistakes_in_the_kernel_of_sglang(
     """Drafts of two tokens after each text, of three: four chains, which take less time."""
     installed("sglang_block")
     mutate(sglang_engine, SGLANG[name], tmp_path, monkeypatch)
-    engine = engines.get("sglang" if name == "wrong row" else "sglang_block")
+    engine = engines.get("sglang" if name in CHAINS else "sglang_block")
     target, all_three = TableModel(3, 6), TableModel(3, 7)
 
     def draft(text: Any) -> Any:

@@ -53,6 +53,35 @@ def bucket_keys(log_ratios: Any, grid: Any, keys: Keys) -> None:
         keys[i] = np.int32(position)
 
 
+def even_buckets(size: int, error: float) -> Matrix:
+    """Least and largest p/q, in units of c, of buckets even in t = p / (p + c q); shape (2, size).
+
+    `error` is how well t is known.
+    """
+    edges = np.arange(size + 1) / size
+    lowest, highest = np.maximum(edges[:-1] - error, 0.0), edges[1:] + error
+    highest[-1] = 1.0
+    with np.errstate(divide="ignore"):
+        return np.stack([lowest / (1.0 - lowest), highest / (1.0 - highest)])
+
+
+@kernel(inner=True)
+def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
+    """Bucket of every token by t = p / (p + c q); the first where both are zero, or NaN.
+
+    `steps` holds c, the number of buckets, the last one and zero, in the dtype of the weights.
+    """
+    c = steps[0]
+    size = steps[1]
+    last = steps[2]
+    zero = steps[3]
+    for i in range(keys.size):
+        position = p[i] / (p[i] + c * q[i]) * size
+        position = position if position > zero else zero
+        position = position if position < last else last
+        keys[i] = np.int32(position)
+
+
 @kernel(inner=True)
 def tokens_in(
     keys: Keys, is_open: NDArray[np.bool_], marks: NDArray[np.uint8], tokens: NDArray[np.int32]

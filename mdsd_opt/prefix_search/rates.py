@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search.bucket_kernels import CELLS, bucket_grid
+from mdsd_opt.prefix_search.bucket_kernels import CELLS, bucket_grid, even_buckets
 from mdsd_opt.prefix_search.race_budget import require_race
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
@@ -33,34 +33,26 @@ def with_replacement_rates(
     rates: Matrix,
     totals: Matrix,
 ) -> None:
-    """Acceptance rates of rows of logits.
-
-    The last bucket holds only ratios p/q of at least K, which are never in the optimal prefix: a
-    row's weights sum to between 1 and V times the largest, so the log-ratio of weights and that of
-    probabilities differ by at most log2(V).
-    """
+    """Acceptance rates of rows of logits."""
     from mdsd_opt.prefix_search import rates_with_replacement_kernels as kernels
 
     vocab_size = target.shape[1]
-    margin = np.log2(vocab_size) + 1.0
-    first = -22.37 - margin  # no bucket edge at equal logits
-    per_octave = min(32.0, max(4.0, np.sqrt(vocab_size) / 11.0))
-    size = int(np.ceil((np.log2(num_drafts.max()) + margin - first) * per_octave)) + 1
-    grid, edges = bucket_grid(first, per_octave, size, target.dtype)
-    ratio_error, slack = kernels.SINGLE if target.itemsize < 8 else kernels.DOUBLE
+    # As many as leave few tokens in one that is opened; their sums stay in the first-level cache.
+    size = int(min(1024.0, max(64.0, 6.0 * np.sqrt(vocab_size))))
+    error, *slack_and_weight = kernels.SINGLE if target.itemsize < 8 else kernels.DOUBLE
     block_of_weights = np.empty((4, BLOCK), target.dtype)
     bucket_of_token = np.empty(vocab_size, np.uint16)
     opened_tokens = np.empty(vocab_size + 1, np.int32)
     opened, opened_by_bucket = np.empty((2, 3, vocab_size))
-    running_sums, bucket_sums = np.zeros((size, 2)), np.empty((size, 4))
-    cell_sums = np.empty((CELLS, 6))
+    running_sums, bucket_sums = np.zeros((size, 2)), np.empty((kernels.GROUP_ROWS, size))
+    cell_sums = np.empty((kernels.GROUP_ROWS, CELLS))
     group_ends = np.empty((2, max(size, CELLS) + 2), np.int64)
-    is_open = np.empty(size, np.bool_)
-    best = np.empty(num_drafts.size)
+    is_open, best = np.empty(size, np.bool_), np.empty(num_drafts.size)
     kernels.rates_of_rows(
-        target, draft, target_scale, draft_scale, num_drafts, grid, edges, ratio_error, slack,
-        rates, totals, block_of_weights, bucket_of_token, opened_tokens, opened, opened_by_bucket,
-        running_sums, bucket_sums, cell_sums, group_ends, is_open, np.empty(BLOCK, np.uint8), best,
+        target, draft, target_scale, draft_scale, num_drafts, even_buckets(size, error),
+        *slack_and_weight, rates, totals, block_of_weights, bucket_of_token, opened_tokens, opened,
+        opened_by_bucket, running_sums, bucket_sums, cell_sums, group_ends, is_open,
+        np.empty(BLOCK, np.uint8), best,
     )  # fmt: skip
 
 

@@ -3,10 +3,13 @@ r"""Optimal acceptance of K drafts with replacement, without sorting.
 .. math:: \alpha^* = 1 + \min_H \left[ P(H) - q(H)^K \right]
 
 over the prefixes H of the tokens ordered by p/q ascending ([Hu25]). One pass distributes the tokens
-over buckets of the log-ratio; the objective is then known at the ends of every bucket, and bounded
-inside (`bound_kernels`). Only buckets whose bound beats the best end are opened, and an opened
-group is divided in the same way until nothing is left to gain: an exact answer, up to a certified
-slack of 1e-15.
+over buckets; the objective is then known at the ends of every bucket, and bounded inside
+(`bound_kernels`). Only buckets whose bound beats the best end are opened, and an opened group is
+divided in the same way until nothing is left to gain: an exact answer, up to a certified slack of
+1e-15.
+
+Buckets are even in t = p / (p + c q), which has the order of p/q and is bounded: what an end may
+miss depends on the absolute width of a bucket in p/q, where this is near one.
 
 Logits of 16 and 32 bits are weighed in float32 in the first pass, with a slack of 1e-9: their
 rounding moves the result by at most 1e-7, and seldom by more than 1e-8. Sums are in float64.
@@ -21,11 +24,11 @@ from numpy.typing import NDArray
 
 from mdsd_opt.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import contained_at, kink, power
+from mdsd_opt.prefix_search.bound_kernels import kink, power
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
-    bucket_keys,
     cells_of,
+    even_keys,
     group_columns,
     sort_columns,
     tokens_in,
@@ -34,16 +37,26 @@ from mdsd_opt.prefix_search.exp2_kernels import scaled_exp2
 from mdsd_opt.prefix_search.pair_kernels import add_pair
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
 from mdsd_opt.prefix_search.weigh_kernels import exponent_of, largest_logit, offset_of
-from mdsd_opt.prefix_search.weigh_single_kernels import weigh_block
+from mdsd_opt.prefix_search.weigh_single_kernels import SINGLE_UNIT, weigh_block
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Keys = NDArray[np.uint16]
 
-# How well ratios are known, and the gain for which a group is not worth opening.
-SINGLE = (1e-5, 1e-9)
-DOUBLE = (1e-12, 1e-15)
+# How well t is known, the gain for which a group is not worth opening, and the largest weight (up
+# to a factor of 1.5), by the precision of weights.
+SINGLE = (4e-7, 1e-9, 2.0**52 / SINGLE_UNIT)
+DOUBLE = (1e-12, 1e-15, 2.0**52)
+
+#: How well ratios within a bucket are known.
+_RATIO_ERROR = 1e-12
+
+#: Of probabilities. The best cut is at p/q between zero and K.
+_C = 2.0
+
+#: One block of tokens in so many is weighed to see what c is between weights.
+_SAMPLED = 16
 
 _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 
@@ -51,54 +64,57 @@ _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 #: numbers always rounds the same way, and long runs of them are common (ties, bfloat16).
 _RUN = 16 * BLOCK
 
-# Columns of groups of tokens: what is inside, and the sums over all groups before.
-_P, _Q, _P_BEFORE, _Q_BEFORE = 0, 1, 2, 3
-_LOWEST, _HIGHEST = 4, 5  # of cells: extreme log-ratios
+# Rows of groups of tokens: what is inside, the sums over all groups before, the extreme ratios (of
+# cells, their logarithms at first), the kink (`bound_kernels`), and room.
+_P, _Q, _P_BEFORE, _Q_BEFORE, _LOWEST, _HIGHEST, _P_KINK, _Q_KINK, _POWER, _SQUARE = range(10)
+GROUP_ROWS = 10
 
 
 @kernel
 def rates_of_rows(
     target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
-    num_drafts: Integers, grid: NDArray[Any], edges: Vector, ratio_error: float, slack: float,
-    rates: Matrix, totals: Matrix, block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32],
-    columns: Matrix, grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
+    num_drafts: Integers, bounds: Matrix, slack: float, largest_weight: float, rates: Matrix,
+    totals: Matrix, block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32], columns: Matrix,
+    grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
     is_open: NDArray[np.bool_], marks: NDArray[np.uint8], best: Vector,
 ) -> None:  # fmt: skip
-    """The rates, in the room given for the work."""
+    """The rates, in the room given for the work. `bounds` are those of `even_buckets`."""
     num_buckets = is_open.size
     for row in range(target.shape[0]):
         p_row, q_row = target[row], draft[row]
         p_largest = largest_logit(p_row, columns[0])
         q_largest = largest_logit(q_row, columns[0])
+        steps = block[3]  # in the precision of the weights
+        steps[0] = _C * (
+            _rough_total(p_row, p_largest, target_scale, largest_weight, block)
+            / _rough_total(q_row, q_largest, draft_scale, largest_weight, block)
+        )
+        steps[1] = num_buckets
+        steps[2] = num_buckets - 1
+        steps[3] = 0.0
         _fill_buckets(
-            p_row, q_row, p_largest, q_largest, target_scale, draft_scale, grid, block, keys,
+            p_row, q_row, p_largest, q_largest, target_scale, draft_scale, steps, block, keys,
             run, buckets,
         )  # fmt: skip
         p_total = 0.0
         q_total = 0.0
         for b in range(num_buckets):
-            p_total += buckets[b, _P]
-            q_total += buckets[b, _Q]
+            p_total += buckets[_P, b]
+            q_total += buckets[_Q, b]
         totals[row, 0] = p_total
         totals[row, 1] = q_total
         if not (np.isfinite(p_total) and np.isfinite(q_total)):
             continue
+        factor = steps[0] * q_total / p_total  # from ratios of weights to probabilities
         for b in range(num_buckets):
-            buckets[b, _P] /= p_total
-            buckets[b, _Q] /= q_total
+            buckets[_P, b] /= p_total
+            buckets[_Q, b] /= q_total
+            buckets[_LOWEST, b] = bounds[0, b] * factor
+            buckets[_HIGHEST, b] = bounds[1, b] * factor
         for j in range(best.size):
             best[j] = 0.0  # the empty prefix
-        _scan_ends(buckets, num_buckets, 0.0, 0.0, num_drafts, best)
-
-        factor = q_total / p_total  # from ratios of weights to probabilities
-        found = False
-        for b in range(num_buckets):
-            is_open[b] = b + 1 < num_buckets and _can_improve(
-                edges[b] * factor, edges[b + 1] * factor, buckets, b, ratio_error, slack,
-                num_drafts, best,
-            )  # fmt: skip
-            found |= is_open[b]
-        if found:
+        _scan_ends(buckets, 0.0, 0.0, num_drafts, best)
+        if _doubt_groups(buckets, 0.0, slack, num_drafts, best, is_open):
             count = tokens_in(keys, is_open, marks, tokens)
             p_offset = offset_of(p_largest, target_scale)
             q_offset = offset_of(q_largest, draft_scale)
@@ -115,87 +131,136 @@ def rates_of_rows(
                 if ends[0, b + 1] - ends[0, b] > 1:
                     _search_bucket(
                         grouped, ends[0, b], ends[0, b + 1], buckets, b, num_drafts, best, keys,
-                        columns, cells, ends[1],
+                        columns, cells, ends[1], is_open,
                     )  # fmt: skip
         for j in range(best.size):
             rates[row, j] = max(1.0 + best[j], 0.0)
 
 
 @kernel(inner=True)
+def _rough_total(
+    row: NDArray[Any], largest: float, scale: float, largest_weight: float, block: NDArray[Any]
+) -> float:
+    """What the weights of a row sum to, from one block of tokens in sixteen.
+
+    Each token stands for sixteen, but no heavy one: the heaviest is counted apart.
+    """
+    weights = block[0]
+    limit = largest_weight / _SAMPLED
+    total = 0.0
+    for start in range(0, row.size, _SAMPLED * BLOCK):
+        here = row[start : start + BLOCK]
+        weigh_block(here, largest, scale, block[1], weights)
+        total += _sum_up_to(weights[: here.size], limit)
+    return largest_weight + _SAMPLED * total
+
+
+@kernel(reassociate=True, inner=True)
+def _sum_up_to(weights: NDArray[Any], limit: float) -> float:
+    """Sum of the weights, each cut off at a limit."""
+    total = 0.0
+    for i in range(weights.size):
+        weight = np.float64(weights[i])
+        total += weight if weight < limit else limit
+    return total
+
+
+@kernel(inner=True)
 def _fill_buckets(
     p_row: NDArray[Any], q_row: NDArray[Any], p_largest: float, q_largest: float, p_scale: float,
-    q_scale: float, grid: NDArray[Any], block: NDArray[Any], keys: Keys, run: Matrix,
+    q_scale: float, steps: NDArray[Any], block: NDArray[Any], keys: Keys, run: Matrix,
     buckets: Matrix,
 ) -> None:  # fmt: skip
     """Sum the weights of both rows in every bucket. `run` is zero before and after."""
-    p_exponents, p_weights, q_exponents, q_weights = block[0], block[1], block[2], block[3]
+    p_weights, q_weights, scratch = block[0], block[1], block[2]
     for b in range(run.shape[0]):
-        buckets[b, _P] = 0.0
-        buckets[b, _Q] = 0.0
+        buckets[_P, b] = 0.0
+        buckets[_Q, b] = 0.0
     for start in range(0, keys.size, BLOCK):
         stop = min(start + BLOCK, keys.size)
         keys_here = keys[start:stop]
-        weigh_block(p_row[start:stop], p_largest, p_scale, p_exponents, p_weights)
-        weigh_block(q_row[start:stop], q_largest, q_scale, q_exponents, q_weights)
-        for i in range(keys_here.size):
-            p_exponents[i] -= q_exponents[i]
-        bucket_keys(p_exponents, grid, keys_here)
+        weigh_block(p_row[start:stop], p_largest, p_scale, scratch, p_weights)
+        weigh_block(q_row[start:stop], q_largest, q_scale, scratch, q_weights)
+        even_keys(p_weights, q_weights, steps, keys_here)
         for i in range(keys_here.size):
             add_pair(run, keys_here[i], p_weights[i], q_weights[i])
         if stop % _RUN == 0 or stop == keys.size:
             for b in range(run.shape[0]):
-                buckets[b, _P] += run[b, 0]
-                buckets[b, _Q] += run[b, 1]
+                buckets[_P, b] += run[b, 0]
+                buckets[_Q, b] += run[b, 1]
                 run[b, 0] = 0.0
                 run[b, 1] = 0.0
 
 
 @kernel(inner=True)
 def _scan_ends(
-    groups: Matrix, num_groups: int, p_mass: float, q_mass: float, num_drafts: Integers,
-    best: Vector,
-) -> None:  # fmt: skip
+    groups: Matrix, p_mass: float, q_mass: float, num_drafts: Integers, best: Vector
+) -> None:
     """Masses before every group, and the least objective of the prefixes that end with one."""
-    for g in range(num_groups):
-        groups[g, _P_BEFORE] = p_mass
-        groups[g, _Q_BEFORE] = q_mass
-        if groups[g, _Q] > 0.0:
-            p_mass += groups[g, _P]
-            q_mass += groups[g, _Q]
-            _lower(best, num_drafts, p_mass, q_mass)
-
-
-@kernel(inner=True)
-def _lower(best: Vector, num_drafts: Integers, p_mass: float, q_mass: float) -> None:
-    """Account for one prefix."""
+    for g in range(groups.shape[1]):
+        groups[_P_BEFORE, g] = p_mass
+        groups[_Q_BEFORE, g] = q_mass
+        if groups[_Q, g] > 0.0:
+            p_mass += groups[_P, g]
+            q_mass += groups[_Q, g]
+        groups[_P_KINK, g] = p_mass
+        groups[_Q_KINK, g] = q_mass
     for j in range(best.size):
-        value = p_mass - power(q_mass, num_drafts[j])
-        best[j] = value if value < best[j] else best[j]
+        _raise_to_power(groups, num_drafts[j])
+        for g in range(groups.shape[1]):
+            value = groups[_P_KINK, g] - groups[_POWER, g]
+            best[j] = value if value < best[j] else best[j]
 
 
 @kernel(inner=True)
-def _can_improve(
-    lowest: float, highest: float, groups: Matrix, g: int, ratio_error: float, slack: float,
-    num_drafts: Integers, best: Vector,
+def _raise_to_power(groups: Matrix, exponent: int) -> None:
+    """`bound_kernels.power` of the masses of q in one row, for all groups at once."""
+    base = groups[_Q_KINK]
+    square = groups[_SQUARE]
+    result = groups[_POWER]
+    for g in range(base.size):
+        square[g] = base[g] if base[g] < 1.0 else 1.0
+        result[g] = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            for g in range(base.size):
+                result[g] *= square[g]
+        exponent >>= 1
+        if exponent > 0:
+            for g in range(base.size):
+                square[g] *= square[g]
+
+
+@kernel(inner=True)
+def _doubt_groups(
+    groups: Matrix, ratio_error: float, slack: float, num_drafts: Integers, best: Vector,
+    is_doubtful: NDArray[np.bool_],
 ) -> bool:  # fmt: skip
-    """Whether a prefix that ends inside a group with ratios in [lowest, highest] may be better."""
-    if groups[g, _Q] == 0.0:
-        return False
-    p_mass, q_mass, share = kink(
-        lowest, highest, ratio_error, groups[g, _P_BEFORE], groups[g, _P], groups[g, _Q_BEFORE],
-        groups[g, _Q],
-    )  # fmt: skip
-    p_mass += slack
+    """Flag the groups inside which a prefix may end that is better; whether there are any."""
+    for g in range(groups.shape[1]):
+        groups[_P_KINK, g], groups[_Q_KINK, g], _ = kink(
+            groups[_LOWEST, g], groups[_HIGHEST, g], ratio_error, groups[_P_BEFORE, g],
+            groups[_P, g], groups[_Q_BEFORE, g], groups[_Q, g],
+        )  # fmt: skip
+        is_doubtful[g] = False
     for j in range(best.size):
-        if p_mass - contained_at(num_drafts[j], q_mass, share, 0.0, 1.0) < best[j]:
-            return True
-    return False
+        _raise_to_power(groups, num_drafts[j])
+        enough = best[j] - slack
+        for g in range(groups.shape[1]):
+            is_doubtful[g] |= groups[_P_KINK, g] - groups[_POWER, g] < enough
+    found = False
+    for g in range(groups.shape[1]):
+        # Within ties the objective is concave: the ends decide.
+        is_doubtful[g] &= (groups[_Q, g] > 0.0) & (groups[_LOWEST, g] < groups[_HIGHEST, g])
+        found |= is_doubtful[g]
+    return found
 
 
 @kernel(inner=True)
 def _search_bucket(
     tokens: Matrix, start: int, stop: int, buckets: Matrix, b: int, num_drafts: Integers,
     best: Vector, parts: Keys, spare: Matrix, cells: Matrix, ends: Integers,
+    is_open: NDArray[np.bool_],
 ) -> None:  # fmt: skip
     """Lower `best` to the least objective of the prefixes that end inside a bucket.
 
@@ -208,41 +273,39 @@ def _search_bucket(
     for i in range(start, stop):
         p_total += tokens[1, i]
         q_total += tokens[2, i]
-    p_scale = buckets[b, _P] / max(p_total, SMALLEST_PROBABILITY)
-    q_scale = buckets[b, _Q] / max(q_total, SMALLEST_PROBABILITY)
+    p_scale = buckets[_P, b] / max(p_total, SMALLEST_PROBABILITY)
+    q_scale = buckets[_Q, b] / max(q_total, SMALLEST_PROBABILITY)
     for i in range(start, stop):
         tokens[1, i] *= p_scale
         tokens[2, i] *= q_scale
-    p_before = buckets[b, _P_BEFORE]
-    q_before = buckets[b, _Q_BEFORE]
+    p_before = buckets[_P_BEFORE, b]
+    q_before = buckets[_Q_BEFORE, b]
     if stop - start <= _SORTED_DIRECTLY:
         _walk_tokens(tokens, start, stop, p_before, q_before, num_drafts, best)
         return
     cells_of(tokens, start, stop - start, CELLS, parts)
     group_columns(tokens, start, stop - start, parts, CELLS, ends, spare)
-    for c in range(CELLS):
-        cells[c, _P] = 0.0
-        cells[c, _Q] = 0.0
-        cells[c, _LOWEST] = np.inf
-        cells[c, _HIGHEST] = -np.inf
-        for i in range(ends[c], ends[c + 1]):
-            cells[c, _P] += spare[1, i]
-            cells[c, _Q] += spare[2, i]
-            cells[c, _LOWEST] = min(cells[c, _LOWEST], spare[0, i])
-            cells[c, _HIGHEST] = max(cells[c, _HIGHEST], spare[0, i])
-    _scan_ends(cells, CELLS, p_before, q_before, num_drafts, best)
     factor = p_scale / q_scale
-    ratio_error, slack = DOUBLE
     for c in range(CELLS):
-        lowest = cells[c, _LOWEST]
-        highest = cells[c, _HIGHEST]
-        # Within ties the objective is concave: the ends decide.
-        if lowest < highest and _can_improve(
-            2.0**lowest * factor, 2.0**highest * factor, cells, c, ratio_error, slack, num_drafts,
-            best,
-        ):  # fmt: skip
+        p_mass = 0.0
+        q_mass = 0.0
+        lowest = np.inf
+        highest = -np.inf
+        for i in range(ends[c], ends[c + 1]):
+            p_mass += spare[1, i]
+            q_mass += spare[2, i]
+            lowest = min(lowest, spare[0, i])
+            highest = max(highest, spare[0, i])
+        cells[_P, c] = p_mass
+        cells[_Q, c] = q_mass
+        cells[_LOWEST, c] = 2.0**lowest * factor
+        cells[_HIGHEST, c] = 2.0**highest * factor
+    _scan_ends(cells, p_before, q_before, num_drafts, best)
+    _doubt_groups(cells, _RATIO_ERROR, DOUBLE[1], num_drafts, best, is_open)
+    for c in range(CELLS):
+        if is_open[c]:
             _walk_tokens(
-                spare, ends[c], ends[c + 1], cells[c, _P_BEFORE], cells[c, _Q_BEFORE], num_drafts,
+                spare, ends[c], ends[c + 1], cells[_P_BEFORE, c], cells[_Q_BEFORE, c], num_drafts,
                 best,
             )  # fmt: skip
 
@@ -257,4 +320,6 @@ def _walk_tokens(
     for i in range(start, stop):
         p_mass += tokens[1, i]
         q_mass += tokens[2, i]
-        _lower(best, num_drafts, p_mass, q_mass)
+        for j in range(best.size):
+            value = p_mass - power(q_mass, num_drafts[j])
+            best[j] = value if value < best[j] else best[j]

@@ -29,17 +29,22 @@ _TRIALS = 12
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Exponentials to work with: very early, usual, very late, and of the token compared with."""
+    """Exponentials to work with: very early, usual, very late.
+
+    `comparisons` are those of a token compared with, and the earliest of the other: for tokens of
+    similar weight, for a much heavier one, and for one beside which others are much heavier. What
+    rounding leaves of a residual is a weight, too.
+    """
 
     early: float
     usual: float
     late: float
-    references: tuple[float, ...]
+    comparisons: tuple[tuple[float, float], ...]
 
 
-EXPONENTIAL = Range(6e-8, 1.0, 16.0, (1e-3, 1.0))
+EXPONENTIAL = Range(6e-8, 1.0, 16.0, ((1e-3, 6e-8), (1.0, 6e-8), (1e-7, 6e-12)))
 #: Handed out as exp(-e) in float32, where e below 1e-5 has few digits.
-UNIFORM = Range(1e-5, 6.0, 85.0, (6.0,))
+UNIFORM = Range(1e-5, 6.0, 85.0, ((6.0, 1e-5),))
 
 
 class NoRace(Exception):
@@ -118,16 +123,20 @@ class _Race:
             row = _with(np.full(self._width, within.late), j, reference)
             return self._of(_with(row, i, e)) != self._alone[j]
 
-        for reference in within.references:
-            if not wins(reference, within.early):
+        is_comparable = False
+        for reference, earliest in within.comparisons:
+            if wins(reference, within.late * (1 - 1e-9)):  # or another token does
                 continue
-            if wins(reference, within.late * (1 - 1e-9)):
-                raise NoRace("weights of a race that are too far apart")
-            low, high = math.log(within.early), math.log(within.late)
+            is_comparable = True
+            if not wins(reference, earliest):
+                continue
+            low, high = math.log(earliest), math.log(within.late)
             while high - low > _RESOLUTION:
                 middle = (low + high) / 2
                 low, high = (middle, high) if wins(reference, math.exp(middle)) else (low, middle)
             return math.exp((low + high) / 2) / reference
+        if not is_comparable:
+            raise NoRace("weights of a race that are too far apart")
         return 0.0
 
     def _of(self, row: Vector) -> Any:
