@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.unsrt import Style as UnsortedStyle
 from pybtex.style.labels import BaseLabelStyle
+from sphinx.errors import ExtensionError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -25,6 +27,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # its scripts and fonts in the build: formulas need no network
     "sphinx.ext.viewcode",
     "sphinxcontrib.bibtex",
 ]
@@ -32,6 +35,8 @@ exclude_patterns = ["_build", "pictures", "benchmarks/measured"]
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
+
+smartquotes = False  # two dashes are an option of the command line
 
 html_theme = "furo"
 html_title = "mdsd-opt"
@@ -68,6 +73,30 @@ class KeyStyle(UnsortedStyle):
 register_plugin("pybtex.style.formatting", "keys", KeyStyle)
 
 
+def describe_program(app: Any, page: str, source: list) -> None:
+    """The page of the command line ends with what the program says of itself."""
+    if page == "command-line":
+        program = ["mdsd_opt.cli.app", "utils", "docs", "--name", "mdsd-opt"]
+        done = subprocess.run(
+            [sys.executable, "-m", "typer", *program], capture_output=True, text=True, check=True
+        )
+        source[0] += done.stdout.partition("**Usage**:")[0].partition("\n")[2]
+        source[0] += "".join(done.stdout.partition("\n## ")[1:])
+
+
+def require_no_network(app: Any, error: Exception | None) -> None:
+    """Pages load nothing from elsewhere: they read the same on a machine without a network."""
+    if error is not None or app.builder.format != "html":
+        return
+    loads = r"<(?:script|link|img|iframe|source|object)\b[^>]*\b(?:src|href|data)=[\"']"
+    of_html = re.compile(rf"{loads}(?:https?:)?//[^>]*>")
+    of_css = re.compile(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"';]*")
+    for pattern, rule in (("**/*.html", of_html), ("**/*.css", of_css)):
+        for path in Path(app.outdir).glob(pattern):
+            for found in rule.findall(path.read_text(encoding="utf-8")):
+                raise ExtensionError(f"{path} loads from elsewhere: {found}")
+
+
 def cite_in_page(app: Any, page: str, source: list) -> None:
     """[Key] becomes a citation here, and stays readable where Markdown is shown as it is."""
     parts = _CODE.split(source[0])
@@ -87,6 +116,8 @@ def keep_single_letters(
 
 
 def setup(app: Any) -> None:
+    app.connect("source-read", describe_program)
+    app.connect("build-finished", require_no_network)
     app.connect("source-read", cite_in_page)
     app.connect("autodoc-process-docstring", cite_in_docstring)
     app.connect("autodoc-process-docstring", keep_single_letters, priority=400)

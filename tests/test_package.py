@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -162,6 +163,22 @@ class TestVersion:
         assert metadata["Version"] == version
         citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
         assert f"version: {version}" in citation
+        assert f"version = {{{version}}}," in (ROOT / "README.md").read_text(encoding="utf-8")
+        changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        (released,) = [line for line in citation if line.startswith("date-released: ")]
+        assert f"## [{version}] - {released.partition(': ')[2]}\n" in changes
+
+    def test_the_recipe_for_conda_needs_the_same(self) -> None:
+        recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+        (version,) = re.findall(r"regex_pattern='(.*)'", recipe)
+        source = (ROOT / "mdsd_opt" / "_version.py").read_text(encoding="utf-8")
+        assert re.findall(version, source) == [mdsd_opt.__version__]
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        needed = {f"python{project['requires-python']}", *project["dependencies"]}
+        run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
+        assert {line.strip("- ").replace(" ", "") for line in run.splitlines()} == needed
+        for name, entry in project["scripts"].items():
+            assert f"- {name} = {entry}" in recipe
 
     def test_python_versions_agree(self) -> None:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

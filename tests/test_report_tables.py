@@ -12,7 +12,8 @@ import mdsd_opt as mo
 from mdsd_opt.bench.record import Record, Report
 from mdsd_opt.decoding.comparison import ComparedRule
 from mdsd_opt.decoding.generation import Metrics
-from mdsd_opt.report.bench_tables import records_table
+from mdsd_opt.report.bench_tables import conclusion as bench_conclusion
+from mdsd_opt.report.bench_tables import records_tables
 from mdsd_opt.report.decoding import compared_document, compared_table
 from mdsd_opt.report.fitting import natural_width, parts_that_fit
 from mdsd_opt.report.intervals import MeanInterval
@@ -98,7 +99,12 @@ def test_benchmarks_say_what_kind_of_gap_they_show() -> None:
     record = Record(
         "b", "r", "p", 10, 2, "float64", 1, 0, 3, 1.0, 1.0, gap=1e-9, gap_kind="certificate"
     )
-    assert "certificate" in shown(records_table(Report((record,), {})))
+    report = Report((record,), {})
+    (table,) = records_tables(report)
+    assert "certificate" in shown(table)
+    assert bench_conclusion(report) == [
+        "b: at V = 10, r takes 1 ms; largest gap of all 1e-09 (certificate, r)"
+    ]
 
 
 def test_rules_are_compared_with_intervals() -> None:

@@ -41,10 +41,6 @@ def entries(*drafts: DraftScheme) -> Any:
     return pytest.mark.parametrize("entry", [TABLE[name] for name in names], ids=names)
 
 
-def test_the_table_holds_every_method() -> None:
-    assert {entry.method for entry in TABLE.values()} - {"auto"} == set(mo.methods())
-
-
 def check(entry: Entry, problem: mo.TransportProblem, optimum: Fraction | float) -> None:
     """The value, the bounds, the certificate and the claims that go with them."""
     solution = entry.solve(problem)

@@ -358,16 +358,18 @@ class AuditReport:
             return f"the output law is {away}"
         checks = [check for check in self.checks if check.of_drafts == draft_checks]
         worst = min(checks, key=lambda check: check.p_value / check.weight)
-        return f"p = {p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
+        return f"{p_text(p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         rows = [("verdict", self.verdict), ("method", self.method)]
         rows.append(("trials", f"{self.num_trials:,}"))
         if self.p_value is not None:
-            rows.append(("p-value", f"{self.p_value:.3g} (false alarm below {self.false_alarm:g})"))
+            shown = p_value_text(self.p_value)
+            rows.append(("p-value", f"{shown} (false alarm below {self.false_alarm:g})"))
         if self.drafts_p_value is not None and self.subject != "drafts":
-            rows.append(("p-value of the drafts", f"{self.drafts_p_value:.3g}"))
+            shown = p_value_text(self.drafts_p_value)
+            rows.append(("p-value of the drafts", shown))
         rows += self._measured_rows() if self.method == "sampling" else self._law_rows()
         if self.optimal_acceptance_rate is not None:
             rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
@@ -380,7 +382,7 @@ class AuditReport:
         rows.append(("detectable bias", self._bias_text()))
         if self.subject == "verifier":
             rows.append(("edges of the draws", edges_text(self)))
-        rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
+        rows += [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
         rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
         return rows
@@ -402,7 +404,9 @@ class AuditReport:
         if self.impossible_mass:
             rows.append(("impossible tokens", f"probability {self.impossible_mass:.3g} ({of})"))
         rows.append(("acceptance rate", f"{self.acceptance_rate:.6g} ({of})"))
-        rows.append(("p-value of the calls", f"{self.sampler_p_value:.3g} (that they follow it)"))
+        if self.sampler_p_value is not None:
+            shown = p_value_text(self.sampler_p_value)
+            rows.append(("p-value of the calls", f"{shown} (that they follow it)"))
         low, high = self.total_variation_interval
         sampled = f"in [{low:.6g}, {high:.6g}] {self._with_confidence}"
         rows.append(("total variation of the calls", sampled))
@@ -468,6 +472,17 @@ def _carried(value: float, interval: Interval | None) -> str:
 def _deviation(deviation: TokenDeviation) -> str:
     noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
+
+
+def p_value_text(value: float, digits: int = 3) -> str:
+    """A p-value; one beyond floating point is no zero."""
+    return "< 1e-300" if value < 1e-300 else f"{value:.{digits}g}"
+
+
+def p_text(value: float, digits: int = 3) -> str:
+    """As an equation, or as an inequality."""
+    text = p_value_text(value, digits)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def edges_text(report: Any) -> str:

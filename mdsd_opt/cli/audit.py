@@ -89,6 +89,7 @@ def audit(
         float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    page: options.Report = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
@@ -96,16 +97,26 @@ def audit(
         raise InvalidInput("give one of --verifier, --trace and --engine")
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
+    if page is not None:
+        from mdsd_opt.report.pages import check_page_path
+
+        check_page_path(page)
     if engine is not None:
         from mdsd_opt.cli.audit_engine import audit_engines
 
-        audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, as_json)
+        audit_engines(
+            engine, any_version, 45.0 if seconds is None else seconds, seed, as_json, page
+        )
         return
     if verifier is not None:
+        given = _problem(problem, scheme, vocab_size, num_drafts, seed)
         report = _audit_verifier(
-            verifier, _problem(problem, scheme, vocab_size, num_drafts, seed), method, trials,
-            seconds, false_alarm, seed, lossy,
+            verifier, given, method, trials, seconds, false_alarm, seed, lossy,
         )  # fmt: skip
+        subject = (
+            f"{verifier}: V = {given.vocab_size:,}, K = {given.num_drafts}, "
+            f"{given.drafts.scheme} drafts"
+        )
     else:
         assert trace is not None
         from mdsd_opt.auditing import audit_trace, load_trace
@@ -127,14 +138,31 @@ def audit(
             false_alarm=false_alarm,
             rng=seed,
         )
+        subject = f"{trace}: {report.num_trials:,} recorded tokens"
     if as_json:
         from mdsd_opt.report.tables import as_json as to_json
 
         print(to_json(report.to_dict()))
     else:
-        print(report)
+        show_report(report, subject)
+    if page is not None:
+        from mdsd_opt.cli.output import remark
+        from mdsd_opt.report.audit_page import save_audit_page
+
+        save_audit_page(page, report, subject)
+        remark(f"report saved as {page}")
     if not report.faultless:
         raise typer.Exit(1)
+
+
+def show_report(report: AuditReport, subject: str) -> None:
+    """What was audited, what was found, and the verdict last."""
+    from mdsd_opt.cli.output import say, show_rows
+
+    say(f"is the output distributed as the target? {subject}")
+    verdict, *rows = report.rows()
+    show_rows(rows)
+    say(": ".join(verdict))
 
 
 def _audit_verifier(

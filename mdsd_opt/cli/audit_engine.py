@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,11 +14,19 @@ if TYPE_CHECKING:
     from mdsd_opt.engines import EngineAudit
 
 
-def audit_engines(name: str, any_version: bool, seconds: float, seed: int, as_json: bool) -> None:
+def audit_engines(
+    name: str,
+    any_version: bool,
+    seconds: float,
+    seed: int,
+    as_json: bool,
+    page: Path | None = None,
+) -> None:
     """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt import engines
+    from mdsd_opt.cli.output import remark, say, show_rows
     from mdsd_opt.report.tables import as_json as to_json
 
     audits: list[EngineAudit] = []
@@ -44,8 +53,14 @@ def audit_engines(name: str, any_version: bool, seconds: float, seed: int, as_js
         print(to_json({"engines": [audit.row() for audit in audits], "left_out": missing}))
     else:
         for audit in audits:
-            width = max(len(label) for label, _ in audit.rows())
-            print(f"{audit.engine.name}")
-            print("\n".join(f"  {label:<{width}}  {value}" for label, value in audit.rows()))
+            say(f"{audit.engine.name}: is the output distributed as the target?")
+            show_rows(audit.rows())
+        lossy = [audit.engine.name for audit in audits if not audit.lossless]
+        say(f"not lossless: {', '.join(lossy)}" if lossy else "no engine was found lossy")
+    if page is not None:
+        from mdsd_opt.report.audit_page import save_engines_page
+
+        save_engines_page(page, audits)
+        remark(f"report saved as {page}")
     if not all(audit.lossless for audit in audits):
         raise typer.Exit(1)

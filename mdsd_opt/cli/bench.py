@@ -42,6 +42,7 @@ def bench(
         Path | None,
         typer.Option(help="A saved .json: show what has become slower; exit code 1 if any."),
     ] = None,
+    page: options.Report = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure speed side by side with the alternatives, in one run, with the gap of every answer.
@@ -53,13 +54,17 @@ def bench(
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
         check_writable(path)
     from mdsd_opt.bench import Record, changes, load_report, run
-    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.report import bench_plot, bench_tables
     from mdsd_opt.report.bench_files import save_report
+    from mdsd_opt.report.bench_page import save_bench_page
+    from mdsd_opt.report.pages import check_page_path
     from mdsd_opt.report.pictures import check_plot_path
 
     if plot is not None:
         check_plot_path(plot)
+    if page is not None:
+        check_page_path(page)
     old = None if compare is None else load_report(compare)
 
     def tell(record: Record) -> None:
@@ -75,16 +80,24 @@ def bench(
     if as_json:
         print(report.as_json(), end="")
     else:
-        show_table(bench_tables.records_table(report))
+        say(bench_tables.MEANING)
+        for table in bench_tables.records_tables(report):
+            show_table(table, keys=bench_tables.NUM_KEYS)
         fitted = bench_tables.scaling_table(report.records)
         if fitted.row_count:
             show_table(fitted)
+        say(bench_tables.circumstances_line(report))
+        for line in bench_tables.conclusion(report):
+            say(line)
     if plot is not None:
         bench_plot.save_plot(report, plot)
         remark(f"picture saved as {plot}")
+    found = [] if old is None else changes(old, report)
+    if page is not None:
+        save_bench_page(page, report, found)
+        remark(f"report saved as {page}")
     if old is None:
         return
-    found = changes(old, report)
     if not found:
         remark(f"{compare} holds none of these measurements")
     elif not as_json:

@@ -10,9 +10,6 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
-#: Columns of prose in the list of claims.
-_PROSE_WIDTH = 72
-
 if TYPE_CHECKING:
     from mdsd_opt.cddlib_checks import CheckResult
 
@@ -114,12 +111,14 @@ def _laws(draft: list[str] | None, several: bool) -> list[str] | list[list[str]]
 
 
 def _show(result: CheckResult, as_json: bool) -> None:
+    from mdsd_opt.cli.output import say
+
     if as_json:
         from mdsd_opt.report.tables import as_json as to_json
 
         print(to_json(result.to_dict()))
     else:
-        print(result)
+        say(result)
     if result.holds is not True:
         raise typer.Exit(3 if result.holds is None else 1)
 
@@ -133,18 +132,15 @@ def _list(as_json: bool) -> None:
 
         print(to_json({"conjectures": [c.to_dict() for c in known]}))
         return
-    from rich.table import Table
+    from mdsd_opt.cli.output import say, show_rows
 
-    from mdsd_opt.cli.output import show_table
-
-    table = Table(title="mdsd-opt check CONJECTURE --vocab-size V --num-drafts K",
-                  title_justify="left")  # fmt: skip
-    table.add_column("conjecture", no_wrap=True)
-    table.add_column("what it states, and where", max_width=_PROSE_WIDTH)
+    say("claims, what each states, and its source; those called false are there to be refuted")
     for c in known:
-        stated = f"{c.statement}\n{c.source}".replace("[", r"\[")
-        table.add_row(f"{c.name}\n({c.status})", stated, end_section=True)
-    show_table(table, keys=2)
+        print()
+        show_rows([(c.name, f"({c.status})")])
+        show_rows([(" ", c.statement), (" ", c.source)])
+    print()
+    say("each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K")
 
 
 class _ProgressLine:

@@ -337,10 +337,10 @@ def _compare(
     forecast: float | None,
 ) -> None:
     """All rules on the same prompts; what is done is shown even if it is interrupted."""
-    from mdsd_opt.cli.output import show_table
+    from mdsd_opt.cli.output import say, show_table
     from mdsd_opt.decoding.comparison import compare_rules
     from mdsd_opt.progress import progress_bar
-    from mdsd_opt.report.decoding import compared_document, compared_table
+    from mdsd_opt.report.decoding import compared_document, compared_table, conclusion
     from mdsd_opt.report.tables import as_json as to_json
 
     most = num_prompts * tokens * sum(not row.refusal for row in rows)
@@ -359,5 +359,6 @@ def _compare(
         print(to_json(compared_document(rows, num_prompts, interrupted, forecast)))
     else:
         show_table(compared_table(rows, num_prompts, interrupted, forecast))
+        say(conclusion(rows))
     if interrupted:
         raise KeyboardInterrupt

@@ -51,6 +51,14 @@ TopK = Annotated[int | None, typer.Option(help="Top-k filter, on each side.")]
 TopP = Annotated[float | None, typer.Option(help="Top-p filter, on each side.")]
 MinP = Annotated[float | None, typer.Option(help="Min-p filter, on each side.")]
 Plot = Annotated[Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        help="Save a page (.html) with findings, tables and picture, whole in one file.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")

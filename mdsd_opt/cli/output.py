@@ -6,7 +6,7 @@ import contextlib
 import io
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +17,53 @@ if TYPE_CHECKING:
 def show_table(table: Table, keys: int = 1) -> None:
     """Print a table at its natural width; on a terminal that is too narrow, in parts that fit.
 
-    Every part repeats the first `keys` columns.
+    Every part repeats the first `keys` columns. The title stands above all of them and the caption
+    below, as broad as the terminal.
     """
     from rich.console import Console
 
     from mdsd_opt.report.fitting import natural_width, parts_that_fit
 
-    if not sys.stdout.isatty():
-        width = max(120, natural_width(table))
-        Console(width=width, highlight=False, emoji=False).print(table)
-        return
-    console = Console(highlight=False, emoji=False)
+    is_terminal = sys.stdout.isatty()
+    title, caption = table.title, table.caption
+    table.title = table.caption = None
+    if title:
+        say(title)
+    width = None if is_terminal else natural_width(table)
+    console = Console(width=width, highlight=False, emoji=False)
     for part in parts_that_fit(table, console.width, keys):
         console.print(part)
+    if caption:
+        say(caption)
+
+
+def show_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Print labels and what is said under each; a terminal breaks lines between words."""
+    width = max(len(label) for label, _ in rows)
+    if not sys.stdout.isatty():
+        for label, value in rows:
+            print(f"{label:<{width}}  {value}")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in rows:
+        grid.add_row(Text(label), Text(value))
+    Console(highlight=False, emoji=False).print(grid)
+
+
+def say(text: object) -> None:
+    """Print prose; a terminal breaks lines between words."""
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+
+    Console(highlight=False, emoji=False, markup=False).print(str(text))
 
 
 def look_here_for_modules() -> None:

@@ -44,7 +44,7 @@ def plan(
     Beside it the forecasts of balanced trees, a sparse one and a chain of the same size. `mdsd-opt
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
-    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.cli.samples import given_sample
     from mdsd_opt.decoding.place_rates import place_rates
     from mdsd_opt.decoding.tree_plans import plan_tree
@@ -80,6 +80,7 @@ def plan(
 
         Console(highlight=False).print(plans.plan_tree_view(found.topology, table))
         show_table(plans.forecasts_table(rows, title))
+        say(plans.conclusion(rows))
     if plot is not None:
         save_plan_plot(rows, table, plot, title)
         remark(f"picture saved as {plot}")

@@ -80,6 +80,7 @@ def rates(
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     plot: options.Plot = None,
+    report: options.Report = None,
     as_json: options.AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     threads: options.Threads = None,
@@ -110,15 +111,19 @@ def rates(
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
     from mdsd_opt.cli.measured_rates import rates_of_files, rates_of_folder, require_files_only
-    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.report import tables
     from mdsd_opt.report.intervals import interval_note
+    from mdsd_opt.report.pages import check_page_path
     from mdsd_opt.report.pictures import check_plot_path
     from mdsd_opt.report.rates import refusals
+    from mdsd_opt.report.rates_page import save_rates_page
     from mdsd_opt.report.rates_plot import save_rates_plot
 
     if plot is not None:
         check_plot_path(plot)
+    if report is not None:
+        check_page_path(report)
     combined = (parse_schemes(schemes), parse_verifiers(verifiers), parse_counts(num_drafts))
     options: dict[str, Any] = {
         "confidence": confidence,
@@ -212,14 +217,17 @@ def rates(
         print(tables.as_csv([row.to_dict() for row in rows]), end="")
     else:
         show_table(tables.rates_table(rows, title), keys=2)
-        print(tables.conclusion(rows))
         for name, reason in refused.items():
-            print(f"{name}: {reason}")
+            say(f"{name}: {reason}")
         if measured.comparison is not None:
             show_table(tables.comparison_table(measured.comparison))
+        say(tables.conclusion(rows))
     if plot is not None:
         save_rates_plot(rows, plot, title)
         remark(f"picture saved as {plot}")
+    if report is not None:
+        save_rates_page(report, rows, title, refused, measured.comparison)
+        remark(f"report saved as {report}")
 
 
 def parse_schemes(text: str) -> list[str]:

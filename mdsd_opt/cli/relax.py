@@ -44,13 +44,13 @@ def relax(
     """
     import numpy as np
 
-    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.cli.rates import parse_counts
     from mdsd_opt.cli.samples import given_sample
     from mdsd_opt.frontier.rules import NAMED_RULES
     from mdsd_opt.frontier.survey import survey_frontier, survey_rules
     from mdsd_opt.problem import TransportProblem
-    from mdsd_opt.report.frontiers import frontier_document, frontier_table, rules_table
+    from mdsd_opt.report.frontiers import conclusion, frontier_document, frontier_table, rules_table
     from mdsd_opt.report.frontiers_plot import save_frontier_plot
     from mdsd_opt.report.pictures import check_plot_path
     from mdsd_opt.report.tables import as_json as to_json
@@ -93,6 +93,7 @@ def relax(
         listed = [point for point in points if point.slope in _SLOPES]
         show_table(frontier_table(listed, title))
         show_table(rules_table(rules))
+        say(conclusion(listed, rules))
     if plot is not None:
         save_frontier_plot(points, rules, survey_frontier(single, slopes), plot, title)
         remark(f"picture saved as {plot}")

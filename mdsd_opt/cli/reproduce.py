@@ -50,14 +50,13 @@ def reproduce(
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
     from mdsd_opt import reproduce as experiments
-    from mdsd_opt.cli.output import remark
+    from mdsd_opt.cli.output import remark, show_rows
     from mdsd_opt.data import sample_logits_path
     from mdsd_opt.files import atomic_write, check_writable
     from mdsd_opt.reproduce.experiment import check_source
 
     if name is None:
-        for known, about in experiments.EXPERIMENTS.items():
-            print(f"{known:12} {about}")
+        show_rows(list(experiments.EXPERIMENTS.items()))
         return
     if save is not None:
         check_writable(save)
@@ -87,23 +86,26 @@ def reproduce(
 def _show(result: Reproduction) -> None:
     from rich.table import Table
 
-    from mdsd_opt.cli.output import show_table
-    from mdsd_opt.reproduce.experiment import PUBLISHED_COLUMNS, published_row, shown
+    from mdsd_opt.cli.output import say, show_rows, show_table
+    from mdsd_opt.reproduce.experiment import PUBLISHED_COLUMNS, Outcome, published_row, shown
 
-    print(f"{result.name}: {result.source}")
-    print(f"{result.models}; {result.sample}")
+    say(f"{result.name}: {result.source}")
+    say(f"{result.models}; {result.sample}")
+    say("acceptance rates: higher is better; empty: the verifier is not made for such drafts")
     for content in result.tables:
-        table = Table(title=content.title, title_justify="left")
+        table = Table(title=content.title)
         for column in content.columns:
-            table.add_column(column)
+            table.add_column(column.replace(", ", ",\n").replace(" - ", "\n- "))
         for row in content.rows:
             table.add_row(*map(shown, row))
         show_table(table)
-    table = Table(title="beside the published results", title_justify="left")
-    for column in PUBLISHED_COLUMNS:
-        table.add_column(column)
+    say("beside the published results:")
     for item in result.published:
-        table.add_row(*published_row(item))
-    show_table(table)
+        print()
+        show_rows(list(zip(PUBLISHED_COLUMNS, published_row(item), strict=True)))
+    print()
     for difference in result.differences:
-        print(f"- {difference}")
+        say(f"- {difference}")
+    counts = {outcome: sum(x.outcome == outcome for x in result.published) for outcome in Outcome}
+    found = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    say(f"of {len(result.published)} published statements: {found}")

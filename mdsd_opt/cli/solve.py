@@ -37,10 +37,10 @@ def solve(
 
     The exit code is 1 if a certificate finds a claim that does not hold.
     """
-    from mdsd_opt.cli.output import show_table
+    from mdsd_opt.cli.output import say, show_table
     from mdsd_opt.files.problems import load_problem
     from mdsd_opt.report import tables
-    from mdsd_opt.report.methods import method_rows, methods_table
+    from mdsd_opt.report.methods import conclusion, method_rows, methods_table
     from mdsd_opt.solvers import methods
 
     for name in method or []:
@@ -67,6 +67,7 @@ def solve(
         show_table(methods_table(rows, title))
         for row in rows:
             if row.refusal:
-                print(f"{row.method}: {row.refusal}")
+                say(f"{row.method}: {row.refusal}")
+        say(conclusion(rows))
     if any(row.certificate is not None and not row.certificate.valid for row in rows):
         raise typer.Exit(1)

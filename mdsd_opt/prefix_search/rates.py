@@ -39,7 +39,7 @@ def with_replacement_rates(
     vocab_size = target.shape[1]
     # As many as leave few tokens in one that is opened; their sums stay in the first-level cache.
     size = int(min(1024.0, max(64.0, 6.0 * np.sqrt(vocab_size))))
-    error, *slack_and_weight = kernels.SINGLE if target.itemsize < 8 else kernels.DOUBLE
+    error, slack, largest_weight = kernels.SINGLE if target.itemsize < 8 else kernels.DOUBLE
     block_of_weights = np.empty((4, BLOCK), target.dtype)
     bucket_of_token = np.empty(vocab_size, np.uint16)
     opened_tokens = np.empty(vocab_size + 1, np.int32)
@@ -50,8 +50,8 @@ def with_replacement_rates(
     is_open, best = np.empty(size, np.bool_), np.empty(num_drafts.size)
     kernels.rates_of_rows(
         target, draft, target_scale, draft_scale, num_drafts, even_buckets(size, error),
-        *slack_and_weight, rates, totals, block_of_weights, bucket_of_token, opened_tokens, opened,
-        opened_by_bucket, running_sums, bucket_sums, cell_sums, group_ends, is_open,
+        slack, largest_weight, rates, totals, block_of_weights, bucket_of_token, opened_tokens,
+        opened, opened_by_bucket, running_sums, bucket_sums, cell_sums, group_ends, is_open,
         np.empty(BLOCK, np.uint8), best,
     )  # fmt: skip
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mdsd_opt.bench.record import Record, Report
 from mdsd_opt.files import atomic_write
 from mdsd_opt.report.pictures import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "x")
@@ -25,6 +29,18 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[i
 
 
 def save_plot(report: Report, path: Path) -> None:
+    """`bench_figure` as a file.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed.
+    """
+    with atomic_write(path) as file:
+        bench_figure(report).savefig(file, format=path.suffix[1:], dpi=150)
+
+
+def bench_figure(report: Report) -> Figure:
     """Time against V, a line for each route, a panel for each benchmark.
 
     Raises
@@ -57,5 +73,4 @@ def save_plot(report: Report, path: Path) -> None:
         axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=benchmark)
         axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.01, 1.0))
         axes.grid(alpha=0.3)
-    with atomic_write(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150)
+    return figure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from mdsd_opt.bench.comparison import Change
@@ -13,51 +14,114 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def records_table(report: Report) -> Table:
-    """One line a measurement."""
+#: What the numbers of `records_tables` are.
+MEANING = (
+    "milliseconds of one call, median and 90th percentile of the rounds; lower is better. Empty: "
+    "there is no rival, or nothing to compare the answer with; -: did not finish."
+)
+
+#: Columns of `records_tables` that say what was measured, but for the threads.
+NUM_KEYS = 3
+
+
+def records_tables(report: Report) -> list[Table]:
+    """One for each problem of each benchmark, one line a measurement."""
+    groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
+    return [_records_table(list(records)) for _, records in groups]
+
+
+def _records_table(records: Sequence[Record]) -> Table:
     from rich.table import Table
 
-    where = report.circumstances
-    told = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
-    table = Table(
-        title="medians over the rounds; times faster than the rival on the same problem",
-        caption=", ".join(f"{name} {where.get(name)}" for name in told),
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("route")
-    table.add_column("problem")
-    kinds = sorted({record.gap_kind for record in report.records if record.gap_kind})
-    gap = " or ".join(kinds) or "gap"
-    for heading in ("V", "K", "threads", "median ms", "p90 ms", "x faster", gap):
-        table.add_column(heading, justify="right")
-    table.add_column("note")
-    for record, following in zip(report.records, [*report.records[1:], None], strict=True):
+    first = records[0]
+    title = f"{first.benchmark}: {first.problem.replace('_', ' ')}"
+    columns: list[tuple[str, Callable[[Record], str]]] = [
+        ("route", lambda record: record.route),
+        ("V", lambda record: f"{record.vocab_size:,}"),
+        ("K", lambda record: str(record.num_drafts or "any")),
+        ("median\nms", lambda record: _milliseconds(record.median_ms)),
+        ("p90\nms", lambda record: _milliseconds(record.p90_ms)),
+    ]
+    threads = {record.threads for record in records}
+    if len(threads) > 1:
+        columns.insert(NUM_KEYS, ("threads", lambda record: str(record.threads)))
+    else:
+        title += f", {first.threads} thread{'s' * (first.threads != 1)}"
+    against = sorted({record.against for record in records if record.against})
+    if against:
+        title += f"; x faster: than {', '.join(against)} in the same run"
+        columns.append(("x\nfaster", lambda record: _digits(record.times_faster)))
+    kinds = sorted({record.gap_kind for record in records if record.gap_kind})
+    if kinds:
+        columns.append((f"gap:\n{' or '.join(kinds)}", _gap))
+    if any(record.note for record in records):
+        columns.append(("note", lambda record: record.note))
+    table = Table(title=title)
+    for heading, _ in columns:
+        table.add_column(heading, justify="left" if heading in ("route", "note") else "right")
+    for record, following in zip(records, [*records[1:], None], strict=True):
         table.add_row(
-            record.route,
-            record.problem,
-            f"{record.vocab_size:,}",
-            str(record.num_drafts or ""),
-            str(record.threads),
-            "-" if record.median_ms is None else f"{record.median_ms:.3g}",
-            "-" if record.p90_ms is None else f"{record.p90_ms:.3g}",
-            "" if record.times_faster is None else f"{record.times_faster:.3g}",
-            "" if record.gap is None else f"{record.gap:.0e}",
-            record.note,
+            *(cell(record) for _, cell in columns),
             end_section=following is not None and _place(following) != _place(record),
         )
     return table
 
 
+def circumstances_line(report: Report) -> str:
+    """Where it was measured."""
+    told = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
+    where = report.circumstances
+    return ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told if name in where)
+
+
+def conclusion(report: Report) -> list[str]:
+    """Of each benchmark, the quickest at the largest size, and the largest gap."""
+    lines = []
+    for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
+        records = list(group)
+        done = [record for record in records if record.median_ms is not None]
+        if not done:
+            lines.append(f"{benchmark}: nothing finished")
+            continue
+        largest = max(record.vocab_size for record in done)
+        here = [record for record in done if record.vocab_size == largest]
+        if any(record.gap_kind == "error" for record in here):  # others give no answer
+            here = [record for record in here if record.gap is not None]
+        quickest = min(here, key=lambda record: record.median_ms or 0.0)
+        line = f"{benchmark}: at V = {largest:,}, {quickest.route} takes "
+        line += f"{_milliseconds(quickest.median_ms)} ms"
+        if quickest.times_faster is not None and quickest.route != quickest.against:
+            line += f", {_digits(quickest.times_faster)} times as fast as {quickest.against}"
+        worst = max(records, key=lambda record: record.gap or 0.0)
+        if worst.gap:
+            line += f"; largest gap of all {_gap(worst)} ({worst.gap_kind}, {worst.route})"
+        lines.append(line)
+    return lines
+
+
+def _gap(record: Record) -> str:
+    return "" if record.gap is None else f"{record.gap:.0e}"
+
+
+def _milliseconds(time: float | None) -> str:
+    return "-" if time is None else _digits(time)
+
+
+def _digits(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def _place(record: Record) -> tuple[object, ...]:
-    return record.benchmark, record.problem, record.vocab_size, record.num_drafts, record.threads
+    return record.vocab_size, record.num_drafts, record.threads
 
 
 def scaling_table(records: Sequence[Record]) -> Table:
     """Exponents of V."""
     from rich.table import Table
 
-    table = Table(title="time ~ V^exponent", title_justify="left")
+    table = Table(title="how time grows: V to the power of the exponent; lower is better")
     for heading in ("route", "problem"):
         table.add_column(heading)
     for heading in ("K", "threads", "V from", "to", "exponent"):
@@ -82,8 +146,6 @@ def changes_table(found: Sequence[Change]) -> Table:
     table = Table(
         title="against the earlier run",
         caption="* against the rival in the same run; others by time alone",
-        title_justify="left",
-        caption_justify="left",
     )
     for heading in ("route", "problem"):
         table.add_column(heading)

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_SUBJECT = "rules on the same prompts; accept length, tokens a target call: higher is better"
+
+_MEANINGS = (
+    "acceptance rate: steps with a draft accepted; verifier's share: of the time; "
+    "-: the rule was refused"
+)
+
+
 def compared_document(
     rows: Sequence[ComparedRule],
     num_prompts: int,
@@ -62,18 +70,18 @@ def compared_table(
         title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
     if forecast is not None:
         title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=f"{_SUBJECT}\n{title}", caption=_MEANINGS)
     table.add_column("rule")
     for heading in (
-        "accept length",
-        "acceptance rate",
-        "ms a token",
-        "verifier's share",
+        "accept\nlength",
+        "acceptance\nrate",
+        "ms a\ntoken",
+        "verifier's\nshare",
     ):
         table.add_column(heading, justify="right")
     relaxed = any(row.total.kl > 0 for row in rows)
     if relaxed:
-        table.add_column("KL, nats a token", justify="right")
+        table.add_column("KL, nats\na token", justify="right")
     refused = any(row.refusal for row in rows)
     if refused:
         table.add_column("refused", max_width=60)
@@ -90,6 +98,17 @@ def compared_table(
             ]
         table.add_row(row.rule, *cells, *([row.refusal] if refused else []))
     return table
+
+
+def conclusion(rows: Sequence[ComparedRule]) -> str:
+    """The rule with the longest steps, and whether another may be as good."""
+    done = {row.rule: _over_prompts(row, "accept_length") for row in rows if row.prompts}
+    best, longest = max(done.items(), key=lambda item: item[1].mean)
+    text = f"most tokens a step: {best}, {longest.mean:.2f}"
+    near = [name for name, length in done.items() if name != best and length.high >= longest.low]
+    if near:
+        text += f"; not told apart from it by these prompts: {', '.join(near)}"
+    return text
 
 
 def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:

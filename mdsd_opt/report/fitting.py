@@ -18,8 +18,8 @@ def natural_width(table: Table) -> int:
 def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
     """The table as several, each with its first columns and as many of the others as fit.
 
-    Lines that say nothing in a part are left out of it. A key that is written once for several
-    lines is written again where its line is left out.
+    Title and caption are left to the caller. Lines that say nothing in a part are left out of it. A
+    key that is written once for several lines is written again where its line is left out.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
     keys : int
         Number of columns that every part has.
     """
-    if len(table.columns) <= keys or natural_width(table) <= width:
+    if len(table.columns) <= keys or not table.row_count or natural_width(table) <= width:
         return [table]
     groups: list[list[Column]] = []
     for column in table.columns[keys:]:
@@ -39,14 +39,13 @@ def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
         else:
             groups.append([column])
     parts = [_part(table, keys, group) for group in groups]
-    parts[0].title, parts[-1].caption = table.title, table.caption
-    return parts
+    return [part for part in parts if part.row_count]
 
 
 def _part(table: Table, keys: int, columns: list[Column]) -> Table:
     from rich.table import Table
 
-    part = Table(title_justify="left", caption_justify="left")
+    part = Table()
     for column in (*table.columns[:keys], *columns):
         part.add_column(column.header, justify=column.justify)
     key_cells = [[str(cell) for cell in column.cells] for column in table.columns[:keys]]

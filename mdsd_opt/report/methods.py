@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+#: Bounds that are as close as this show the same digits.
+_CLOSED = 1e-9
+
+
 @dataclass(frozen=True, slots=True)
 class MethodRow:
     """What one method said and what its certificate proves; or why it could not be used."""
@@ -88,17 +92,25 @@ def method_rows(
 
 def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
     """A table of the rows; the method that "auto" takes is marked."""
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", caption="* taken by method='auto'")
+    table = Table(
+        title=f"{title}\n"
+        "the most that a lossless verifier accepts, by every method; gap: lower is better",
+        caption="* taken by method='auto'; certified gap: what the certificate leaves open",
+    )
+    if any(row.solution is None for row in rows):
+        table.caption = f"{table.caption}; -: not used, see below"
     table.add_column("method")
-    for heading in ("acceptance rate", "certified gap", "size", "seconds"):
+    for heading in ("acceptance\nrate", "certified\ngap", "seconds"):
         table.add_column(heading, justify="right")
     table.add_column("status")
+    table.add_column("size", justify="right")
     for row in rows:
         name = f"{row.method} *" if row.chosen else row.method
         if row.solution is None or row.certificate is None:
-            table.add_row(name, "-", "-", "-", "-", f"not used: {row.refusal.partition(':')[0]}")
+            table.add_row(name, "-", "-", "-", "not used", "")
             continue
         status = str(row.solution.status)
         if not row.certificate.valid:
@@ -107,11 +119,28 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
             name,
             f"{row.solution.acceptance_rate:.9f}",
             f"{float(row.certificate.gap):.1e}",
-            _size(row.solution),
             f"{row.solution.solve_seconds:.3g}",
-            status,
+            escape(status),
+            _size(row.solution),
         )
     return table
+
+
+def conclusion(rows: Sequence[MethodRow]) -> str:
+    """The tightest bounds that hold, and who proves them."""
+    proven = [
+        (row.method, row.certificate)
+        for row in rows
+        if row.certificate is not None and row.certificate.valid
+    ]
+    if not proven:
+        return "no method proves a bound"
+    name, tightest = min(proven, key=lambda found: found[1].gap)
+    if tightest.gap < _CLOSED:
+        return f"the optimum is {float(tightest.lower):.9f}, proven by the certificate of {name}"
+    low, lower = max(((float(c.lower), name) for name, c in proven), key=lambda bound: bound[0])
+    high, upper = min(((float(c.upper), name) for name, c in proven), key=lambda bound: bound[0])
+    return f"the optimum is from {low:.9f} (by {lower}) to {high:.9f} (by {upper})"
 
 
 def _size(solution: Solution) -> str:

@@ -101,9 +101,10 @@ def forecasts_table(rows: list[Forecast], title: str) -> Table:
     """One line for each tree."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
+    table = Table(title=f"{subject}\n{title}")
     table.add_column("tree")
-    for heading in ("drafts", "levels", "accepted drafts, forecast"):
+    for heading in ("drafts", "levels", "accepted, forecast"):
         table.add_column(heading, justify="right")
     for row in rows:
         tree = row.topology
@@ -111,6 +112,16 @@ def forecasts_table(rows: list[Forecast], title: str) -> Table:
             tree.name, str(tree.num_nodes), str(tree.depth), f"{row.expected_accepted:.3f}"
         )
     return table
+
+
+def conclusion(rows: list[Forecast]) -> str:
+    """The plan, and what it is ahead of."""
+    planned, *others = rows
+    text = f"{planned.topology.name} is forecast to accept {planned.expected_accepted:.3f} drafts"
+    if others:
+        ahead = planned.expected_accepted - others[0].expected_accepted
+        text += f", {ahead:.3f} more than {others[0].topology.name}"
+    return f"{text}; mdsd-opt decode --tree {planned.topology.name} plans one for your models"
 
 
 def plan_document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping[str, Any]:

@@ -26,6 +26,21 @@ Lines = dict[tuple[str, str], list[RateRow]]
 
 
 def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title: str) -> None:
+    """`rates_figure` under a title, as a file.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed.
+    """
+    check_plot_path(path)
+    figure = rates_figure(rows)
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    with atomic_write(path) as file:
+        figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=150)
+
+
+def rates_figure(rows: Sequence[RateRow]) -> Figure:
     """Draw acceptance against K, with error bars: one picture, or a panel for each scheme.
 
     Up to eight lines share one picture, a colour for each scheme and a line style for each
@@ -36,7 +51,6 @@ def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title
     MissingExtra
         matplotlib is not installed.
     """
-    check_plot_path(path)
     figure = new_figure()
     lines: dict[tuple[str, str], list[RateRow]] = {}
     for row in rows:
@@ -49,9 +63,7 @@ def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title
     for axes in figure.axes:
         axes.set_xticks(ticks)
         axes.grid(alpha=0.3)
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=150)
+    return figure
 
 
 def _draw_together(figure: Figure, lines: Lines) -> None:

@@ -58,7 +58,7 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
     )
     compared = [verifier for verifier in verifiers if _closes_some_gap(verifier, rows)]
     is_empty_somewhere = len(cells) < len(lines) * len(verifiers)
-    table = Table(title=f"{_SUBJECT}\n{title}", title_justify="left", caption_justify="left")
+    table = Table(title=f"{_SUBJECT}\n{title}")
     table.caption = _footnotes(rows, bool(compared), "optimal" in verifiers, is_empty_somewhere)
     table.add_column("drafts")
     table.add_column("K", justify="right")
@@ -140,9 +140,8 @@ def comparison_table(compared: SchemeComparison) -> Table:
     from rich.table import Table
 
     table = Table(
-        title=f"draft schemes at K = {compared.num_drafts}, by optimal acceptance",
-        title_justify="left",
-        caption_justify="left",
+        title=f"draft schemes at K = {compared.num_drafts}: acceptance by the optimal verifier, "
+        "higher is better;\nbehind the best: of the differences, position by position",
     )
     table.add_column("drafts")
     table.add_column("acceptance", justify="right")

@@ -6,7 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import Check, Violation, edges_text, plain
+from mdsd_opt.auditing.report import (
+    Check,
+    Violation,
+    edges_text,
+    p_text,
+    p_value_text,
+    plain,
+)
 from mdsd_opt.tree_audit.blind_spots import BlindSpots
 
 
@@ -115,8 +122,9 @@ class TreeAuditReport:
             return f"{self.num_violations:,} impossible outcomes, e.g. {self.violations[0].message}"
         if self.edge_violations:
             return f"at the edge of its draws, {self.edge_violations[0].message}"
+        assert self.p_value is not None  # nothing else is left
         worst = min(self.checks, key=lambda check: check.p_value / check.weight)
-        return f"p = {self.p_value:.2g}, from the check of {worst.name} ({worst.looks_for})"
+        return f"{p_text(self.p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
@@ -133,8 +141,9 @@ class TreeAuditReport:
         if self.optimal_accept_length is not None:
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6f}"))
         if self.p_value is not None:
-            rows.append(("p-value", f"{self.p_value:.3g} (false alarm below {self.false_alarm:g})"))
-        rows += [(f"check: {check.name}", f"p = {check.p_value:.3g}") for check in self.checks]
+            shown = p_value_text(self.p_value)
+            rows.append(("p-value", f"{shown} (false alarm below {self.false_alarm:g})"))
+        rows += [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
         if self.num_edge_probes is not None:
             rows.append(("edges of the draws", edges_text(self)))
         rows += [("not seen", spot) for spot in self.blind_spots]

@@ -1,0 +1,93 @@
+"""What a new file needs elsewhere; a failure says in which file to add what."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+from support import solver_table, strategies, verifier_table
+
+import mdsd_opt as mo
+from mdsd_opt import cddlib_checks, drafts, verifiers
+
+ROOT = Path(__file__).parents[1]
+
+
+def rows_of_readme(heading: str) -> set[str]:
+    """Names in the first column of the table under a heading."""
+    text = (ROOT / "README.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
+
+
+def files_that_define(folder: str, name: str) -> set[str]:
+    files = (ROOT / "mdsd_opt" / folder).glob("*.py")
+    return {file.stem for file in files if re.search(rf"^{name}", file.read_text(), re.MULTILINE)}
+
+
+def test_every_verifier_has_a_line_in_the_readme() -> None:
+    listed, known = rows_of_readme("Verification algorithms"), set(verifiers.names())
+    missing, gone = sorted(known - listed), sorted(listed - known)
+    assert not missing, f"add {missing} to 'Verification algorithms' in README.md"
+    assert not gone, f"take {gone} out of 'Verification algorithms' in README.md"
+
+
+def test_every_verifier_has_a_page_with_an_example() -> None:
+    for name in verifiers.names():
+        page = ROOT / "docs" / "verifiers" / f"{name}.md"
+        assert page.exists(), f"write docs/verifiers/{name}.md"
+        code = "".join(
+            re.findall(r"^```(?:pycon|python)\n(.*?)^```$", page.read_text(), re.M | re.S)
+        )
+        asked = f'verifiers.get("{name}")'
+        assert asked in code, f"let an example in docs/verifiers/{name}.md call {asked}"
+
+
+def test_every_solver_is_known_and_tested() -> None:
+    here, known = files_that_define("solvers", "METHOD ="), set(mo.methods())
+    assert here <= known, f"add {sorted(here - known)} to _NAMES in mdsd_opt/solvers/__init__.py"
+    assert known <= here, f"{sorted(known - here)} in mdsd_opt/solvers/__init__.py has no file"
+    tested = {entry.method for entry in solver_table.TABLE.values()} - {"auto"}
+    missing = sorted(known ^ tested)
+    assert not missing, f"put an Entry of {missing} into TABLE in tests/support/solver_table.py"
+
+
+def test_every_solver_has_a_line_in_the_readme_and_the_reference() -> None:
+    missing = sorted(set(mo.methods()) ^ rows_of_readme("Solvers"))
+    assert not missing, f"keep {missing} in step with the table 'Solvers' in README.md"
+    reference = (ROOT / "docs" / "api" / "problems.md").read_text()
+    for name in mo.methods():
+        entry = f"mdsd_opt.solvers.{name}.solve"
+        assert entry in reference, f"add {entry} to docs/api/problems.md"
+
+
+def test_every_draft_scheme_is_exported_and_tested() -> None:
+    def concrete(scheme: type) -> set[type]:
+        found = {scheme} if not inspect.isabstract(scheme) else set()
+        return found.union(*(concrete(child) for child in scheme.__subclasses__()))
+
+    public = {
+        scheme
+        for scheme in concrete(drafts.DraftScheme)
+        if scheme.__module__.startswith("mdsd_opt.drafts") and not scheme.__name__.startswith("_")
+    }
+    tested = [type(example) for example in verifier_table.EXAMPLES.values()]
+    for scheme in public:
+        name = scheme.__name__
+        if name.startswith("Sorted"):  # what a public scheme becomes where prefixes are best
+            continue
+        assert name in drafts.__all__, f"export {name} in mdsd_opt/drafts/__init__.py"
+        assert any(issubclass(other, scheme) for other in tested), (
+            f"put an example of {name} into EXAMPLES in tests/support/verifier_table.py"
+        )
+    missing = sorted(set(verifier_table.EXAMPLES) ^ set(strategies.SCHEMES))
+    assert not missing, f"keep {missing} in step with _BUILDERS in tests/support/strategies.py"
+
+
+def test_every_claim_is_stated_in_a_way_that_can_be_listed() -> None:
+    for name, claim in cddlib_checks.conjectures().items():
+        where = "in mdsd_opt/cddlib_checks/registry.py"
+        assert claim.status in ("theorem", "conjecture", "false"), f"status of {name} {where}"
+        assert claim.statement, f"give {name} a docstring that states it {where}"
+        assert claim.source, f"say where {name} is from {where}"
