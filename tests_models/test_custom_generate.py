@@ -230,6 +230,32 @@ def test_what_it_does_not_honour_is_refused_by_name(target, trees, options, said
         target.generate(ids, **{"max_new_tokens": 4} | trees | options)
 
 
+@pytest.fixture(scope="module")
+def translator():
+    """A tiny T5."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {
+        "vocab_size": SIZE,
+        "d_model": 8,
+        "d_kv": 4,
+        "d_ff": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+    }
+    return T5ForConditionalGeneration(
+        T5Config(**sizes, num_heads=2, decoder_start_token_id=0)
+    ).eval()
+
+
+def test_encoder_decoder_models_are_refused(target, translator, trees):
+    ids = torch.tensor([text_of(5)])
+    with pytest.raises(InvalidInput, match="an encoder-decoder model"):
+        translator.generate(ids, max_new_tokens=4, **trees)
+    with pytest.raises(InvalidInput, match="an encoder-decoder draft_model"):
+        target.generate(ids, max_new_tokens=4, **trees | {"draft_model": translator})
+
+
 @pytest.mark.parametrize("budget", [None, {"tv": 0.05}, {"kl": 0.01}])
 def test_steps_tell_how_far_from_the_target_they_were(target, trees, budget):
     told = []
