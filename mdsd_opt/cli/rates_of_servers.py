@@ -21,7 +21,7 @@ def show_intervals(
     **not_for_these: Any,
 ) -> None:
     """Print certified intervals of the optimal acceptance rate."""
-    from mdsd_opt.cli.output import show_table
+    from mdsd_opt.cli.output import say, show_table
     from mdsd_opt.files import file_size
     from mdsd_opt.report import tables
     from mdsd_opt.report.rate_intervals import (
@@ -63,4 +63,4 @@ def show_intervals(
             f"{found.draft_tail:.3g} of the draft"
         )
         show_table(intervals_table(found, title), keys=2)
-        print(intervals_conclusion(found))
+        say(intervals_conclusion(found))
