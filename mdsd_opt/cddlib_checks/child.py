@@ -120,6 +120,8 @@ def _read_until(
 
 def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> Any:
     limit = "" if memory is None else f" (limit {memory / 2**30:.3g} GiB)"
+    # GMP ends the process when it cannot allocate; PPL may make an error of that.
+    exhausted = any(x in spoken for x in ("allocate memory", "MemoryError", "bad_alloc"))
     if len(data) >= HEADER.size:
         (length,) = HEADER.unpack(data[: HEADER.size])
         if len(data) == HEADER.size + length:
@@ -131,9 +133,10 @@ def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> An
             error, text = content
             if isinstance(error, MdsdError):
                 raise error
+            if exhausted:
+                raise OutOfBudget(f"memory ran out{limit}")
             raise SolverError(f"the check failed in its process:\n{text}")
-    # GMP ends the process when it cannot allocate.
-    if "allocate memory" in spoken or "MemoryError" in spoken or "bad_alloc" in spoken:
+    if exhausted:
         raise OutOfBudget(f"memory ran out{limit}")
     raise SolverError(
         f"the process of the check ended with code {returncode}: {spoken.strip() or 'no message'}"

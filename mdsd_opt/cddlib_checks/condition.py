@@ -20,7 +20,7 @@ from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, Inequality, 
 from mdsd_opt.cddlib_checks.rows import with_last_token, without_last_token
 from mdsd_opt.cddlib_checks.subsets import (
     SetLaw,
-    best_cut,
+    best_cuts,
     containment_table,
     describe,
     members,
@@ -62,7 +62,8 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
     found = [*_too_strong(law, claimed, document(drafts))]
 
     points = vertices_of(claimed, size)
-    rates = [(*best_cut(p, containment), p) for p in points]
+    cuts = best_cuts(points, containment)
+    rates = [(rate, mask, p) for p, (rate, mask) in zip(points, cuts, strict=True)]
     failing = [entry for entry in rates if entry[0] < 1]
     if failing:
         found.insert(0, _too_weak(law, containment, min(failing), document(drafts)))

@@ -24,9 +24,6 @@ _PACKAGES = {"cddlib": "cdd", "ppl": "ppl"}
 #: Entries of the matrix of rows from which PPL is the quicker one.
 _VERTICES_BY_PPL, _CONES_BY_PPL = 400, 5000
 
-#: Eliminated variables from which PPL is the quicker one.
-_ELIMINATED_BY_PPL = 8
-
 INSTALL = {
     "ppl": "pip install pplpy",
     "cddlib": (
@@ -117,7 +114,7 @@ def irredundant(rows: Iterable[Row]) -> set[Row]:
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
     """Irredundant rows of the polyhedron without its last `count` variables."""
-    found: set[Row] = _by_engine("project_out_last", count >= _ELIMINATED_BY_PPL, list(rows), count)
+    found: set[Row] = _by_engine("project_out_last", False, list(rows), count)
     return found
 
 

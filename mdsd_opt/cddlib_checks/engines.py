@@ -5,7 +5,7 @@ They run inside the child process. An engine takes the size and the drafts and r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import factorial
 
@@ -20,12 +20,14 @@ from mdsd_opt.cddlib_checks.condition import (
 from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable, scope_of
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence
-from mdsd_opt.cddlib_checks.rows import primitive, without_last_token
+from mdsd_opt.cddlib_checks.rows import Row, primitive, without_last_token
 from mdsd_opt.cddlib_checks.subsets import (
+    SetLaw,
     containment_table,
     describe,
     members,
     priority_law,
+    priority_laws,
     proper_subsets,
 )
 from mdsd_opt.drafts import DraftScheme
@@ -120,7 +122,7 @@ def vertex_counts(drafts: DraftScheme) -> Evidence:
         expected, formula = factorial(drafted), f"{drafted}!"
     scope = f"V = {size}, K = {drafts.num_drafts}, {readable(drafts)}"
     sizes = {"vertices": len(points), "claimed_vertices": expected}
-    if len(points) == expected and all(exact_acceptance(p, law) == 1 for p in points):
+    if len(points) == expected and points <= priority_laws(law, size):
         return Evidence(True, scope, sizes=sizes, reason=f"claimed: {formula} = {expected}")
     told = f"{len(points)} vertices, claimed {formula} = {expected}"
     odd = Counterexample("another count", told, document(drafts))
@@ -168,50 +170,54 @@ def dominates(better: DraftScheme, worse: DraftScheme) -> Evidence:
 def projection(drafts: DraftScheme) -> Evidence:
     """Eliminate the plan variables C(i, S) and compare with the subset inequalities.
 
-    Variables (p, C) with sum_S C(i, S) <= p_i, sum_i C(i, S) = W_S, C >= 0; the last token of each
-    set is replaced by means of the equality. The target may have any mass, so the full set of
-    tokens counts among the subsets.
+    Variables (p, C) with sum_S C(i, S) <= p_i, sum_i C(i, S) = W_S, C >= 0. The target may have any
+    mass, so the full set of tokens counts among the subsets. Plans of different draft sets meet in
+    the sums alone, so the variables of one set are eliminated before those of the next come in.
     """
     law = {s: mass for s, mass in drafts.exact_support_law().items() if mass}
     size = drafts.vocab_size
-    columns = [(i, s) for s in law for i in s[:-1]]
-    width = 1 + size + len(columns)
-    place = {column: 1 + size + index for index, column in enumerate(columns)}
+    found = {(0, *(int(i == j) for j in range(size))) for i in range(size)}
+    largest = 0
+    for s, mass in law.items():
+        rows = _with_plan_of(found, s, mass)
+        largest = max(largest, len(rows))
+        found = double_description.project_out_last(rows, len(s) - 1)
 
-    def moved(i: int, s: tuple[int, ...]) -> list[Fraction]:
-        """C(i, S) as an affine row."""
-        row = [Fraction(0)] * width
-        if i != s[-1]:
-            row[place[i, s]] = Fraction(1)
-            return row
-        row[0] = law[s]
-        for j in s[:-1]:
-            row[place[j, s]] = Fraction(-1)
-        return row
-
-    rows = [primitive(moved(i, s)) for s in law for i in s]
-    for i in range(size):
-        row = [Fraction(0)] * width
-        row[1 + i] = Fraction(1)
-        for s in law:
-            if i in s:
-                row = [a - b for a, b in zip(row, moved(i, s), strict=True)]
-        rows.append(primitive(row))
-    found = double_description.project_out_last((r for r in rows if any(r[1:])), len(columns))
-
-    table = containment_table(law, size)
-    claimed = {
-        primitive([-table[mask], *(mask >> i & 1 for i in range(size))])
-        for mask in range(1, 1 << size)
-    }
-    expected = double_description.irredundant(claimed)
+    expected = double_description.irredundant(_subset_rows(law, size))
     scope = scope_of(drafts)
-    sizes = {"plan_variables": len(columns), "rows": len(rows), "facets": len(found)}
+    variables = sum(len(s) - 1 for s in law)
+    sizes = {"plan_variables": variables, "rows": largest, "facets": len(found)}
     if found == expected:
         return Evidence(True, scope, sizes=sizes)
     told = f"row {list(min(found ^ expected))} is in one list only"
     odd = Counterexample("another projection", told, document(drafts))
     return Evidence(False, scope, (odd,), sizes=sizes)
+
+
+def _with_plan_of(rows: Iterable[Row], s: tuple[int, ...], mass: Fraction) -> list[Row]:
+    """Rows in p and C(., S): what the plan of S leaves of p satisfies the rows given.
+
+    The last token of S gets the mass of S less the variables of the others.
+    """
+    free = len(s) - 1
+    result = []
+    for b, *a in rows:
+        last = a[s[-1]]
+        result.append(primitive([b - last * mass, *a, *(last - a[i] for i in s[:-1])]))
+    zeros = [0] * len(a)
+    result += [(0, *zeros, *(int(i == j) for j in range(free))) for i in range(free)]
+    result.append(primitive([mass, *zeros, *[-1] * free]))
+    return [row for row in result if any(row[1:])]
+
+
+def _subset_rows(law: SetLaw, vocab_size: int) -> list[Row]:
+    """P(A) >= Q(A) for all A but the empty one, for targets of any mass."""
+    table = containment_table(law, vocab_size)
+    rows = {
+        primitive([-table[mask], *(mask >> i & 1 for i in range(vocab_size))])
+        for mask in range(1, 1 << vocab_size)
+    }
+    return sorted(rows)
 
 
 def lifted_vertices(drafts: DraftScheme) -> Evidence:
@@ -222,13 +228,7 @@ def lifted_vertices(drafts: DraftScheme) -> Evidence:
     the claimed polyhedron if all vertices of this have plans, and none of its rays is negative.
     """
     law = drafts.exact_support_law()
-    size = drafts.vocab_size
-    table = containment_table(law, size)
-    claimed = [
-        primitive([-table[mask], *(mask >> i & 1 for i in range(size))])
-        for mask in range(1, 1 << size)
-    ]
-    points, rays = double_description.generators(sorted(set(claimed)))
+    points, rays = double_description.generators(_subset_rows(law, drafts.vocab_size))
     scope = scope_of(drafts)
     sizes = {"vertices": len(points), "rays": len(rays)}
     for p in sorted(points):

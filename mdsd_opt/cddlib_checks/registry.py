@@ -52,8 +52,8 @@ def acceptance_one(v: int, k: int, draft: Any) -> list[Job]:
     """
     drafts = drafts_for("with_replacement", v, k, draft)
     return [
-        _of_drafts("polytope of given drafts", acceptance_polytope, drafts),
         Job("cone of all drafts", engines.acceptance_cone, _of_size(v, k)),
+        _of_drafts("polytope of given drafts", acceptance_polytope, drafts),
     ]
 
 

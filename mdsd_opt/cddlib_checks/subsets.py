@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import chain, combinations
+from math import lcm
+from typing import TypeVar
+
+Number = TypeVar("Number", int, Fraction)
 
 SetLaw = Mapping[tuple[int, ...], Fraction]
 
@@ -41,9 +45,9 @@ def containment_table(law: SetLaw, vocab_size: int) -> list[Fraction]:
     return table
 
 
-def masses_of_subsets(p: Sequence[Fraction]) -> list[Fraction]:
+def masses_of_subsets(p: Sequence[Number]) -> list[Number]:
     """P(H) for every mask H."""
-    table = [Fraction(0)] * (1 << len(p))
+    table = [0 * p[0]] * (1 << len(p))
     for i, x in enumerate(p):
         for mask in range(1 << i):
             table[mask | 1 << i] = table[mask] + x
@@ -52,10 +56,27 @@ def masses_of_subsets(p: Sequence[Fraction]) -> list[Fraction]:
 
 def best_cut(p: Sequence[Fraction], containment: Sequence[Fraction]) -> tuple[Fraction, int]:
     """1 + min_H [P(H) - Q(H)] and the first mask that attains it."""
+    least, mask = _least_excess(p, containment)
+    return 1 + least, mask
+
+
+def best_cuts(
+    points: Collection[Sequence[Fraction]], containment: Sequence[Fraction]
+) -> Iterator[tuple[Fraction, int]]:
+    """`best_cut` of many targets, in integers over one denominator: tens of times as fast."""
+    scale = lcm(*(x.denominator for x in chain(containment, *points)))
+    scaled = [x.numerator * (scale // x.denominator) for x in containment]
+    for p in points:
+        least, mask = _least_excess([x.numerator * (scale // x.denominator) for x in p], scaled)
+        yield 1 + Fraction(least, scale), mask
+
+
+def _least_excess(p: Sequence[Number], containment: Sequence[Number]) -> tuple[Number, int]:
+    """min_H [P(H) - Q(H)] and the first mask that attains it."""
     mass = masses_of_subsets(p)
     values = [x - y for x, y in zip(mass, containment, strict=True)]
-    best = min(range(len(values)), key=values.__getitem__)
-    return 1 + values[best], best
+    least = min(values)
+    return least, values.index(least)
 
 
 def priority_law(law: SetLaw, order: Sequence[int]) -> tuple[Fraction, ...]:
