@@ -19,7 +19,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
-from mdsd_opt.cddlib_checks import cones, double_description, engines, with_ppl
+from mdsd_opt.cddlib_checks import cones, double_description, two_values, with_ppl
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
@@ -31,6 +31,7 @@ from mdsd_opt.cddlib_checks.subsets import (
     priority_law,
     priority_laws,
 )
+from mdsd_opt.decoding import value_bound
 from mdsd_opt.errors import InvalidInput, MissingExtra, SolverError, UnknownName
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
 
@@ -73,7 +74,8 @@ def says_something(name, v, k):
 
 
 SIZES = [(2, 2), (3, 3), (4, 2), (5, 3)]
-ALL_SIZES = [(name, v, k) for name in TRUE for v, k in SIZES]
+FEWER = {"value_of_two_classes": SIZES[:2]}
+ALL_SIZES = [(name, v, k) for name in TRUE for v, k in FEWER.get(name, SIZES)]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_true_claims_hold(name, v, k):
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("name", [n for n in TRUE if n != "projection"])
+@pytest.mark.parametrize("name", [n for n in TRUE if n not in (*FEWER, "projection")])
 def test_six_tokens_four_drafts(name):
     result = cddlib_checks.check(name, vocab_size=6, num_drafts=4, timeout=120)
     assert result.holds is True, str(result)
@@ -340,7 +342,8 @@ needs_both = pytest.mark.skipif(
 @needs_both
 @pytest.mark.parametrize("name", TRUE + FALSE)
 def test_both_engines_settle_every_claim_alike(name):
-    v, k = (3, 2) if name in ("projection", "prefix_optimality_non_identical") else (4, 3)
+    small = ("projection", "prefix_optimality_non_identical", "value_of_two_classes")
+    v, k = (3, 2) if name in small else (4, 3)
     found = {
         engine: cddlib_checks.check(name, vocab_size=v, num_drafts=k, engine=engine, timeout=120)
         for engine in ("cddlib", "ppl", "both")
@@ -614,3 +617,31 @@ def test_a_wrong_threshold_is_noticed():
     assert misplaced(p, models, weights, 0b01) is None
     assert misplaced(p, models, weights, 0b11) == 1
     assert misplaced(p, models, weights, 0b00) == 0
+
+
+# --- drafts of two values ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_the_formula_for_two_values_is_the_one_of_value_bound(length):
+    drafts = drafts_for("with_replacement", 3, 3)
+    q = drafts.exact_q
+    values = [2 * length - 1] + 2 * [2 * length - 3]
+    for order in permutations(range(3)):
+        chains = [two_values._chains(q, order, 1, 2, n) for n in (length, length - 1)]
+        for p, value in two_values._vertices(q, order, *chains):
+            target, draft = np.array(p, float), np.array(q, float)
+            assert value_bound(target, draft, values).optimum == pytest.approx(value, abs=1e-12)
+
+
+@pytest.mark.parametrize("lie", ["too small", "too large"])
+def test_a_wrong_formula_for_two_values_is_noticed(monkeypatch, lie):
+    chains = two_values._chains
+    shift = Fraction(1, 10**9) * (1 if lie == "too large" else -1)
+    monkeypatch.setattr(
+        two_values, "_chains", lambda *given: [(y, x + shift) for y, x in chains(*given)]
+    )
+    found = two_values.two_values(drafts_for("with_replacement", 2, 2), 1, 2)
+    assert found.holds is False
+    kind = "another optimum" if lie == "too large" else "no bound"
+    assert found.counterexamples[0].kind == kind

@@ -22,7 +22,7 @@ _MODULES = {"cddlib": with_cddlib, "ppl": with_ppl}
 _PACKAGES = {"cddlib": "cdd", "ppl": "ppl"}
 
 #: Entries of the matrix of rows from which PPL is the quicker one.
-_VERTICES_BY_PPL, _CONES_BY_PPL = 400, 5000
+_VERTICES_BY_PPL, _CONES_BY_PPL, _PROGRAMMES_BY_PPL = 400, 5000, 1000
 
 INSTALL = {
     "ppl": "pip install pplpy",
@@ -126,7 +126,10 @@ def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, P
     ArithmeticError
         The linear programme is unbounded.
     """
-    found: tuple[Fraction, Point] | None = _by_engine("maximise", False, list(rows), objective)
+    rows = list(rows)
+    found: tuple[Fraction, Point] | None = _by_engine(
+        "maximise", _entries(rows) > _PROGRAMMES_BY_PPL, rows, objective
+    )
     return found
 
 

@@ -102,11 +102,13 @@ def _steep(drafts: DraftScheme, w: Sequence[Fraction], mask: int, x: int, y: int
     )
 
 
-def prefix_programmes(schemes: Sequence[DraftScheme]) -> Evidence:
+def prefix_programmes(
+    schemes: Sequence[DraftScheme], weights: Sequence[Fraction] | None = None
+) -> Evidence:
     """Settle the claim for given drafts and every target by exact linear programmes."""
     solved = 0
     for drafts in schemes:
-        w = mean_model(drafts)
+        w = mean_model(drafts) if weights is None else weights
         for order in permutations(i for i in range(drafts.vocab_size) if w[i]):
             found, count = _search_order(drafts, w, order)
             solved += count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from mdsd_opt.cddlib_checks import engines, excess, prefixes, random_trials, thresholds
@@ -17,6 +19,7 @@ from mdsd_opt.cddlib_checks.draft_laws import (
 )
 from mdsd_opt.cddlib_checks.false_conditions import NEAR_MISSES, near_miss
 from mdsd_opt.cddlib_checks.hull_rule import hull_rule_evidence
+from mdsd_opt.cddlib_checks.two_values import two_values
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 
 #: Draws of the draft models after which a falsifier gives up.
@@ -29,6 +32,8 @@ _CONE = "double description of the cone over (p, W)"
 _POLYTOPE = "double description of the claimed polytope, vertex by vertex"
 _VERTICES = "double description, vertex by vertex"
 _INCLUSION = "inclusion of the acceptance-one polytopes, by inequalities and by vertices"
+
+_SLOPES = "comparison of all slopes in fractions; up to V = 5 exact linear programmes for prefixes"
 
 _BOTH = ("with_replacement", "without_replacement")
 
@@ -112,24 +117,30 @@ def prefix_optimality(v: int, k: int, draft: Any) -> list[Job]:
     return jobs
 
 
-@claim("[Hu25] for each number of drafts", "comparison of all slopes in fractions")
+@claim("[Hu25] for each number of drafts", _SLOPES)
 def q_convexity_mixtures(v: int, k: int, draft: Any) -> list[Job]:
     """a mixture over numbers of drafts from one q, with and without replacement, is q-convex, so
     that prefixes stay optimal
     """
     q = exact_models(drafts_for("with_replacement", v, k, draft))[0]
-    arguments = {"schemes": [mixed_numbers(q, k)], "weights": q}
-    return [Job("slopes", prefixes.q_convexity, arguments)]
+    return _convex_with_prefixes(mixed_numbers(q, k), q)
 
 
-@claim("this package, by elementary symmetric polynomials", "comparison of all slopes in fractions")
+@claim("this package, by elementary symmetric polynomials", _SLOPES)
 def q_convexity_conditional_poisson(v: int, k: int, draft: Any) -> list[Job]:
     """for K distinct drafts whose set S has a probability in proportion to the product of odds
     over S, Q is convex in the odds, so that prefixes by p/odds are optimal
     """
     odds = exact_models(drafts_for("with_replacement", v, k, draft))[0]
-    arguments = {"schemes": [conditional_poisson(odds, k)], "weights": odds}
-    return [Job("slopes", prefixes.q_convexity, arguments)]
+    return _convex_with_prefixes(conditional_poisson(odds, k), odds)
+
+
+def _convex_with_prefixes(drafts: DraftScheme, weights: Sequence[Fraction]) -> list[Job]:
+    arguments = {"schemes": [drafts], "weights": weights}
+    jobs = [Job("slopes", prefixes.q_convexity, arguments)]
+    if drafts.vocab_size <= _PROGRAMMES_UP_TO:
+        jobs.append(Job("linear programmes", prefixes.prefix_programmes, arguments))
+    return jobs
 
 
 @claim("this package", "all pairs of sets, at every c that can matter")
@@ -139,6 +150,25 @@ def excess_supermodular(v: int, k: int, draft: Any) -> list[Job]:
         _of_drafts(f"pairs of sets {drafts.scheme.replace('_', ' ')}", excess.excess_supermodular,
                    drafts)
         for drafts in _chosen(v, k, draft)
+    ]  # fmt: skip
+
+
+@claim(
+    "this package, by duality and rearrangement",
+    "bounds of all pairs of chains; a linear programme at each vertex below the formula",
+    smallest=(2, 2),
+)
+def value_of_two_classes(v: int, k: int, draft: Any) -> list[Job]:
+    """where m1 of K drafts with replacement are worth v1 and the others v2 <= 2/3 v1, the best
+    mean value is f C_n + (d - f) C_{n-1}, with d = v1 - v2, n = ceil(v1/d), f = v1 - (n-1)d and
+    C_n the least sum over chains of n nested prefixes
+    """
+    drafts = drafts_for("with_replacement", v, k, draft)
+    return [
+        _of_drafts(f"{many} of the larger value, {length} prefixes", two_values, drafts, many=many,
+                   length=length)
+        for length in (2, 3)
+        for many in range(1, k)
     ]  # fmt: skip
 
 
