@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.arrays import to_numpy
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, IndependentDrafts
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import (
@@ -357,14 +357,14 @@ class Verifier(ABC):
         Parameters
         ----------
         target, draft : array_like, shape (N, V)
-            Probabilities.
+            Probabilities. For drafts from different models, draft has shape (N, K, V).
         drafts : array_like of int, shape (N, K)
             In draw order, padded with -1.
         rng : numpy.random.Generator or ndarray, shape (N, 4)
             A generator, or the uniforms of each row in the order of `Uniforms`.
         scheme : str
             How the drafts were sampled: "with_replacement", "without_replacement", "greedy" or
-            "top_k".
+            "top_k"; or "independent", each from a model of its own.
         num_threads : int, optional
             All processors, unless the batch is small; it does not change the result.
         relax : mapping, optional
@@ -379,12 +379,14 @@ class Verifier(ABC):
             )
         if num_threads is None:
             num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
-        make = SINGLE_MODEL_SCHEMES[scheme]
         from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
 
-        relaxed = RelaxedProblems(
-            lambda n: TransportProblem(p[n], make(q[n], tokens.shape[1])), len(tokens), relax
-        )
+        def problem_of(n: int) -> TransportProblem:
+            if scheme == IndependentDrafts.scheme:
+                return TransportProblem(p[n], IndependentDrafts(q[n]))
+            return TransportProblem(p[n], SINGLE_MODEL_SCHEMES[scheme](q[n], tokens.shape[1]))
+
+        relaxed = RelaxedProblems(problem_of, len(tokens), relax)
         found = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
         return BatchVerdict(found, first_places(tokens, found), **relaxed.distances)
 
@@ -519,12 +521,16 @@ def checked_batch(
     target: Any, draft: Any, drafts: Any, scheme: str
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
     """Validate the shapes of a batch; the rows are validated one by one."""
-    checked_scheme(scheme)
+    is_independent = scheme == IndependentDrafts.scheme
+    if not is_independent:
+        checked_scheme(scheme)
     p, q = to_numpy(target, "target"), to_numpy(draft, "draft")
     tokens = to_numpy(drafts, "drafts")
-    if p.ndim != 2 or p.shape != q.shape:
+    of_one = q[:, 0] if is_independent and q.ndim == 3 and q.shape[1] else q
+    if p.ndim != 2 or p.shape != of_one.shape or (is_independent and q.ndim != 3):
+        wanted = "target as (N, V) and draft as (N, K, V)" if is_independent else "both as (N, V)"
         raise InvalidInput(
-            f"target has shape {p.shape} and draft has shape {q.shape}: give both as (N, V)"
+            f"target has shape {p.shape} and draft has shape {q.shape}: give {wanted}"
         )
     if tokens.ndim != 2 or len(tokens) != len(p) or tokens.dtype.kind not in "iu":
         raise InvalidInput(
