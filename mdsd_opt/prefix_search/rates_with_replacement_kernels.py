@@ -207,9 +207,24 @@ def _scan_ends(
         groups[_Q_KINK, g] = q_mass
     for j in range(best.size):
         _raise_to_power(groups, num_drafts[j])
-        for g in range(groups.shape[1]):
-            value = groups[_P_KINK, g] - groups[_POWER, g]
-            best[j] = value if value < best[j] else best[j]
+        values = groups[_SQUARE]
+        for g in range(values.size):
+            values[g] = groups[_P_KINK, g] - groups[_POWER, g]
+        least = _least(values)
+        best[j] = least if least < best[j] else best[j]
+
+
+@kernel(inner=True)
+def _least(values: Vector) -> float:
+    """The least of some numbers, which are overwritten: halves against each other, as vectors."""
+    size = values.size
+    while size > 1:
+        half = (size + 1) // 2
+        for i in range(size - half):
+            other = values[half + i]
+            values[i] = other if other < values[i] else values[i]
+        size = half
+    return values[0]
 
 
 @kernel(inner=True)
