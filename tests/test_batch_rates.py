@@ -177,6 +177,20 @@ def test_long_runs_of_ties_gather_no_rounding_errors() -> None:
             assert mo.acceptance_rates(target, draft, k) == pytest.approx(expected, abs=3e-13)
 
 
+@pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-14), (np.float32, 1e-7)])
+@pytest.mark.parametrize("noise", [0.0, 1e-7, 1e-4, 1e-2])
+def test_a_draft_that_is_nearly_the_target(dtype: type, error: float, noise: float) -> None:
+    """Most tokens share a bucket, which is opened by one draft, alone and beside many."""
+    rng = np.random.default_rng(1)
+    target = (2.5 * rng.standard_normal(20_000)).astype(dtype)
+    draft = (target + noise * rng.standard_normal(20_000)).astype(dtype)
+    p, q = sorted_rates.probabilities(target), sorted_rates.probabilities(draft)
+    rates = mo.acceptance_rates(target, draft, [2, 1, 3, 1])
+    expected = [sorted_rates.with_replacement(p, q, k) for k in (2, 1, 3, 1)]
+    assert rates == pytest.approx(expected, abs=error)
+    assert mo.acceptance_rates(target, draft, 1) == pytest.approx(expected[1], abs=error)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_probabilities_below_the_smallest_count_as_zero(scheme: str) -> None:
     """e^-680 is 1e-295 and counts, e^-700 is 1e-304 and does not; problems agree."""

@@ -27,6 +27,7 @@ from mdsd_opt.cddlib_checks.irrational import power_above, power_below
 from mdsd_opt.cddlib_checks.rows import primitive
 from mdsd_opt.cddlib_checks.subsets import (
     best_cut,
+    best_cuts,
     containment_table,
     priority_law,
     priority_laws,
@@ -507,7 +508,12 @@ def test_maximum_flow_agrees_with_subset_selection():
         expected, _ = exact_optimum(mo.TransportProblem(p, drafts))
         law = drafts.exact_support_law()
         assert exact_acceptance(p, law) == expected
-        assert best_cut(p, containment_table(law, v))[0] == expected
+        table = containment_table(law, v)
+        assert best_cut(p, table)[0] == expected
+        assert list(best_cuts([p, p[::-1]], table)) == [
+            best_cut(p, table),
+            best_cut(p[::-1], table),
+        ]
 
 
 def test_priority_laws_are_those_of_all_orders():

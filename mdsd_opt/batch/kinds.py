@@ -19,6 +19,9 @@ KINDS = ("logits", "logprobs", "probs")
 #: Rows that are looked at to see what they are.
 _ROWS_SEEN = 8
 
+#: Tokens of each that are looked at before all are.
+_TOKENS_SEEN = 64
+
 #: By how much the sum of probabilities, stored in 16 bits, may be off.
 _SUM_ERROR = 0.02
 
@@ -55,7 +58,7 @@ def _check(given: Opened, kind: str | None) -> None:
             f"the rows of {given.name} are not negative and sum to one, as probabilities do. "
             "Give the kind 'probs' if they are, or 'logits' if not"
         )
-    if kind == "logprobs" and (rows > _SUM_ERROR).any():
+    if kind == "logprobs" and (rows.astype(np.float64) > _SUM_ERROR).any():
         raise InvalidDistribution(
             f"{given.name} has numbers above zero, which are no logarithms of probabilities"
         )
@@ -65,15 +68,18 @@ def _check(given: Opened, kind: str | None) -> None:
         raise InvalidDistribution(f"{given.name} has rows that do not sum to one")
 
 
-def _first_rows(given: Opened) -> NDArray[np.float64]:
+def _first_rows(given: Opened) -> NDArray[Any]:
     """Along the last axis but one; never all of them, as a reshape might copy."""
     array = given.array[(0,) * (len(given.shape) - 2)]
     if len(given.shape) > 1:
         array = array[:_ROWS_SEEN]
-    return Opened(given.name, array, given.library).numpy().astype(np.float64)
+    return Opened(given.name, array, given.library).numpy()
 
 
-def _are_probabilities(rows: NDArray[np.float64]) -> bool:
+def _are_probabilities(rows: NDArray[Any]) -> bool:
+    if not (rows[..., :_TOKENS_SEEN].astype(np.float64) >= 0).all():  # nearly all logits
+        return False
+    rows = rows.astype(np.float64)
     return bool((rows >= 0).all() and (abs(rows.sum(-1) - 1.0) < _SUM_ERROR).all())
 
 

@@ -96,12 +96,19 @@ def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
-    """The rows that no others imply; for a full-dimensional polyhedron these are its facets."""
+    """The rows that no others imply; for a full-dimensional polyhedron these are its facets.
+
+    A linear programme for each row, many times as fast as generators where these are many.
+    """
     by_facet: dict[Row, Row] = {primitive(row): row for row in rows}
-    if not by_facet or len(next(iter(by_facet))) == 1:
-        return set()
-    facets, _ = _inequalities(_polyhedron(sorted(by_facet)))
-    return {row for facet, row in by_facet.items() if facet in facets}
+    kept = sorted(row for row in by_facet if any(row[1:]))
+    for row in list(kept):
+        b, *a = row
+        others = [other for other in kept if other != row]
+        best = maximise([*others, (b + 1, *a)], [-x for x in a])
+        if best is not None and best[0] <= b:
+            kept = others
+    return {by_facet[row] for row in kept}
 
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:

@@ -58,6 +58,9 @@ _C = 2.0
 #: One block of tokens in so many is weighed to see what c is between weights.
 _SAMPLED = 16
 
+#: Share of the tokens in open buckets from which one draft is settled by a pass over all of them.
+_MOST = 0.25
+
 _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 
 #: Tokens after which the running sums of the buckets are put aside and begun anew: adding equal
@@ -114,8 +117,17 @@ def rates_of_rows(
         for j in range(best.size):
             best[j] = 0.0  # the empty prefix
         _scan_ends(buckets, 0.0, 0.0, num_drafts, best)
+        lacking = np.inf
         if _doubt_groups(buckets, 0.0, slack, num_drafts, best, is_open):
             count = tokens_in(keys, is_open, marks, tokens)
+            if count > _MOST * keys.size and num_drafts.min() == 1:  # p is nearly q
+                lacking = _lacking_mass(
+                    p_row, q_row, p_largest, q_largest, target_scale, draft_scale, p_total, q_total,
+                    block,
+                )  # fmt: skip
+                _settle_one_draft(num_drafts, -np.inf, best)
+                _doubt_groups(buckets, 0.0, slack, num_drafts, best, is_open)
+                count = tokens_in(keys, is_open, marks, tokens)
             p_offset = offset_of(p_largest, target_scale)
             q_offset = offset_of(q_largest, draft_scale)
             for i in range(count):  # weigh them again, now in float64 whatever they are stored in
@@ -133,8 +145,41 @@ def rates_of_rows(
                         grouped, ends[0, b], ends[0, b + 1], buckets, b, num_drafts, best, keys,
                         columns, cells, ends[1], is_open,
                     )  # fmt: skip
+        if lacking <= 0.0:
+            _settle_one_draft(num_drafts, lacking, best)
         for j in range(best.size):
             rates[row, j] = max(1.0 + best[j], 0.0)
+
+
+@kernel(inner=True)
+def _lacking_mass(
+    p_row: NDArray[Any], q_row: NDArray[Any], p_largest: float, q_largest: float, p_scale: float,
+    q_scale: float, p_total: float, q_total: float, block: NDArray[Any],
+) -> float:  # fmt: skip
+    """Sum of min(p - q, 0), the least objective for one draft."""
+    total = 0.0
+    for start in range(0, p_row.size, BLOCK):
+        p_here, q_here = p_row[start : start + BLOCK], q_row[start : start + BLOCK]
+        weigh_block(p_here, p_largest, p_scale, block[2], block[0])
+        weigh_block(q_here, q_largest, q_scale, block[2], block[1])
+        total += _sum_below(block[0][: p_here.size], block[1], 1.0 / p_total, 1.0 / q_total)
+    return total
+
+
+@kernel(reassociate=True, inner=True)
+def _sum_below(p: NDArray[Any], q: NDArray[Any], p_unit: float, q_unit: float) -> float:
+    total = 0.0
+    for i in range(p.size):
+        excess = p[i] * p_unit - q[i] * q_unit
+        total += excess if excess < 0.0 else 0.0
+    return total
+
+
+@kernel(inner=True)
+def _settle_one_draft(num_drafts: Integers, value: float, best: Vector) -> None:
+    for j in range(best.size):
+        if num_drafts[j] == 1:
+            best[j] = value
 
 
 @kernel(inner=True)
