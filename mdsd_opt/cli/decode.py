@@ -88,7 +88,7 @@ def decode(
         typer.Option(
             "--on-device",
             help="Leave the laws where the logits are and decide by sums over bins: for "
-            "traversal_hull and level_sequential, with replacement.",
+            "traversal_hull and level_sequential, with and without replacement.",
         ),
     ] = False,
     chat: Annotated[

@@ -162,9 +162,9 @@ def generate(
         The output ends after the first of them.
     on_device : bool
         Leave the laws where the models' logits are, and decide by sums over bins of p/q: exactly
-        lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with
-        replacement, and the rules "traversal_hull", without its first tries one by one, and
-        "level_sequential".
+        lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with and
+        without replacement, and the rules "traversal_hull", without its first tries one by one,
+        and "level_sequential".
     on_step : callable, optional
         Called after every step with its tokens and the metrics so far.
     relax : mapping, optional

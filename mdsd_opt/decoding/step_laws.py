@@ -12,7 +12,7 @@ from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.distributions import softmax
-from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
@@ -71,13 +71,15 @@ class DeviceLaws:
     ----------
     target, draft : model
         With a method ``tree_tensor(ids, continuations)``, as `TreeModel` has it.
+    replaced : bool
+        Whether drafts are drawn with replacement.
     temperature, draft_temperature : float
     filters : dict
     """
 
     def __init__(
-        self, target: Any, draft: Any, temperature: float, draft_temperature: float,
-        filters: dict[str, Any],
+        self, target: Any, draft: Any, replaced: bool, temperature: float,
+        draft_temperature: float, filters: dict[str, Any],
     ) -> None:  # fmt: skip
         for model in (target, draft):
             if not hasattr(model, "tree_tensor"):
@@ -85,13 +87,12 @@ class DeviceLaws:
                     f"{type(model).__name__} has no tensors to decide on: give a TreeModel, or "
                     "leave on_device out"
                 )
-        self._target, self._draft = target, draft
+        self._target, self._draft, self._replaced = target, draft, replaced
         self._temperature, self._draft_temperature = temperature, draft_temperature
         self._filters = filters
 
-    @staticmethod
-    def make(law: Any, num_drafts: int) -> Any:
-        return BinnedDrafts(law, num_drafts)
+    def make(self, law: Any, num_drafts: int) -> Any:
+        return BinnedDrafts(law, num_drafts, self._replaced)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         from mdsd_opt.device_laws.weights import integer_weights
@@ -101,16 +102,23 @@ class DeviceLaws:
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         from mdsd_opt.device_laws.tables import bin_tables, undrafted_table
+        from mdsd_opt.device_laws.transfers import on_device
         from mdsd_opt.device_laws.weights import integer_weights
 
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         targets = integer_weights(logits[inner], self._temperature, **self._filters)
         drafts: list[Any] = [nodes[n].drafts for n in inner]
+        counts = [made.num_drafts for made in drafts]
+        draws = np.zeros((len(inner), max(counts)), np.int64)
+        for row, n in zip(draws, inner, strict=True):
+            row[: nodes[n].draws.size] = nodes[n].draws
         tables = bin_tables(
             targets,
             [made.weights.to(targets.device) for made in drafts],
-            [nodes[n].draws.tolist() for n in inner],
+            on_device(draws, targets.device),
+            counts,
+            drafts[0].replaced,
         )
 
         def later(row: Any) -> Any:  # one end of the tree at most is a leaf
@@ -137,13 +145,14 @@ def step_laws(
     if not on_device:
         return HostLaws(target, draft, make, temperature, draft_temperature, filters)
     require_device_rule(make, rule)
-    return DeviceLaws(target, draft, temperature, draft_temperature, filters)
+    replaced = make is WithReplacement
+    return DeviceLaws(target, draft, replaced, temperature, draft_temperature, filters)
 
 
 def require_device_rule(make: SchemeMaker, rule: str) -> None:
     """Raise `InvalidInput` for a scheme or rule that is not decided on the device."""
-    if make is not WithReplacement or rule not in DEVICE_RULES:
+    if make not in (WithReplacement, WithoutReplacement) or rule not in DEVICE_RULES:
         raise InvalidInput(
-            "decisions on the device are for drafts with replacement and for the rules "
+            "decisions on the device are for drafts with and without replacement and the rules "
             f"{' and '.join(DEVICE_RULES)}; other drafts and rules, here {rule!r}, are for the host"
         )
