@@ -66,7 +66,7 @@ def main() -> None:
     for number in range(given.rounds + 1):
         for on_device in (number % 2 == 0, number % 2 == 1):
             laws = step_laws(
-                *models, scheme_maker(given.scheme), rule.name, on_device, 1.0, 1.0, {},
+                *models, scheme_maker(given.scheme), rule, on_device, 1.0, 1.0, {},
             )  # fmt: skip
             rng = np.random.default_rng(number)
             moments = [clock()]

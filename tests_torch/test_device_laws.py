@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -9,10 +10,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from support.tables import output_law
+from scipy.stats import chisquare
+from support.tables import output_law, trees
 
-from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, softmax
-from mdsd_opt.decoding import Node, get_rule, k_ary
+from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
+from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
+from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.device_laws import plan, races, tables
 from mdsd_opt.device_laws.draws import draw, draw_distinct
@@ -21,6 +24,7 @@ from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.device_laws.plan import BinPlan
 from mdsd_opt.device_laws.tables import bin_tables, sums_on_device, undrafted_table
 from mdsd_opt.device_laws.weights import UNIT, integer_weights
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")
@@ -89,8 +93,8 @@ SCHEMES = {"with_replacement": Drafts, "without_replacement": Distinct}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", ["traversal_hull", "level_sequential"])
-@pytest.mark.parametrize("num_bins", [3, 16, 2048])
+@pytest.mark.parametrize("name", DEVICE_RULES)
+@pytest.mark.parametrize("num_bins", [3, 2048])
 @pytest.mark.parametrize(
     ("size", "topology"),
     [(5, k_ary(2, 1)), (5, k_ary(3, 1)), (3, k_ary(2, 2)), (3, UNEVEN), (3, k_ary(1, 3)),
@@ -146,23 +150,61 @@ def text_law(pair, length):
     return law
 
 
-def _off(scheme):
+def _off(scheme, name="level_sequential"):
     """How far the law is from the target's, with three drafts of five tokens."""
     pair = Pair(3, 5, 16)
-    rule = get_rule("level_sequential")
+    rule = get_rule(name)
     law, _ = output_law(rule, pair, pair.drafts, k_ary(3, 1), scheme)
     return np.abs(law - text_law(pair, 2)).max()
 
 
+@pytest.mark.parametrize("name", DEVICE_RULES)
 @pytest.mark.parametrize("scheme", SCHEMES.values())
-def test_the_enumeration_finds_a_wrong_residual(scheme):
+def test_the_enumeration_finds_a_wrong_residual(scheme, name):
     class Wrong(scheme):
         def passed(self, target, draws, values):
             masses, kept = super().passed(target, draws, values)
             return masses, BinnedLaw(target.table, 0.99 * kept.a, kept.c)
 
-    assert _off(scheme) < 1e-15
-    assert _off(Wrong) > 1e-6
+    assert _off(scheme, name) < 1e-15
+    assert _off(Wrong, name) > 1e-6
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values())
+def test_a_walk_down_takes_the_ways_that_it_lists(scheme):
+    """`optimal` decides at the nodes on its way only."""
+    pair = Pair(5, 3, 8)
+    rule = get_rule("optimal")
+    made = [root for root, _ in trees(pair.drafts, k_ary(2, 2), scheme)]
+    root = max(made, key=lambda tree: len(tree.walk()))
+    for node in root.walk():
+        node.target = pair(node.tokens)
+    law = {}
+    for way in rule.stops(root):
+        for token, chance in enumerate(np.asarray(way.law)):
+            if chance > 0.0:
+                text = (way.node.tokens, token)
+                law[text] = law.get(text, 0.0) + way.probability * chance
+    rng, runs = np.random.default_rng(0), 2000
+    outcomes = [rule.verify(root, rng) for _ in range(runs)]
+    found = Counter((one.tokens[:-1], one.tokens[-1]) for one in outcomes)
+    assert set(found) <= set(law)
+    assert all(one.num_accepted == len(one.tokens) - 1 for one in outcomes)
+    expected = runs * np.array([*law.values()])
+    counts = np.array([found[text] for text in law])
+    assert chisquare(counts, expected * runs / expected.sum()).pvalue > 1e-5
+
+
+def test_every_rule_decides_on_the_device_or_says_why_not():
+    for name in rule_names():
+        if name in DEVICE_RULES:
+            require_device_rule(WithoutReplacement, get_rule(name))
+            continue
+        with pytest.raises(InvalidInput, match=r"on the host only: .*traversal_hull") as raised:
+            require_device_rule(WithReplacement, get_rule(name))
+        assert "\n" not in str(raised.value)
+    with pytest.raises(InvalidInput, match="with_replacement and without_replacement"):
+        require_device_rule(GreedyDrafts, get_rule("optimal"))
 
 
 def test_the_enumeration_finds_a_wrong_race(monkeypatch):
@@ -357,7 +399,7 @@ def test_ways_to_end_agree_with_the_rules_that_see_all_tokens():
     draws = np.array([3, 5, 3])
     (table,) = bin_tables(target, draft, torch.as_tensor(draws)[None], [3])
     p, q = (x[0].double().numpy() / float(x.double().sum()) for x in (target, draft))
-    for name in ("traversal_hull", "level_sequential"):
+    for name in DEVICE_RULES:
         found = []
         for law, made in (
             (BinnedLaw.target_of(table), drafts), (p, WithReplacement(q, 3)),

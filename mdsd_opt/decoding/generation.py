@@ -164,7 +164,7 @@ def generate(
         Leave the laws where the models' logits are, and decide by sums over bins of p/q: exactly
         lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with and
         without replacement, and the rules "traversal_hull", without its first tries one by one,
-        and "level_sequential".
+        "level_sequential" and "optimal", which goes down from the root.
     on_step : callable, optional
         Called after every step with its tokens and the metrics so far.
     relax : mapping, optional
@@ -234,7 +234,7 @@ def generate_steps(
     if draft_temperature is None:
         draft_temperature = temperature
     laws = step_laws(
-        target, draft, make, verifier.name, on_device, temperature, draft_temperature,
+        target, draft, make, verifier, on_device, temperature, draft_temperature,
         filters,
     )  # fmt: skip
 

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.distributions import softmax
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
-#: Rules that ask a law for sums and one token only.
-DEVICE_RULES = ("traversal_hull", "level_sequential")
+#: Rules that decide from sums over bins, by name.
+DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
 
 
 class StepLaws(Protocol):
@@ -132,7 +133,7 @@ class DeviceLaws:
 
 
 def step_laws(
-    target: Any, draft: Any, make: SchemeMaker, rule: str, on_device: bool,
+    target: Any, draft: Any, make: SchemeMaker, rule: TreeRule, on_device: bool,
     temperature: float, draft_temperature: float, filters: dict[str, Any],
 ) -> StepLaws:  # fmt: skip
     """The laws on the host or on the device.
@@ -149,10 +150,15 @@ def step_laws(
     return DeviceLaws(target, draft, replaced, temperature, draft_temperature, filters)
 
 
-def require_device_rule(make: SchemeMaker, rule: str) -> None:
-    """Raise `InvalidInput` for a scheme or rule that is not decided on the device."""
-    if make not in (WithReplacement, WithoutReplacement) or rule not in DEVICE_RULES:
+def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
+    """Raise `InvalidInput` for a scheme or rule that is not decided on the device, and why."""
+    if make not in (WithReplacement, WithoutReplacement):
         raise InvalidInput(
-            "decisions on the device are for drafts with and without replacement and the rules "
-            f"{' and '.join(DEVICE_RULES)}; other drafts and rules, here {rule!r}, are for the host"
+            "decisions on the device are for drafts with_replacement and without_replacement; "
+            "others are for the host: leave on_device out"
+        )
+    if rule.host_only:
+        raise InvalidInput(
+            f"rule {rule.name!r} decides on the host only: {rule.host_only}. On the device decide "
+            + ", ".join(DEVICE_RULES)
         )
