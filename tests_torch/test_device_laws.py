@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -15,6 +16,7 @@ from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
 from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
+from mdsd_opt.decoding.draft_tree import settle
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.device_laws import plan, races, tables
@@ -22,6 +24,7 @@ from mdsd_opt.device_laws.draws import draw, draw_distinct
 from mdsd_opt.device_laws.groups import raced_groups
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.device_laws.plan import BinPlan
+from mdsd_opt.device_laws.promises import PromisedToken, token_ids
 from mdsd_opt.device_laws.tables import bin_tables, sums_on_device, undrafted_table
 from mdsd_opt.device_laws.weights import UNIT, integer_weights
 from mdsd_opt.errors import InvalidInput
@@ -340,6 +343,52 @@ def test_distinct_draws_have_exactly_their_law():
     seen = torch.bincount(6 * one + two, minlength=36).view(6, 6)
     expected = 990.0 * weights.T * weights / (12.0 - weights.T)
     assert torch.equal(seen, expected.fill_diagonal_(0.0).round().long())
+
+
+def test_promises_that_are_kept_make_the_tree_that_was_drawn():
+    root, drafts = Node((), ()), BinnedDrafts(torch.ones(9), 3)
+
+    made = []
+
+    def promised(numbers):
+        draws = np.empty(3, dtype=object)
+        draws[:] = [PromisedToken(torch.tensor(number)) for number in numbers]
+        made.extend(draws)
+        return draws
+
+    first, second, third = root.add_drafts(drafts, promised([4, 4, 7]))
+    first.add_drafts(drafts, promised([1, -1, 1]))
+    second.add_drafts(drafts, promised([2, 3, 5]))
+    third.add_drafts(drafts, promised([8, 1, -1]))
+    assert len(root.walk()) == 13
+    for token in made:
+        assert int(token) == -1
+        token.keep(int(token.tensor))
+    settle(root)
+    assert root.draws.tolist() == [4, 4, 7]
+    assert [node.tokens for node in root.walk()] == [(), (4,), (7,), (4, 1), (7, 8), (7, 1)]
+    assert root.children[4] is first
+    assert root.children[7] is third
+    assert third.draws.tolist() == [8, 1, -1]
+
+
+def test_nothing_on_the_device_waits_for_a_number():
+    """Tensors of the meta device have none to wait for."""
+    logits = torch.empty(3, 300, dtype=torch.bfloat16, device="meta")
+    weights = integer_weights(logits, 0.7, top_k=50, top_p=0.9, min_p=0.01)
+    uniforms = torch.empty(3, 4, dtype=torch.float64, device="meta")
+    for drawn in (draw(weights, uniforms), draw_distinct(weights, uniforms)):
+        assert drawn.shape == (3, 4)
+        assert token_ids([[7, PromisedToken(drawn[0, 1])]] * 2, "meta").shape == (2, 2)
+    sums, ends, bins = sums_on_device(weights, weights, 64)
+    assert sums.shape == ends.shape == (3, 64, 2)
+    shapes = [x.shape for x in races.race_sums_on_device(weights, bins, [4, 4, 2], 64)]
+    assert shapes == [(3, 3), (3, 64, 5), (3, 2, 300)]
+    table = replace(
+        undrafted_table(lambda: weights[0]), draft=weights[0], bins=bins[0], p=np.ones(64)
+    )
+    rest = BinnedLaw(table, np.ones(64), np.zeros(64))._masses()
+    assert draw(rest[None], uniforms[:1, :1]).shape == (1, 1)
 
 
 def test_distinct_draws_end_with_the_tokens():

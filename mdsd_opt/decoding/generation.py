@@ -252,8 +252,7 @@ def generate_steps(
         depth = min(context - len(text), MAX_DEPTH)
         root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
         drafted = time.perf_counter()
-        nodes = root.walk()
-        laws.weigh(text, nodes)
+        laws.weigh(text, root.walk())
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
@@ -267,7 +266,7 @@ def generate_steps(
             num_accepted=min(outcome.num_accepted, len(tokens)),
             num_passed=outcome.num_accepted,
             num_hits=int(outcome.num_accepted > 0),
-            num_drafted=len(nodes) - 1,
+            num_drafted=len(root.walk()) - 1,
             draft_seconds=drafted - began,
             target_seconds=weighed - drafted,
             verify_seconds=decided - weighed,

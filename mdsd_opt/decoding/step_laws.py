@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node, Tokens
+from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
@@ -32,7 +32,7 @@ class StepLaws(Protocol):
         """The draft's laws after some continuations of a text, one a row."""
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Give every node its target law."""
+        """Give every node its target law; and the first, which is the root, its tree's tokens."""
 
 
 class HostLaws:
@@ -102,22 +102,22 @@ class DeviceLaws:
         return integer_weights(logits, self._draft_temperature, **self._filters)
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+        from mdsd_opt.device_laws.promises import token_ids
         from mdsd_opt.device_laws.tables import bin_tables, undrafted_table
         from mdsd_opt.device_laws.transfers import on_device
         from mdsd_opt.device_laws.weights import integer_weights
 
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
-        targets = integer_weights(logits[inner], self._temperature, **self._filters)
+        rows = logits.index_select(0, on_device(inner, logits.device))
+        targets = integer_weights(rows, self._temperature, **self._filters)
         drafts: list[Any] = [nodes[n].drafts for n in inner]
         counts = [made.num_drafts for made in drafts]
-        draws = np.zeros((len(inner), max(counts)), np.int64)
-        for row, n in zip(draws, inner, strict=True):
-            row[: nodes[n].draws.size] = nodes[n].draws
+        padded = [[*nodes[n].draws, *[0] * (max(counts) - nodes[n].draws.size)] for n in inner]
         tables = bin_tables(
             targets,
             [made.weights.to(targets.device) for made in drafts],
-            on_device(draws, targets.device),
+            token_ids(padded, targets.device),
             counts,
             drafts[0].replaced,
         )
@@ -125,11 +125,16 @@ class DeviceLaws:
         def later(row: Any) -> Any:  # one end of the tree at most is a leaf
             return lambda: integer_weights(row, self._temperature, **self._filters)
 
-        known = dict(zip(inner, tables, strict=True))
+        tabled = dict(zip(inner, tables, strict=True))
         for n, node in enumerate(nodes):
-            table = known[n] if n in known else undrafted_table(later(logits[n]))
+            table = tabled[n] if n in tabled else undrafted_table(later(logits[n]))
             law: Any = BinnedLaw.target_of(table)
             node.target = law
+            if node.draws.dtype == object:
+                for promised, token in zip(node.draws, table.draws, strict=True):
+                    promised.keep(token)
+        if nodes[0].draws.dtype == object:
+            settle(nodes[0])
 
 
 def step_laws(

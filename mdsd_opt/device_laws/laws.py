@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.device_laws import transfers
 from mdsd_opt.device_laws.draws import draw, draw_distinct
 from mdsd_opt.device_laws.plan import BinPlan
+from mdsd_opt.device_laws.promises import PromisedToken
 from mdsd_opt.device_laws.tables import BinTable
 from mdsd_opt.device_laws.transfers import on_device, on_host
 
@@ -63,7 +65,8 @@ class BinnedLaw:
     def draw(self, uniform: float) -> int:
         """One token in proportion to the masses."""
         masses = self._masses()
-        return int(draw(masses[None], on_device([[uniform]], masses.device).double()))
+        uniforms = on_device(np.array([[uniform]]), masses.device)
+        return int(on_host(draw(masses[None], uniforms))[0].item())
 
     def _masses(self) -> Any:
         import torch
@@ -73,7 +76,7 @@ class BinnedLaw:
             return target * float(self.a[0])
         bins = self.table.bins.long()
         totals = target.sum(), self.table.draft.sum(dtype=torch.float64)
-        a, c = (torch.from_numpy(x).to(target.device)[bins] for x in (self.a, self.c))
+        a, c = (on_device(x, target.device)[bins] for x in (self.a, self.c))
         return (a * (target / totals[0]) + c * (self.table.draft / totals[1])).clamp_(min=0.0)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -97,9 +100,9 @@ class BinnedDrafts:
     def __init__(self, weights: Any, num_drafts: int, replaced: bool = True) -> None:
         self.weights, self.num_drafts, self.replaced = weights, num_drafts, replaced
 
-    def sample(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def sample(self, rng: np.random.Generator) -> NDArray[Any]:
         """Token ids in draw order, shape (K,); -1 where none is left."""
-        (row,) = on_host(drawn([self], rng))
+        (row,) = on_host(_drawn([self], rng))
         return row[0].astype(np.int64)
 
     def passed(
@@ -126,8 +129,23 @@ class BinnedDrafts:
         return masses, BinnedLaw(table, drafted, np.zeros_like(drafted))
 
 
-def drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
-    """Draws of several nodes at once, on the device; shape (n, K) for the largest K of them."""
+def sampled(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> list[NDArray[Any]]:
+    """Draws of several nodes, which are promised where the host would have to wait for them.
+
+    Then draws that coincide are only found to do so when the promises are kept.
+    """
+    if transfers.is_host(drafts[0].weights.device):
+        return [made.sample(rng) for made in drafts]
+    found = []
+    for made, row in zip(drafts, _drawn(drafts, rng), strict=True):
+        draws = np.empty(made.num_drafts, dtype=object)
+        draws[:] = [PromisedToken(token) for token in row[: made.num_drafts].unbind()]
+        found.append(draws)
+    return found
+
+
+def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
+    """On the device; shape (n, K) for the largest K of them."""
     import torch
 
     widest = max(made.num_drafts for made in drafts)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.device_laws import transfers
 from mdsd_opt.device_laws.races import (
     RaceSums,
     race_sums_of,
@@ -113,7 +114,7 @@ def bin_tables(
         Whether they were drawn with replacement.
     num_bins : int
     """
-    summed = _summed_on_cpu if targets.device.type == "cpu" else _summed_on_device
+    summed = _summed_on_cpu if transfers.is_host(targets.device) else _summed_on_device
     sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
     lowest, highest = _ratios(ends)
     found = []
@@ -170,7 +171,7 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
 
     count = targets.shape[0]
     never = num_bins - 1
-    half = torch.tensor(_HALF, dtype=targets.dtype, device=targets.device)
+    half = targets.new_full((), _HALF)
     drafted = drafts > 0
     ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
     places = (ratios * never).to(torch.int32).clamp_(max=never - 1)

@@ -12,6 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def is_host(device: Any) -> bool:
+    """Whether its numbers are the host's own, so that nothing has to wait for them."""
+    return bool(device.type == "cpu")
+
+
 def on_host(*parts: Any) -> list[NDArray[np.float64]]:
     """Some tensors of numbers that float64 holds, in one copy.
 
