@@ -22,7 +22,7 @@ from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplaceme
 from mdsd_opt.frontier.concave import falling_blocks
 from mdsd_opt.verifiers.optimal.block_rules import Drawn
 from mdsd_opt.verifiers.optimal.collapsed import selected_sums
-from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels
+from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_joins, mean_over_levels
 
 Vector = NDArray[np.float64]
 
@@ -95,7 +95,11 @@ class BinPlan:
         weights = np.append(weights, self._table.left(draws.tolist()))
         drawn = Drawn(np.arange(draws.size), places, weights, self._groups.above)
         rule = valued_rule(self._scheme, drawn, values)
-        shares: Vector = mean_over_levels(rule, int(places.max()), self._levels)
+        shares: Vector = (
+            mean_over_joins(rule, places, self._levels)
+            if self._scheme is _REPLACED
+            else mean_over_levels(rule, int(places.max()), self._levels)
+        )
         kept, ratio = self.u[bins] * p / q + self.v[bins], self._ratio[bins]
         accepted = np.divide(kept, ratio, out=np.zeros_like(kept), where=ratio > 0.0)
         return shares * np.minimum(accepted, 1.0)
