@@ -25,9 +25,11 @@ and Jeon et al., arXiv 2402.14160 (rrs); mdsd_opt (the optimal rule in closed fo
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +43,19 @@ class Verdicts(NamedTuple):
     draft_index: Tensor  # [N] int64
 
 
+def _without_graph(verify: Callable[..., Verdicts]) -> Callable[..., Verdicts]:
+    """Nothing is recorded for gradients, which would take a tenth of the time."""
+
+    @functools.wraps(verify)
+    def verified(*args: Any, **options: Any) -> Verdicts:
+        with torch.inference_mode():
+            verdicts = verify(*args, **options)
+        return Verdicts(*(numbers.clone() for numbers in verdicts))  # ordinary tensors again
+
+    return verified
+
+
+@_without_graph
 def rrs(
     target: Tensor,
     draft: Tensor,
@@ -78,6 +93,7 @@ def rrs(
     return _verdicts(tokens, drafts)
 
 
+@_without_graph
 def optimal(
     target: Tensor,
     draft: Tensor,

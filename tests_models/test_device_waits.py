@@ -86,8 +86,8 @@ def steps_of(**options):
 @pytest.mark.parametrize("rule", DEVICE_RULES)
 def test_a_step_waits_twice(as_a_device, scheme, rule):
     """For the sums of the whole tree, and for the token behind the drafts, each then an array."""
-    for filters in ({}, {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.01}):
-        assert waits(steps_of(scheme=scheme, rule=rule, **filters)) == {"cpu": 2, "numpy": 2}
+    filters = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
+    assert waits(steps_of(scheme=scheme, rule=rule, **filters)) == {"cpu": 2, "numpy": 2}
 
 
 def test_more_waits_are_counted(as_a_device, monkeypatch):
@@ -110,8 +110,11 @@ def test_more_waits_are_counted(as_a_device, monkeypatch):
     assert waits(steps_of())["cpu"] > 5
 
 
-@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
-@pytest.mark.parametrize("rule", DEVICE_RULES)
+@pytest.mark.parametrize(
+    ("scheme", "rule"),
+    [("with_replacement", "traversal_hull"), ("without_replacement", "level_sequential"),
+     ("with_replacement", "optimal")],
+)  # fmt: skip
 def test_promised_tokens_are_those_that_a_host_sees(as_a_device, scheme, rule):
     """A cold text is the target's own, and with p = q all drafts but the coarsest are accepted."""
     target, draft = model_of("llama", 0), model_of("llama", 1)
