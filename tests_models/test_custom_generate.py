@@ -220,7 +220,7 @@ def test_seeds(target, trees):
         ({"tree": "tall"}, "unknown tree"),
         ({"rule": "best"}, "unknown rule"),
         ({"on_device": True, "scheme": "greedy"}, "for the host"),
-        ({"on_device": True, "rule": "rrs"}, "on the host only: rrs asks"),
+        ({"on_device": True, "rule": "rrs"}, "on the host only: 'rrs' asks"),
         ({"attention_mask": torch.tensor([[1, 1, 0, 1, 1]])}, "pad on the left"),
     ],
 )

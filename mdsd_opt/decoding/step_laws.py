@@ -164,6 +164,6 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
         )
     if rule.host_only:
         raise InvalidInput(
-            f"rule {rule.name!r} decides on the host only: {rule.host_only}. On the device decide "
+            f"rule {rule.name!r} decides on the host only: {rule.host_only}; on the device decide "
             + ", ".join(DEVICE_RULES)
         )

@@ -33,7 +33,7 @@ class TopDown(TreeRule):
     @property
     def host_only(self) -> str:
         verifier = self._verifier.name
-        return "" if verifier == "optimal" else f"{verifier} asks for every token's probability"
+        return "" if verifier == "optimal" else f"{verifier!r} asks for every token's probability"
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
