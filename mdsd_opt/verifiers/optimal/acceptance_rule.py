@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.verifiers.base import Uniforms
 from mdsd_opt.verifiers.optimal.block_rules import BlockRule, block_rule
-from mdsd_opt.verifiers.optimal.hull import mean_over_levels
+from mdsd_opt.verifiers.optimal.hull import mean_over_joins, mean_over_levels
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan
 from mdsd_opt.verifiers.rejection import accepted
 
@@ -82,7 +82,10 @@ def acceptance_probabilities(
     drawn = plan.drawn(tokens)
     if in_block is None:
         in_block = block_rule(plan.drafts, drawn)
-    shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)
+    if isinstance(plan.drafts, WithReplacement):
+        shares = mean_over_joins(in_block, drawn.places, plan.death_levels)
+    else:
+        shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)
     for k, token in enumerate(tokens.tolist()):
         shares[k] *= accepted(plan.target[token], plan.selected(token))
     return shares
