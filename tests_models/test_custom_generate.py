@@ -235,17 +235,11 @@ def translator():
     """A tiny T5."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    sizes = {
-        "vocab_size": SIZE,
-        "d_model": 8,
-        "d_kv": 4,
-        "d_ff": 8,
-        "num_layers": 1,
-        "num_heads": 2,
-    }
-    return T5ForConditionalGeneration(
-        T5Config(**sizes, num_heads=2, decoder_start_token_id=0)
-    ).eval()
+    config = T5Config(
+        vocab_size=SIZE, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    return T5ForConditionalGeneration(config).eval()
 
 
 def test_encoder_decoder_models_are_refused(target, translator, trees):
