@@ -123,6 +123,44 @@ def test_the_text_follows_the_law(monkeypatch, target, trees):
         assert chisquare(counts, np.full(9, runs / 9)).pvalue < 1e-9  # another law is told apart
 
 
+def test_each_row_of_a_batch_follows_its_own_law(monkeypatch, target, trees):
+    """Prompts of different lengths, padded on the left; some texts end at once, most do not."""
+    prompts, copies = (text_of(3), text_of(6)), 100
+    ids = torch.tensor([[0, 0, 0, *prompts[0]], prompts[1]])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
+    options = {"max_new_tokens": 2, "top_k": 3, "temperature": 0.4, "pad_token_id": 0}
+    alone = [{"input_ids": torch.tensor([prompt])} for prompt in prompts]
+    laws = [
+        replayed(monkeypatch, target, one, torch.zeros(1, 2).long(), eos_token_id=None, **options)
+        for one in alone
+    ]
+    firsts = [law[0, 0].nonzero().flatten().tolist() for law in laws]
+    ends = [min(first, key=lambda t, law=law: float(law[0, 0, t]))
+            for first, law in zip(firsts, laws, strict=True)]  # fmt: skip
+    torch.manual_seed(4)
+    found = target.generate(
+        ids.repeat(copies, 1), attention_mask=mask.repeat(copies, 1), do_sample=True,
+        eos_token_id=ends, **options, **trees,
+    )[:, 6:].tolist()  # fmt: skip
+    for row, (one, first) in enumerate(zip(alone, laws, strict=True)):
+        law = {}
+        for token in firsts[row]:
+            if token in ends:
+                law[token, 0] = float(first[0, 0, token])
+                continue
+            new = torch.tensor([[token, 0]])
+            second = replayed(monkeypatch, target, one, new, eos_token_id=None, **options)[0, 1]
+            for n in second.nonzero().flatten().tolist():
+                law[token, n] = float(first[0, 0, token] * second[n])
+        counts = Counter(map(tuple, found[row::2]))
+        assert set(counts) <= set(law)
+        assert counts[ends[row], 0] > 0
+        expected = copies * np.array([*law.values()]) / sum(law.values())
+        assert chisquare([counts[text] for text in law], expected).pvalue > 1e-5
+        other = Counter(map(tuple, found[1 - row :: 2]))
+        assert set(other) - set(law)  # the other row has another law
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bloom", "mamba"])
 def test_greedy_batches_with_left_padding_are_those_of_generate(family):
     model, draft = model_of(family, 0).model, model_of(family, 1, vocab_size=SIZE + 3).model
