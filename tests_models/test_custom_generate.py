@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ import torch
 from scipy.stats import chisquare
 from support.model_families import SIZE, model_of, text_of
 from torch_generate import continued
-from transformers import LogitsProcessor, StoppingCriteria
+from transformers import DynamicCache, LogitsProcessor, StaticCache, StoppingCriteria
 
-from mdsd_opt.decoding import custom_generate
+from mdsd_opt.decoding import Metrics, custom_generate
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.models.self_check import PathByPath
 
@@ -184,6 +185,42 @@ def test_greedy_batches_with_left_padding_are_those_of_generate(family):
         assert (found[row, length:] == 0).all()
 
 
+@pytest.mark.parametrize("how", ["by name", "an own one"])
+def test_static_caches(monkeypatch, target, draft, trees, how):
+    """The text is that of `generate` with it, and no token of it is read twice."""
+    ids = torch.tensor([[0, 0, 0, *text_of(3)], text_of(6)])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
+    options = {"attention_mask": mask, "do_sample": False, "max_new_tokens": 14,
+               "pad_token_id": 0, "eos_token_id": None}  # fmt: skip
+
+    def static():
+        if how == "by name":
+            return {"cache_implementation": "static"}
+        return {"past_key_values": StaticCache(config=target.config, max_cache_len=20)}
+
+    plain = target.generate(ids, **options, **static())
+    target.generate(ids, **options, **static(), **trees)  # with the checks at the start
+    read, caches, steps = {"target": 0, "draft": 0}, set(), []
+    for name, model in (("target", target), ("draft", draft)):
+
+        def counting(tokens, *args, name=name, forward=model.forward, **given):
+            read[name] += tokens.shape[1]
+            caches.add(type(given["past_key_values"]))
+            return forward(tokens, *args, **given)
+
+        monkeypatch.setattr(model, "forward", counting)
+    found = target.generate(
+        ids, **options, **static(), **trees, on_step=lambda new, metrics: steps.append(metrics)
+    )
+    assert torch.equal(found, plain)
+    assert caches == {StaticCache}
+    ends = [one for one, after in pairwise([*steps, Metrics()]) if after.num_steps <= 1]
+    assert [one.num_tokens for one in ends] == [14, 14]
+    # the longer prompt, which begins with the other; the extra token of each step but the last of
+    # a text; and the drafts
+    assert read["target"] == 6 + len(steps) - 2 + sum(one.num_drafted for one in ends)
+
+
 def test_a_constraint_knows_its_prompt_in_a_batch(target, trees):
     ids = torch.tensor([text_of(4), text_of(4)])
     found = target.generate(
@@ -247,9 +284,21 @@ def test_seeds(target, trees):
     assert not torch.equal(text(1), text(2))
 
 
+class QuantizedCache(DynamicCache):
+    """In name: the package for a real one need not be here."""
+
+
+def offloaded():
+    cache = DynamicCache()
+    cache.offloading = True
+    return cache
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"past_key_values": QuantizedCache()}, "a cache that is quantized"),
+        ({"past_key_values": offloaded()}, "a cache that is offloaded"),
         ({"num_beams": 2}, "num_beams"),
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive"),
         ({"guidance_scale": 1.5}, "ClassifierFreeGuidance"),

@@ -94,7 +94,7 @@ def test_the_command_compares_rules(monkeypatch, capsys):
 def test_a_message_decided_on_the_device(monkeypatch, capsys):
     code, out, _ = run(
         monkeypatch, capsys, *MODELS, "--prompt", "Count to three.", "--chat", "--on-device",
-        "--json",
+        "--static-cache", "--json",
     )  # fmt: skip
     assert code == 0
     assert json.loads(out)["outputs"][0]["num_tokens"] > 0

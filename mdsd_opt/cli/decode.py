@@ -98,6 +98,10 @@ def decode(
             "traversal_hull and level_sequential, with replacement.",
         ),
     ] = False,
+    static_cache: Annotated[
+        bool,
+        typer.Option("--static-cache", help="Keys and values in memory that is taken once."),
+    ] = False,
     chat: Annotated[
         bool, typer.Option("--chat", help="Each prompt is a message in the chat template.")
     ] = False,
@@ -161,8 +165,10 @@ def decode(
         "top_k": top_k, "top_p": top_p,
     }  # fmt: skip
 
-    small_model = partial(TreeModel, small, vocab_size=big.vocab_size)
-    pair = TreeModel(big), small_model()
+    longest = max(map(len, ids)) + tokens if static_cache else None
+    big_model = partial(TreeModel, big, static_length=longest)
+    small_model = partial(TreeModel, small, vocab_size=big.vocab_size, static_length=longest)
+    pair = big_model(), small_model()
     require_room(*pair, ids)
     topology, forecast = informed(topology, *pair, ids[:_MEASURED_PROMPTS], scheme, settings)
     if budget is not None:
@@ -175,7 +181,7 @@ def decode(
 
     def options(rule: str, n: int) -> dict[str, Any]:
         return {
-            "target": TreeModel(big), "draft": small_model(), "prompt": ids[n],
+            "target": big_model(), "draft": small_model(), "prompt": ids[n],
             "tree": topology, "scheme": make, "rule": rule, "max_new_tokens": tokens,
             "rng": seed + n, "stop_tokens": stop, **begun,
         }  # fmt: skip
