@@ -218,6 +218,11 @@ def test_trees_by_name(run, tree):
     assert compared["forecast_accepted"] == document["forecast_accepted"]
 
 
+def _ends(done):
+    """Of each prompt in the table: its number, and what ended its text."""
+    return re.findall(r"│ (\d+) +│ (\w+) ", done.stderr)
+
+
 class TestSeveralPrompts:
     PROMPTS = ("--prompt", "one", "--prompt", "one two", "--prompt", "one two three")
 
@@ -233,17 +238,16 @@ class TestSeveralPrompts:
             (one,) = json.loads(alone.stdout)["outputs"]
             assert output["text"] == one["text"]
             assert output["num_steps"] == one["num_steps"]
-            assert output["ended_by"] == "max_new_tokens"
+            assert output["ended_by"] == "length"
             assert output["text"] == read["outputs"][n]["text"]
 
     def test_a_table_has_a_line_for_each(self, run):
         done = run(*MODELS, *self.PROMPTS)
         begun = [re.split(r" t\d", line)[0] for line in done.stdout.splitlines()]
         assert begun == list(self.PROMPTS[1::2])
-        lines = [line.split() for line in done.stderr.splitlines() if "max_new_tokens" in line]
-        assert [line[1:6:2] for line in lines] == [[n, "max_new_tokens", "6"] for n in "123"]
+        assert _ends(done) == [("1", "length"), ("2", "length"), ("3", "length")]
         assert "18 tokens in" in done.stderr
-        assert "max_new_tokens" not in run(*MODELS, "--prompt", "one").stderr
+        assert "ended by" not in run(*MODELS, "--prompt", "one").stderr
 
     @pytest.mark.parametrize("extra", [(), ("--json",)])
     def test_after_ctrl_c_the_prompts_that_are_done_are_told(self, run, monkeypatch, extra):
@@ -257,7 +261,7 @@ class TestSeveralPrompts:
             assert document["interrupted"]
             assert len(document["outputs"]) == 2
         else:
-            assert done.stderr.count("max_new_tokens") == 2
+            assert _ends(done) == [("1", "length"), ("2", "length")]
 
     def test_an_unfit_one_is_told_before_any_text(self, run, monkeypatch):
         monkeypatch.setattr(fake_models.FakeModel, "context_length", 2, raising=False)
@@ -270,8 +274,7 @@ class TestSeveralPrompts:
         monkeypatch.setattr(fake_models.FakeModel, "context_length", 7, raising=False)
         done = run(*MODELS, "--prompt", "one", "--prompt", "one two three four five")
         assert done.returncode == 0, done.stderr
-        ends = [word for word in done.stderr.split() if word in ("context", "max_new_tokens")]
-        assert ends[-2:] == ["max_new_tokens", "context"]
+        assert _ends(done) == [("1", "length"), ("2", "context")]
         assert "fills the models' context" in done.stderr
 
 

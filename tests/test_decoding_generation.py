@@ -109,10 +109,10 @@ def test_a_batch_is_its_prompts_one_after_another(pair):
     for n, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         assert output.tokens == generate(target, draft, prompt, rng=5 + n, **options).tokens
         assert output.tokens == tuple(t for at, tokens in told if at == n for t in tokens)
-        assert output.ended_by == ("stop_token" if 2 in output.tokens else "max_new_tokens")
-    assert {output.ended_by for output in outputs} == {"stop_token"}
+        assert output.ended_by == ("stop" if 2 in output.tokens else "length")
+    assert {output.ended_by for output in outputs} == {"stop"}
     (long,) = generate_batch(target, draft, [[0]], tree="2x2", max_new_tokens=3, rng=0)
-    assert (len(long.tokens), long.ended_by) == (3, "max_new_tokens")
+    assert (len(long.tokens), long.ended_by) == (3, "length")
     with pytest.raises(InvalidInput, match="prompt 2 of 3 is empty"):
         generate_batch(target, draft, [[0], [], [1]])  # before the first is continued
 

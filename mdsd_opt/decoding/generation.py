@@ -122,7 +122,7 @@ class Generation:
     tokens : tuple of int
     metrics : Metrics
     ended_by : str
-        "stop_token", "max_new_tokens" or "context".
+        "stop" (a stop token), "length" (`max_new_tokens`) or "context".
     """
 
     tokens: Tokens
@@ -206,9 +206,9 @@ def generate(
         if on_step is not None:
             on_step(new, metrics)
     if tokens and tokens[-1] in stop_tokens:
-        ended_by = "stop_token"
+        ended_by = "stop"
     else:
-        ended_by = "context" if len(tokens) < max_new_tokens else "max_new_tokens"
+        ended_by = "context" if len(tokens) < max_new_tokens else "length"
     return Generation(tokens, metrics, ended_by)
 
 

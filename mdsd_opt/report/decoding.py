@@ -25,8 +25,8 @@ _MEANINGS = (
 
 
 def prompts_table(outputs: Sequence[Generation]) -> Table:
-    """One line for each prompt."""
-    table = metrics_table("prompt", "ended by")
+    """One line for each prompt, by number."""
+    table = metrics_table("#", "ended by")
     for n, output in enumerate(outputs, start=1):
         table.add_row(str(n), output.ended_by, *metrics_cells(output.metrics))
     return table
