@@ -104,7 +104,8 @@ def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
     few: list[Tokens] = [(), (last,), (last, first)]
     text = tokens[:-2]
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what is only tried
             tried = reader(model)
             return all(
                 _same(tried.logits(ids, paths), _plain(model, ids, paths))

@@ -45,7 +45,7 @@ class StaticTreePass(TreePass):
         """Where keys and values go, for versions of the library whose caches do not count."""
         import torch
 
-        if "cache_position" not in inspect.signature(self._model.forward).parameters:
+        if "cache_position" not in inspect.signature(type(self._model).forward).parameters:
             return {}
         return {"cache_position": torch.arange(start, stop, device=self._model.device)}
 
