@@ -20,7 +20,7 @@ from mdsd_opt.decoding.draft_tree import grow
 from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.device_laws.plan import BinPlan
-from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.drafts.by_name import scheme_maker
 
 
 class Noise:
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=128_256)
     parser.add_argument("--tree", default="4x3")
     parser.add_argument("--rule", default="level_sequential")
+    parser.add_argument("--scheme", default="with_replacement")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--near", type=float, default=1.0, help="Standard deviation of log p/q.")
     parser.add_argument("--device", default="cpu")
@@ -65,8 +66,7 @@ def main() -> None:
     for number in range(given.rounds + 1):
         for on_device in (number % 2 == 0, number % 2 == 1):
             laws = step_laws(
-                *models, WithReplacement, rule.name,
-                on_device, 1.0, 1.0, {},
+                *models, scheme_maker(given.scheme), rule, on_device, 1.0, 1.0, {},
             )  # fmt: skip
             rng = np.random.default_rng(number)
             moments = [clock()]
@@ -81,7 +81,8 @@ def main() -> None:
             if number and on_device:
                 gaps.extend(_gaps(root))
     print(
-        f"V = {given.vocab_size:,}, {given.tree}, {given.rule}, {torch.get_num_threads()} threads"
+        f"V = {given.vocab_size:,}, {given.tree}, {given.rule}, {given.scheme}, "
+        f"{torch.get_num_threads()} threads"
     )
     print("milliseconds        drafts   target laws   decision   sum (median; least sum)")
     for on_device, name in ((False, "host, float64"), (True, "device, tables")):
@@ -98,7 +99,9 @@ def _gaps(root: Node) -> list[float]:
     """What each node with drafts passes less than the optimal rule, at most."""
     laws: list[tuple[Any, Any]] = [(node.target, node.drafts) for node in root.walk()]
     return [
-        BinPlan(law.table, 1.0, drafts.num_drafts).gap for law, drafts in laws if drafts is not None
+        BinPlan(law.table, 1.0, drafts.num_drafts, drafts.replaced).gap
+        for law, drafts in laws
+        if drafts is not None
     ]
 
 

@@ -40,8 +40,8 @@ _log = logging.getLogger("mdsd_opt.numba")
 
 _PACKAGE = Path(__file__).parent
 
-#: What kernels may import constants from, beside other kernels.
-CONSTANT_FILES = ("distributions.py",)
+#: What kernels may import from, beside other kernels.
+OTHER_SOURCES = ("distributions.py", "water_filling.py")
 
 #: Folders of other versions that are left in place when a new one is made.
 _FOLDERS_KEPT = 7
@@ -181,7 +181,7 @@ def _cache_root() -> Path:
 def _folder_name() -> str:
     """Versions of all that compiles, and what the kernels say."""
     versions = (sys.version_info[:2], numba.__version__, llvmlite.__version__)
-    sources = [*sorted(_PACKAGE.rglob("*_kernels.py")), *(_PACKAGE / x for x in CONSTANT_FILES)]
+    sources = [*sorted(_PACKAGE.rglob("*_kernels.py")), *(_PACKAGE / x for x in OTHER_SOURCES)]
     content = b"".join(path.read_bytes() for path in sources)
     return f"mdsd-opt-{__version__}-{_digest(repr(versions).encode() + content)}"
 

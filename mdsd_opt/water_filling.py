@@ -64,8 +64,12 @@ def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[
         0 if the places hold the mass as they are.
     level : float or Fraction
         0, or infinity for one that falls, if no place stands on it.
+
+    Notes
+    -----
+    Also compiled, for float64.
     """
-    p_sums, w_sums = sums
+    p_sums, w_sums = sums[0], sums[1]
     change = mass - p_sums[-1]
     if ratios.size == 0 or (change <= 0 if rising else change >= 0):
         return 0, change * 0 if rising else np.inf

@@ -31,7 +31,7 @@ from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
-from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
+from mdsd_opt.verifiers.optimal.hull import mean_over_joins, mean_over_levels, spans_of_blocks
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 
 HULL_RULES = ("traversal_hull", "level_sequential")
@@ -482,3 +482,19 @@ def test_values_that_are_none_are_refused(values):
         Node((), ()).add_drafts(
             mo.WithReplacement([0.5, 0.5], 2), np.array([0, 1]), np.array(values)
         )
+
+
+def test_rules_by_the_drafts_of_a_block_need_no_walk_over_blocks():
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        size, count = rng.integers(1, 9), rng.integers(1, 5)
+        levels = rng.integers(0, 11, size + 1) / 10  # some at the same level
+        levels[[0, -1]] = 1.0
+        places = rng.integers(size, size=count)
+        worth = rng.random(count)
+
+        def rule(start, stop, places=places, worth=worth):
+            return worth * (places >= start) / (places >= start).sum()
+
+        walked = mean_over_levels(rule, int(places.max()), levels)
+        np.testing.assert_allclose(mean_over_joins(rule, places, levels), walked, atol=1e-15)

@@ -108,7 +108,7 @@ def test_the_text_follows_the_law(monkeypatch, target, trees):
         law |= {(one, n): float(first[one] * second[n]) for n in follow}
     for how in (
         {"scheme": "with_replacement"},
-        {"scheme": "without_replacement"},
+        {"on_device": True, "scheme": "without_replacement"},
         {"on_device": True, "rule": "level_sequential"},
     ):
         found = Counter(
@@ -306,8 +306,8 @@ def offloaded():
         ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
         ({"tree": "tall"}, "unknown tree"),
         ({"rule": "best"}, "unknown rule"),
-        ({"on_device": True, "scheme": "without_replacement"}, "for the host"),
-        ({"on_device": True, "rule": "optimal"}, "for the host"),
+        ({"on_device": True, "scheme": "greedy"}, "for the host"),
+        ({"on_device": True, "rule": "rrs"}, "on the host only: 'rrs' asks"),
         ({"attention_mask": torch.tensor([[1, 1, 0, 1, 1]])}, "pad on the left"),
     ],
 )

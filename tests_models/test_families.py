@@ -43,18 +43,19 @@ def test_a_greedy_text_is_the_models_own(family):
     assert list(output.tokens) == greedy(target, ids, 20)
 
 
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
 @pytest.mark.parametrize("tree", ["2x2", "planned8"])
-def test_decisions_on_the_device_give_the_models_own_text(tree):
+def test_decisions_on_the_device_give_the_models_own_text(tree, scheme):
     target, draft = model_of("llama", 0), model_of("llama", 1)
     ids = text_of(20)
     output = generate(
         TreeModel(target), TreeModel(draft), ids, tree=tree, temperature=0.0, max_new_tokens=20,
-        rng=0, on_device=True,
+        rng=0, scheme=scheme, on_device=True,
     )  # fmt: skip
     assert list(output.tokens) == greedy(target, ids, 20)
     output = generate(
         TreeModel(target), TreeModel(target), ids, tree=tree, max_new_tokens=20, top_k=30,
-        rng=0, on_device=True,
+        rng=0, scheme=scheme, on_device=True,
     )  # fmt: skip
     assert output.metrics.acceptance_rate > 0.99  # p = q
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mdsd_opt._version import __version__
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
-from mdsd_opt.corpora.scoring import rates_of_rows
+from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.corpora.stored_rates import RATES_KEY
 from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
@@ -336,7 +336,7 @@ def _keeper(
     def rates(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
         assert config is not None
         target, draft = logits(target, draft, where).values()  # rounded as they would be stored
-        return {"rates": rates_of_rows(target, draft, config, where, num_threads)}
+        return {"rates": rates_by_column(target, draft, config, where, num_threads)}
 
     return logits if config is None else rates
 

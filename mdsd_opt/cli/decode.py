@@ -95,7 +95,7 @@ def decode(
         typer.Option(
             "--on-device",
             help="Leave the laws where the logits are and decide by sums over bins: for "
-            "traversal_hull and level_sequential, with replacement.",
+            "traversal_hull, level_sequential and optimal, with and without replacement.",
         ),
     ] = False,
     static_cache: Annotated[
@@ -149,7 +149,7 @@ def decode(
         get_rule(name)
     if on_device:
         for name in rules:
-            require_device_rule(make, get_rule(name).name)
+            require_device_rule(make, get_rule(name))
     if budget is not None and not compare:
         check_tree(topology, get_rule(rules[0]))
     texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.sums import identity, require_sum
-from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.files.logits import load_logits
-from mdsd_opt.report.rates import combinations
+from mdsd_opt.report.rates import combinations, rates_of_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +92,7 @@ def score_shard(
         stop = start + part.num_positions
         target, draft = (side.reshape(-1, side.shape[-1]) for side in (part.target, part.draft))
         where = f"{sample.source}, in the part that begins with position {start}"
-        rates[start:stop] = rates_of_rows(target, draft, config, where, num_threads)
+        rates[start:stop] = rates_by_column(target, draft, config, where, num_threads)
         if progress is not None:
             progress(stop - start)
     arrays: dict[str, NDArray[Any]] = {"rates": rates}
@@ -129,7 +128,7 @@ def load_rates(
     return ShardRates(arrays["rates"], arrays.get("sequence"), int(metadata["vocab_size"]))
 
 
-def rates_of_rows(
+def rates_by_column(
     target: NDArray[Any],
     draft: NDArray[Any],
     config: RatesConfig,
@@ -137,21 +136,6 @@ def rates_of_rows(
     num_threads: int | None = None,
 ) -> NDArray[np.float64]:
     """The columns of a config for rows of logits, [N, C]; errors say `where` the rows are."""
-    columns = []
-    for scheme, verifier, counts in combinations(
-        config.schemes, config.verifiers, config.num_drafts
-    ):
-        try:
-            rates = acceptance_rates(
-                target,
-                draft,
-                num_drafts=counts,
-                drafts=scheme,
-                verifier=verifier,
-                num_threads=num_threads,
-                **config.options,
-            )
-        except InvalidInput as error:
-            raise type(error)(f"{where}: {error}") from error
-        columns.append(np.asarray(rates))
-    return np.concatenate(columns, axis=1)
+    combined = combinations(config.schemes, config.verifiers, config.num_drafts)
+    options = {**config.options, "num_threads": num_threads}
+    return np.concatenate(list(rates_of_rows(target, draft, combined, options, where)), axis=1)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.place_values import in_draw_order, place_values
 from mdsd_opt.decoding.topology import Place, RateTable, Topology
+from mdsd_opt.device_laws.laws import BinnedDrafts, sampled
+from mdsd_opt.device_laws.promises import known
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -136,8 +138,32 @@ def grow(
         if not inner:
             break
         laws = model([node.tokens for node in inner])
+        made = [
+            make(law, topology.drafts_at(node.place)) for node, law in zip(inner, laws, strict=True)
+        ]
         level = []
-        for node, law in zip(inner, laws, strict=True):
-            drafts = make(law, topology.drafts_at(node.place))
-            level += node.add_drafts(drafts, drafts.sample(rng), values[node.place])
+        for node, drafts, draws in zip(inner, made, _sampled(made, rng), strict=True):
+            level += node.add_drafts(drafts, draws, values[node.place])
     return root
+
+
+def _sampled(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
+    if isinstance(made[0], BinnedDrafts):
+        return sampled(made, rng)
+    return [drafts.sample(rng) for drafts in made]
+
+
+def settle(root: Node) -> None:
+    """Put tokens into a tree of promised ones, once they are kept.
+
+    Draws that coincide then hang at the place of the first.
+    """
+    nodes = [root]
+    for node in nodes:
+        children, node.children = list(node.children.values()), {}
+        node.draws = np.array(known(node.draws.tolist()), np.int64)
+        for token, child in zip(node.draws.tolist(), children, strict=True):
+            if token >= 0 and token not in node.children:
+                child.tokens = (*node.tokens, token)
+                node.children[token] = child
+        nodes.extend(node.children.values())

@@ -171,9 +171,9 @@ def generate(
         The output ends after the first of them.
     on_device : bool
         Leave the laws where the models' logits are, and decide by sums over bins of p/q: exactly
-        lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with
-        replacement, and the rules "traversal_hull", without its first tries one by one, and
-        "level_sequential".
+        lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with and
+        without replacement, and the rules "traversal_hull", without its first tries one by one,
+        "level_sequential" and "optimal", which goes down from the root.
     on_step : callable, optional
         Called after every step with its tokens and the metrics so far.
     relax : mapping, optional
@@ -308,7 +308,7 @@ def generate_steps(
     if draft_temperature is None:
         draft_temperature = temperature
     laws = step_laws(
-        target, draft, make, verifier.name, on_device, temperature, draft_temperature,
+        target, draft, make, verifier, on_device, temperature, draft_temperature,
         filters,
     )  # fmt: skip
 
@@ -320,8 +320,7 @@ def generate_steps(
         depth = min(context - len(text), MAX_DEPTH)
         root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
         drafted = time.perf_counter()
-        nodes = root.walk()
-        laws.weigh(text, nodes)
+        laws.weigh(text, root.walk())
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
@@ -335,7 +334,7 @@ def generate_steps(
             num_accepted=min(outcome.num_accepted, len(tokens)),
             num_passed=outcome.num_accepted,
             num_hits=int(outcome.num_accepted > 0),
-            num_drafted=len(nodes) - 1,
+            num_drafted=len(root.walk()) - 1,
             draft_seconds=drafted - began,
             target_seconds=weighed - drafted,
             verify_seconds=decided - weighed,

@@ -16,6 +16,8 @@ from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.decoding.topology import Tree
+from mdsd_opt.device_laws.promises import known, token_ids
+from mdsd_opt.device_laws.transfers import on_device
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
@@ -175,13 +177,14 @@ class _Processed:
 
         logits = self._inner.tree_tensor(ids, continuations)
         logits = logits.to(self._prompt.device, torch.float32)
-        text = torch.cat([self._prompt[: self._padding], self._ids(ids)])
+        text = torch.cat([self._prompt[: self._padding], self._ids([ids])[0]])
         scores = torch.empty_like(logits)
         for length in {len(tokens) for tokens in continuations}:
             places = [n for n, tokens in enumerate(continuations) if len(tokens) == length]
             drafts = self._ids([continuations[n] for n in places])
             texts = torch.cat([text.expand(len(places), -1), drafts], 1)
-            scores[places] = self._process(texts, logits[places])
+            at = on_device(places, logits.device)
+            scores[at] = self._process(texts, logits[at])
         self._seen = {
             tokens: _Scores(scores[n : n + 1], logits[n : n + 1])
             for n, tokens in enumerate(continuations)
@@ -200,13 +203,12 @@ class _Processed:
             found.append(all_rows[self._row])
         return torch.stack(found)
 
-    def _ids(self, tokens: Any) -> Any:
-        import torch
-
-        return torch.as_tensor(tokens, dtype=torch.long, device=self._prompt.device)
+    def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
+        return token_ids(rows, self._prompt.device).clamp_(min=0)
 
     def seen(self, tokens: Tokens) -> _Scores:
         """At a node of the tree asked for last."""
+        self._seen = {known(node): scores for node, scores in self._seen.items()}
         return self._seen[tokens]
 
 

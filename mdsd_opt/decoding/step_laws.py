@@ -8,16 +8,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.draft_tree import Node, Tokens
+from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.distributions import softmax
-from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
-#: Rules that ask a law for sums and one token only.
-DEVICE_RULES = ("traversal_hull", "level_sequential")
+#: Rules that decide from sums over bins, by name.
+DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
 
 
 class StepLaws(Protocol):
@@ -31,7 +32,7 @@ class StepLaws(Protocol):
         """The draft's laws after some continuations of a text, one a row."""
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Give every node its target law."""
+        """Give every node its target law; and the first, which is the root, its tree's tokens."""
 
 
 class HostLaws:
@@ -71,13 +72,15 @@ class DeviceLaws:
     ----------
     target, draft : model
         With a method ``tree_tensor(ids, continuations)``, as `TreeModel` has it.
+    replaced : bool
+        Whether drafts are drawn with replacement.
     temperature, draft_temperature : float
     filters : dict
     """
 
     def __init__(
-        self, target: Any, draft: Any, temperature: float, draft_temperature: float,
-        filters: dict[str, Any],
+        self, target: Any, draft: Any, replaced: bool, temperature: float,
+        draft_temperature: float, filters: dict[str, Any],
     ) -> None:  # fmt: skip
         for model in (target, draft):
             if not hasattr(model, "tree_tensor"):
@@ -85,13 +88,12 @@ class DeviceLaws:
                     f"{type(model).__name__} has no tensors to decide on: give a TreeModel, or "
                     "leave on_device out"
                 )
-        self._target, self._draft = target, draft
+        self._target, self._draft, self._replaced = target, draft, replaced
         self._temperature, self._draft_temperature = temperature, draft_temperature
         self._filters = filters
 
-    @staticmethod
-    def make(law: Any, num_drafts: int) -> Any:
-        return BinnedDrafts(law, num_drafts)
+    def make(self, law: Any, num_drafts: int) -> Any:
+        return BinnedDrafts(law, num_drafts, self._replaced)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         from mdsd_opt.device_laws.weights import integer_weights
@@ -100,31 +102,43 @@ class DeviceLaws:
         return integer_weights(logits, self._draft_temperature, **self._filters)
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+        from mdsd_opt.device_laws.promises import token_ids
         from mdsd_opt.device_laws.tables import bin_tables, undrafted_table
+        from mdsd_opt.device_laws.transfers import on_device
         from mdsd_opt.device_laws.weights import integer_weights
 
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
-        targets = integer_weights(logits[inner], self._temperature, **self._filters)
+        rows = logits.index_select(0, on_device(inner, logits.device))
+        targets = integer_weights(rows, self._temperature, **self._filters)
         drafts: list[Any] = [nodes[n].drafts for n in inner]
+        counts = [made.num_drafts for made in drafts]
+        padded = [[*nodes[n].draws, *[0] * (max(counts) - nodes[n].draws.size)] for n in inner]
         tables = bin_tables(
             targets,
             [made.weights.to(targets.device) for made in drafts],
-            [nodes[n].draws.tolist() for n in inner],
+            token_ids(padded, targets.device),
+            counts,
+            drafts[0].replaced,
         )
 
         def later(row: Any) -> Any:  # one end of the tree at most is a leaf
             return lambda: integer_weights(row, self._temperature, **self._filters)
 
-        known = dict(zip(inner, tables, strict=True))
+        tabled = dict(zip(inner, tables, strict=True))
         for n, node in enumerate(nodes):
-            table = known[n] if n in known else undrafted_table(later(logits[n]))
+            table = tabled[n] if n in tabled else undrafted_table(later(logits[n]))
             law: Any = BinnedLaw.target_of(table)
             node.target = law
+            if node.draws.dtype == object:
+                for promised, token in zip(node.draws, table.draws, strict=True):
+                    promised.keep(token)
+        if nodes[0].draws.dtype == object:
+            settle(nodes[0])
 
 
 def step_laws(
-    target: Any, draft: Any, make: SchemeMaker, rule: str, on_device: bool,
+    target: Any, draft: Any, make: SchemeMaker, rule: TreeRule, on_device: bool,
     temperature: float, draft_temperature: float, filters: dict[str, Any],
 ) -> StepLaws:  # fmt: skip
     """The laws on the host or on the device.
@@ -137,13 +151,19 @@ def step_laws(
     if not on_device:
         return HostLaws(target, draft, make, temperature, draft_temperature, filters)
     require_device_rule(make, rule)
-    return DeviceLaws(target, draft, temperature, draft_temperature, filters)
+    replaced = make is WithReplacement
+    return DeviceLaws(target, draft, replaced, temperature, draft_temperature, filters)
 
 
-def require_device_rule(make: SchemeMaker, rule: str) -> None:
-    """Raise `InvalidInput` for a scheme or rule that is not decided on the device."""
-    if make is not WithReplacement or rule not in DEVICE_RULES:
+def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
+    """Raise `InvalidInput` for a scheme or rule that is not decided on the device, and why."""
+    if make not in (WithReplacement, WithoutReplacement):
         raise InvalidInput(
-            "decisions on the device are for drafts with replacement and for the rules "
-            f"{' and '.join(DEVICE_RULES)}; other drafts and rules, here {rule!r}, are for the host"
+            "decisions on the device are for drafts with_replacement and without_replacement; "
+            "others are for the host: leave on_device out"
+        )
+    if rule.host_only:
+        raise InvalidInput(
+            f"rule {rule.name!r} decides on the host only: {rule.host_only}; on the device decide "
+            + ", ".join(DEVICE_RULES)
         )

@@ -16,21 +16,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.device_laws.groups import raced_groups, replaced_groups
 from mdsd_opt.device_laws.tables import BinTable
-from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.frontier.concave import falling_blocks
 from mdsd_opt.verifiers.optimal.block_rules import Drawn
 from mdsd_opt.verifiers.optimal.collapsed import selected_sums
-from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels
+from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_joins, mean_over_levels
 
 Vector = NDArray[np.float64]
 
-#: Tells the rule within blocks how drafts are drawn; it asks for nothing else.
-_REPLACED = WithReplacement([1.0], 1)
+#: Tell the rule within blocks how drafts are drawn; it asks for nothing else.
+_REPLACED: PrefixDraftScheme = WithReplacement([1.0], 1)
+_DISTINCT: PrefixDraftScheme = WithoutReplacement([1.0], 1)
 
 
 class BinPlan:
-    """Selection and acceptance at a position of demand r, for drafts with replacement.
+    """Selection and acceptance at a position of demand r.
 
     Attributes
     ----------
@@ -47,15 +49,19 @@ class BinPlan:
     demand : float
         r, positive.
     num_drafts : int
+    replaced : bool
+        Whether they are drawn with replacement; else they must leave something.
     """
 
-    def __init__(self, table: BinTable, demand: float, num_drafts: int) -> None:
-        self._table = table
-        drafted = np.flatnonzero(table.q > 0.0)
-        p, w = demand * table.p[drafted], table.q[drafted]
-        lowest, highest = demand * table.lowest[drafted], demand * table.highest[drafted]
-        below = np.append(0.0, np.cumsum(w))
-        contained = np.minimum(below / below[-1], 1.0) ** num_drafts
+    def __init__(
+        self, table: BinTable, demand: float, num_drafts: int, replaced: bool = True
+    ) -> None:
+        replaced |= num_drafts == 1
+        groups = (replaced_groups if replaced else raced_groups)(table, num_drafts)
+        self._table, self._groups = table, groups
+        self._scheme = _REPLACED if replaced else _DISTINCT
+        p, w, contained = demand * groups.p, groups.q, groups.contained
+        lowest, highest = demand * groups.lowest, demand * groups.highest
         reached = np.append(0.0, np.cumsum(p))
         split = int(np.argmin(reached - contained))
         self.most = min(max(1.0 + float(reached[split] - contained[split]), 0.0), 1.0)
@@ -64,17 +70,15 @@ class BinPlan:
         for side in (slice(split), slice(split, None)):
             _pool(x[side], w[side])
         self._levels = death_levels(x, w, np.diff(contained))
-        self._place = np.full(table.q.size, -1)
-        self._place[drafted] = np.arange(drafted.size)
-        self._ratio, self.u, self.v = np.zeros((3, table.q.size))
         ratio = x / w
         with np.errstate(invalid="ignore", divide="ignore"):
             share = (ratio - lowest) / (highest - lowest)
         share = np.where(highest < np.inf, np.nan_to_num(share).clip(0.0, 1.0), 0.0)
         share[ratio >= highest] = 1.0
-        self._ratio[drafted] = ratio
-        self.u[drafted] = demand * share
-        self.v[drafted] = np.where(share < 1.0, (1.0 - share) * np.minimum(lowest, ratio), 0.0)
+        rest = np.where(share < 1.0, (1.0 - share) * np.minimum(lowest, ratio), 0.0)
+        # the last place is that of what is never drafted
+        by_group = np.stack([ratio, demand * share, rest])
+        self._ratio, self.u, self.v = np.pad(by_group, ((0, 0), (0, 1)))[:, groups.place]
 
     @property
     def gap(self) -> float:
@@ -84,12 +88,18 @@ class BinPlan:
         """Probability that each draft is passed, given the draws; shape (K,)."""
         from mdsd_opt.decoding.valued_rules import valued_rule
 
-        p, q, bins = (np.array(column) for column in zip(
-            *(self._table.at[token] for token in draws.tolist()), strict=True
-        ))  # fmt: skip
-        places = self._place[bins]
-        rule = valued_rule(_REPLACED, Drawn(draws, places, q, q), values)
-        shares: Vector = mean_over_levels(rule, int(places.max()), self._levels)
+        p, q, found, weights = np.array([self._table.at[token] for token in draws.tolist()]).T
+        bins = found.astype(np.int64)
+        places = self._groups.place[bins]
+        # all other tokens are one; in integers, no difference loses a small one
+        weights = np.append(weights, self._table.left(draws.tolist()))
+        drawn = Drawn(np.arange(draws.size), places, weights, self._groups.above)
+        rule = valued_rule(self._scheme, drawn, values)
+        shares: Vector = (
+            mean_over_joins(rule, places, self._levels)
+            if self._scheme is _REPLACED
+            else mean_over_levels(rule, int(places.max()), self._levels)
+        )
         kept, ratio = self.u[bins] * p / q + self.v[bins], self._ratio[bins]
         accepted = np.divide(kept, ratio, out=np.zeros_like(kept), where=ratio > 0.0)
         return shares * np.minimum(accepted, 1.0)

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mdsd_opt.device_laws import transfers
+from mdsd_opt.device_laws.races import (
+    RaceSums,
+    race_sums_of,
+    race_sums_on_cpu,
+    race_sums_on_device,
+)
+from mdsd_opt.device_laws.transfers import on_host
 
 Vector = NDArray[np.float64]
 
@@ -26,6 +35,15 @@ _HALF = 2.0
 
 #: By how much the ends of t are moved apart, for the roundings of t in float32: three of them.
 _ROUNDING = 5e-7
+
+
+class DrawnToken(NamedTuple):
+    """What the host knows of a token: both probabilities, its bin, and the draft's weight."""
+
+    p: float
+    q: float
+    bin: int
+    weight: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +61,14 @@ class BinTable:
         needed, and the draft has none.
     bins : tensor of integers, shape (V,)
         None without drafts.
-    at : dict of int to tuple
-        p, q and bin of each token that was drawn.
+    draws : tuple of int
+        The tokens that were drawn, in draw order; -1 where none was left.
+    at : dict of int to DrawnToken
+        Of each token that was drawn.
+    weights : ndarray, shape (B,)
+        Integer weights of the draft by bins.
+    race : callable or None
+        Makes the `RaceSums`; of drafts without replacement that leave something.
     """
 
     p: Vector
@@ -54,11 +78,25 @@ class BinTable:
     target: Callable[[], Any]
     draft: Any
     bins: Any
-    at: dict[int, tuple[float, float, int]]
+    draws: tuple[int, ...] = ()
+    at: dict[int, DrawnToken] = field(default_factory=dict)
+    weights: Vector = field(default_factory=lambda: np.zeros(1))
+    race: Callable[[], RaceSums] | None = None
+
+    def left(self, draws: Sequence[int]) -> float:
+        """Integer weight of the draft that different tokens leave."""
+        return float(self.weights.sum()) - sum(
+            self.at[token].weight for token in draws if token >= 0
+        )
 
 
 def bin_tables(
-    targets: Any, drafts: Sequence[Any], draws: Sequence[Sequence[int]], num_bins: int = NUM_BINS
+    targets: Any,
+    drafts: Sequence[Any],
+    draws: Any,
+    num_drafts: Sequence[int],
+    replaced: bool = True,
+    num_bins: int = NUM_BINS,
 ) -> list[BinTable]:
     """Tables of some positions; one copy to the host.
 
@@ -68,50 +106,63 @@ def bin_tables(
         Integer weights.
     drafts : sequence of tensors, shape (V,)
         n of them.
-    draws : sequence of sequences of int
-        The tokens drawn at each position.
+    draws : tensor of int64, shape (n, K)
+        The tokens drawn at each position; -1 where none was left.
+    num_drafts : sequence of int
+        How many of them count.
+    replaced : bool
+        Whether they were drawn with replacement.
     num_bins : int
     """
-    summed = _summed_on_cpu if targets.device.type == "cpu" else _summed_on_device
-    widest = max(map(len, draws))
-    padded = [[*tokens, *[tokens[0]] * (widest - len(tokens))] for tokens in draws]
-    sums, ends, drawn, bins = summed(targets, drafts, padded, num_bins)
+    summed = _summed_on_cpu if transfers.is_host(targets.device) else _summed_on_device
+    sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
     lowest, highest = _ratios(ends)
     found = []
-    for i, row in enumerate(padded):
+    for i, count in enumerate(num_drafts):
         total = sums[i].sum(axis=0)
         scale = total[1] / total[0]
-        p, q = drawn[i, :2] / total[:, np.newaxis]
-        at = dict(zip(row, zip(p, q, drawn[i, 2].astype(np.int64), strict=True), strict=True))
+        at = {
+            int(token): DrawnToken(n / total[0], m / total[1], int(place), m)
+            for token, n, m, place in drawn[i, :, :count].T.tolist()
+            if token >= 0
+        }
         masses = np.ascontiguousarray((sums[i] / total).T)
-        weights = partial(operator.getitem, targets, i)
-        low, high = scale * lowest[i], scale * highest[i]
-        found.append(BinTable(masses[0], masses[1], low, high, weights, drafts[i], bins[i], at))
+        found.append(BinTable(
+            masses[0], masses[1], scale * lowest[i], scale * highest[i],
+            partial(operator.getitem, targets, i), drafts[i], bins[i],
+            tuple(drawn[i, 0, :count].astype(int).tolist()), at, sums[i, :, 1].copy(),
+            None if replaced else races[i],
+        ))  # fmt: skip
     return found
 
 
 def undrafted_table(weights: Callable[[], Any]) -> BinTable:
     """Of a position without drafts: everything is in one bin."""
     one, none = np.ones(1), np.zeros(1)
-    return BinTable(one, none, none, none, weights, None, None, {})
+    return BinTable(one, none, none, none, weights, None, None)
+
+
+#: Sums and ends [n, B, 2]; token, n, m and bin of draws [n, 4, K]; races; bins [n, V], which stay.
+_Summed = tuple[Vector, Vector, Vector, Sequence[Callable[[], RaceSums]], Any]
 
 
 def _summed_on_device(
-    targets: Any, drafts: Sequence[Any], draws: list[list[int]], num_bins: int
-) -> tuple[Vector, Vector, Vector, Any]:
-    """Sums and ends [n, B, 2]; n, m and bin of draws [n, 3, K]; bins [n, V], which stay there."""
+    targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
+    num_bins: int,
+) -> _Summed:  # fmt: skip
     import torch
 
     rows = torch.stack(list(drafts))
     sums, ends, bins = sums_on_device(targets, rows, num_bins)
-    tokens = torch.as_tensor(draws, device=targets.device)
-    drawn = torch.stack([array.gather(1, tokens).double() for array in (targets, rows, bins)], 1)
-    parts = (sums, ends.double(), drawn)
-    packed = torch.cat([part.flatten() for part in parts]).cpu().numpy()
-    stops = np.cumsum([part.numel() for part in parts])[:-1]
-    shaped = zip(np.split(packed, stops), parts, strict=True)
-    one, two, three = (array.reshape(part.shape) for array, part in shaped)
-    return one, two, three, bins
+    at = draws.clamp(min=0)
+    drawn = [draws.double(), *(array.gather(1, at).double() for array in (targets, rows, bins))]
+    parts = [sums, ends, torch.stack(drawn, 1)]
+    if not replaced:
+        parts += race_sums_on_device(rows, bins, num_drafts, num_bins)
+    one, two, three, *race = on_host(*parts)
+    most = max(num_drafts)
+    races = [partial(race_sums_of, most, *row) for row in zip(*race, strict=True)]
+    return one, two, three, races, bins
 
 
 def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, Any]:
@@ -120,7 +171,7 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
 
     count = targets.shape[0]
     never = num_bins - 1
-    half = torch.tensor(_HALF, dtype=targets.dtype, device=targets.device)
+    half = targets.new_full((), _HALF)
     drafted = drafts > 0
     ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
     places = (ratios * never).to(torch.int32).clamp_(max=never - 1)
@@ -141,23 +192,27 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
 
 
 def _summed_on_cpu(
-    targets: Any, drafts: Sequence[Any], draws: list[list[int]], num_bins: int
-) -> tuple[Vector, Vector, Vector, Any]:
-    """The same, a pass over each row."""
+    targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
+    num_bins: int,
+) -> _Summed:  # fmt: skip
+    """The same, a pass over each row; what a race needs another one, when it is asked for."""
     import torch
 
     from mdsd_opt.device_laws.table_kernels import row_table
 
-    sums = np.zeros((len(draws), num_bins, 2))
-    ends = np.tile(np.array([1.0, 0.0], targets.numpy().dtype), (len(draws), num_bins, 1))
-    drawn = np.empty((len(draws), 3, len(draws[0])))
+    count = len(num_drafts)
+    sums = np.zeros((count, num_bins, 2))
+    ends = np.tile(np.array([1.0, 0.0], targets.numpy().dtype), (count, num_bins, 1))
+    drawn = np.empty((count, 4, draws.shape[1]))
     ratios = np.empty(1024, ends.dtype)
     bins = np.empty(targets.shape, np.int16)
-    for i, tokens in enumerate(draws):
+    races = []
+    for i, tokens in enumerate(draws.numpy()):
         n, m = targets[i].numpy(), drafts[i].numpy()
         row_table(n, m, n.dtype.type(_HALF), bins[i], ends[i], sums[i], ratios)
-        drawn[i] = n[tokens], m[tokens], bins[i, tokens]
-    return sums, ends, drawn, torch.from_numpy(bins)
+        drawn[i] = tokens, n[tokens], m[tokens], bins[i, tokens]
+        races.append(partial(race_sums_on_cpu, m, bins[i], num_drafts[i], num_bins))
+    return sums, ends, drawn, races, torch.from_numpy(bins)
 
 
 def _ratios(ends: Vector) -> tuple[Vector, Vector]:

@@ -51,14 +51,3 @@ def _at_least(law: Any, floor: Any) -> Any:
 
     kept = torch.where(law >= floor, law, 0.0)
     return kept / kept.sum(-1, keepdim=True)
-
-
-def draw(masses: Any, uniforms: Any) -> Any:
-    """Tokens in proportion to one row of masses, by uniforms on [0, 1); of their shape."""
-    import torch
-
-    reached = masses.cumsum(-1, dtype=torch.float64)
-    at = torch.as_tensor(uniforms, dtype=torch.float64, device=masses.device) * reached[-1]
-    # the product may be rounded up to the total; the last of equal sums has a mass
-    last = torch.searchsorted(reached, reached[-1:])
-    return torch.searchsorted(reached, at, right=True).minimum(last)

@@ -13,6 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mdsd_opt.device_laws.promises import known as settled
+from mdsd_opt.device_laws.promises import token_ids
+from mdsd_opt.device_laws.transfers import on_device
+
 Tokens = tuple[int, ...]
 
 
@@ -43,9 +47,8 @@ class TreeReader(ABC):
         """Logits of the next token after `ids` and each continuation, on the device; [n, V]."""
 
     def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
-        import torch
-
-        return torch.as_tensor([list(row) for row in rows], device=self._model.device)
+        # a promised draft of which none was left is read as any other, and left out later
+        return token_ids(rows, self._model.device).clamp_(min=0)
 
 
 class TreePass(TreeReader):
@@ -79,6 +82,8 @@ class TreePass(TreeReader):
         """Leave the text's beginning in the cache, and drafts behind it if it is the whole text."""
         if ids == self._read:
             return
+        self._nodes = [settled(node) for node in self._nodes]
+        self._logits = {settled(node): logits for node, logits in self._logits.items()}
         known = _num_common(self._read, ids)
         if known < len(self._read):
             known = min(known, len(ids) - 1)  # whose last token is read again for its logits
@@ -96,15 +101,13 @@ class TreePass(TreeReader):
 
     def _move(self, path: list[int]) -> bool:
         """Put keys and values of some nodes at the end of the text, if the cache shows them."""
-        import torch
-
         start, width = len(self._read), self._width(len(self._read) + len(self._nodes))
         layers = [x for x in getattr(self._cache, "layers", ()) if getattr(x, "is_initialized", 1)]
         states: list[Any] = [getattr(x, name, None) for x in layers for name in ("keys", "values")]
         if not states or any(x is None or x.shape[-2] != width for x in states):
             return False
         if path != list(range(len(path))):
-            places = torch.as_tensor(path, device=self._model.device) + start
+            places = on_device(path, self._model.device) + start
             for x in states:
                 x[..., start : start + len(path), :] = x.index_select(-2, places.to(x.device))
         return True
@@ -130,7 +133,7 @@ class TreePass(TreeReader):
             seen[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = True
         dtype, device = model.dtype, model.device
         mask = torch.zeros(seen.shape, dtype=dtype, device=device)
-        mask.masked_fill_(~torch.as_tensor(seen, device=device), torch.finfo(dtype).min)
+        mask.masked_fill_(~on_device(seen, device), torch.finfo(dtype).min)
         output = model(
             self._ids([tokens]),
             attention_mask=mask[None, None],

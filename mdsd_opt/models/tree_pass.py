@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from mdsd_opt.device_laws.promises import PromisedToken
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.models.loading import LoadedModel, to_numpy_array
 from mdsd_opt.models.passes import Tokens, TreeReader, with_ancestors
@@ -80,8 +81,12 @@ class TreeModel:
         missing = self._vocab_size - found.shape[-1]
         return torch.nn.functional.pad(found, (0, missing), value=-torch.inf)
 
-    def _known(self, tokens: Sequence[int]) -> Tokens:
+    def _known(self, tokens: Sequence[Any]) -> Tokens:
         if self._vocab_size is None:
             return tuple(tokens)
         last = self.loaded.vocab_size - 1
-        return tuple(min(token, last) for token in tokens)
+        # what it has drawn itself it has
+        capped: Any = (
+            token if isinstance(token, PromisedToken) else min(token, last) for token in tokens
+        )
+        return tuple(capped)

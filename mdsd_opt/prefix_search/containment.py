@@ -30,6 +30,10 @@ Flags = NDArray[np.bool_]
 _COARSE_MASS = 8e-3
 _COARSE_BUCKETS = 16
 
+#: Ends of runs of one bucket each, and Q where it is not kept by bucket.
+_EVERY_BUCKET = np.arange(1, NUM_BUCKETS + 1)
+_NOTHING = np.zeros(NUM_BUCKETS)
+
 
 class Containment(ABC):
     """Q of the prefixes of one row.
@@ -59,8 +63,7 @@ class Containment(ABC):
 
     def __init__(self, buckets: Buckets, sums: Matrix) -> None:
         self.buckets, self.sums = buckets, sums
-        self.run_ends = np.arange(1, NUM_BUCKETS + 1)
-        self.contained = np.zeros(NUM_BUCKETS)
+        self.run_ends, self.contained = _EVERY_BUCKET, _NOTHING
 
     @abstractmethod
     def at(self, tokens: Integers) -> Vector:
@@ -111,7 +114,9 @@ class Raced(Containment):
         chains = np.empty(NUM_BUCKETS, np.int64), np.empty(size, np.int64), np.empty(size)
         kernels.race_sums(p, drafts.q, buckets, light_rate, run, moments, *chains)
         super().__init__(buckets, moments[:, [P, Q]] if sums is None else sums)
+        self.contained = np.zeros(NUM_BUCKETS)
         if coarse:
+            self.run_ends = _EVERY_BUCKET.copy()
             kernels.merge_small(
                 self.sums, moments, *chains[:2], _COARSE_MASS, _COARSE_BUCKETS, self.run_ends
             )

@@ -14,7 +14,7 @@ from mdsd_opt.prefix_search.race_kernels import (
     rates_beside,
     start_race,
 )
-from mdsd_opt.prefix_search.ratio_groups_kernels import NEVER_DRAFTED, NUM_BUCKETS, P, Q
+from mdsd_opt.prefix_search.ratio_groups_kernels import P, Q
 from mdsd_opt.prefix_search.sum_kernels import add_carrying
 from mdsd_opt.prefix_search.weigh_kernels import likeliest_tokens
 
@@ -51,20 +51,23 @@ def race_curve(
     race: Matrix, rang: Matrix, kept: NDArray[np.float64], once_before: Vector, outside: Vector,
     escaped: Vector, contained: Vector,
 ) -> None:  # fmt: skip
-    """Run the race over the buckets; write Q of all tokens up to the end of each.
+    """Run the race over the buckets; write Q of all tokens up to the end of each but the last.
+
+    The last one holds what is never drafted.
 
     Of each also `once` before it and the q of all tokens from it on; and the race before it, if
-    `kept`, of shape (NUM_BUCKETS, K, nodes), has room.
+    `kept`, of shape (number of buckets, K, nodes), has room.
     """
     most = num_drafts[0]
     fill_terms(race, light_rate, step, first)
     start_race(rang, most)
     once = 0.0
     lost = 0.0
-    outside[NUM_BUCKETS] = 0.0
-    for bucket in range(NUM_BUCKETS - 1, -1, -1):
+    never_drafted = sums.shape[0] - 1
+    outside[never_drafted + 1] = 0.0
+    for bucket in range(never_drafted, -1, -1):
         outside[bucket], lost = add_carrying(outside[bucket + 1], sums[bucket, Q], lost)
-    for bucket in range(NEVER_DRAFTED):
+    for bucket in range(never_drafted):
         if sums[bucket, Q] == 0.0:
             continue
         if kept.shape[0] > 0:
@@ -90,7 +93,7 @@ def merge_small(
     run_ends[b], its own end at first, becomes that of the run that bucket b holds.
     """
     into = 0
-    for bucket in range(1, NEVER_DRAFTED):
+    for bucket in range(1, sums.shape[0] - 1):
         if sums[bucket, Q] == 0.0:
             continue
         p_mass = sums[into, P] + sums[bucket, P]

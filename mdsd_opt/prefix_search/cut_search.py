@@ -62,7 +62,6 @@ class CutSearch:
         self._num_closed = int(np.count_nonzero(sums_q))
         self._is_open, self.is_doubtful = np.zeros((2, kernels.NUM_BUCKETS), np.bool_)
         self.ratio_bounds = kernels.LOWEST, kernels.HIGHEST
-        self._marks, self._room = np.empty(BLOCK, np.uint8), np.empty(p.size + 1, np.int32)
         # The tokens of open buckets in order, with their keys and Q.
         self._keys, self._tokens = np.empty((2, 0), np.int64)
         self._contained = np.empty(0)
@@ -126,10 +125,10 @@ class CutSearch:
 
     def _doubtful_tokens(self) -> NDArray[np.int32]:
         """Tokens of the doubtful buckets, ascending."""
-        count = kernels.open_tokens(
-            self.containment.buckets, self.is_doubtful, self._marks, self._room
-        )
-        return self._room[:count]
+        tokens = np.empty(self.p.size + 1, np.int32)
+        marks = np.empty(BLOCK, np.uint8)
+        count = kernels.open_tokens(self.containment.buckets, self.is_doubtful, marks, tokens)
+        return tokens[:count]
 
     def _doubtful_keys(self) -> tuple[Integers, Integers]:
         """Keys of the tokens in doubtful buckets, in order, and these tokens."""

@@ -79,4 +79,4 @@ class Groups:
 
     def places(self, keys: Integers) -> Integers:
         """Groups in which the tokens of these keys are."""
-        return np.searchsorted(self.keys, keys, side="right") - 1
+        return self.keys.searchsorted(keys, side="right") - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from mdsd_opt.batch.row_functions import (
     is_supported,
 )
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.files.logits import LogitsSample
 from mdsd_opt.progress import progress_bar
 from mdsd_opt.report.intervals import MeanInterval, mean_interval
@@ -140,26 +140,35 @@ def _rates_by_position(
     count = sample.num_positions
     found = [np.empty((count, len(counts))) for _, _, counts in combined]
     many = sample.is_large
+    options = {**options, "kind": "logits", "progress": progress and not many}
     with progress_bar("acceptance rates", count, progress and many) as advance:
         for start, part in sample.parts(kind):
-            for rates, (scheme, verifier, counts) in zip(found, combined, strict=True):
-                try:
-                    of_part = acceptance_rates(
-                        part.target, part.draft, num_drafts=counts, drafts=scheme,
-                        verifier=verifier, kind="logits", progress=progress and not many,
-                        **options,
-                    )  # fmt: skip
-                except InvalidDistribution as error:
-                    if not many:
-                        raise
-                    raise InvalidDistribution(
-                        f"in the part that begins with position {start}: {error}"
-                    ) from error
-                rates[start : start + part.num_positions] = np.asarray(of_part).reshape(
-                    -1, len(counts)
-                )
+            where = f"in the part that begins with position {start}" if many else None
+            here = rates_of_rows(part.target, part.draft, combined, options, where)
+            for rates, of_part in zip(found, here, strict=True):
+                rates[start : start + part.num_positions] = of_part
             advance(part.num_positions)
     return found
+
+
+def rates_of_rows(
+    target: Any,
+    draft: Any,
+    combined: Sequence[tuple[str, str, list[int]]],
+    options: Mapping[str, Any],
+    where: str | None = None,
+) -> Iterator[NDArray[np.float64]]:
+    """Rates (positions, K) of every combination; errors say `where` the rows are."""
+    for scheme, verifier, counts in combined:
+        try:
+            rates = acceptance_rates(
+                target, draft, num_drafts=counts, drafts=scheme, verifier=verifier, **options
+            )
+        except InvalidInput as error:
+            if where is None:
+                raise
+            raise type(error)(f"{where}: {error}") from error
+        yield np.asarray(rates).reshape(-1, len(counts))
 
 
 def combinations(

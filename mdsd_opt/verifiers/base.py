@@ -460,8 +460,8 @@ def proper(law: Law) -> Law:
 
 def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
     """A verdict from the output token and the drafts."""
-    places = np.flatnonzero(tokens == token)
-    return Verdict(token, bool(places.size), int(places[0]) if places.size else None)
+    ids = tokens.tolist()
+    return Verdict(token, token in ids, ids.index(token) if token in ids else None)
 
 
 def first_places(drafts: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -505,10 +505,9 @@ def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
             f"drafts has shape {tokens.shape} and dtype {tokens.dtype}: give "
             f"{problem.num_drafts} token ids in draw order, padded with -1"
         )
-    if tokens.max() >= problem.vocab_size or tokens.min() < -1:
-        raise InvalidInput(
-            f"drafts {tokens.tolist()} names a token outside 0..{problem.vocab_size - 1}"
-        )
+    ids = tokens.tolist()
+    if max(ids) >= problem.vocab_size or min(ids) < -1:
+        raise InvalidInput(f"drafts {ids} names a token outside 0..{problem.vocab_size - 1}")
     tokens = tokens.astype(np.int64)
     if not problem.drafts.is_possible(tokens):
         raise impossible_drafts(problem.drafts, tokens)

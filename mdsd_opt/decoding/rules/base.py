@@ -43,6 +43,11 @@ class Stop:
             left = normalised(positive_part(masses))
         return self.node.target if left is None else left
 
+    def draw(self, uniform: float) -> int:
+        """The extra token."""
+        law: Any = self.law
+        return law.draw(uniform) if isinstance(law, BinnedLaw) else draw(law, uniform)
+
 
 class Accepted(NamedTuple):
     """Outcome of one verification.
@@ -69,24 +74,31 @@ class TreeRule(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def host_only(self) -> str:
+        """Why it cannot decide from sums over bins while the laws stay on a device; or nothing."""
+        return "it asks for the probability of every token"
+
     @abstractmethod
     def stops(self, root: Node) -> list[Stop]:
         """All ways to end, given the tree; the probabilities sum to one."""
 
     def verify(self, root: Node, rng: np.random.Generator) -> Accepted:
         """Draw one of the ways to end, and the extra token."""
-        ways = self.stops(root)
-        reached = np.cumsum([way.probability for way in ways])
         where, extra = rng.random(2)
-        chosen = int(np.searchsorted(reached, where * reached[-1], side="right"))
-        way = ways[min(chosen, len(ways) - 1)]
-        law: Any = way.law
-        token = law.draw(extra) if isinstance(law, BinnedLaw) else draw(law, extra)
-        return Accepted((*way.node.tokens, token), way.node.depth)
+        way = taken(self.stops(root), where)
+        return Accepted((*way.node.tokens, way.draw(extra)), way.node.depth)
 
     def expected_accepted(self, root: Node) -> float:
         """Mean number of accepted drafts, given the tree."""
         return float(sum(way.probability * way.node.depth for way in self.stops(root)))
+
+
+def taken(ways: list[Stop], uniform: float) -> Stop:
+    """One of some ways, in proportion to their probabilities."""
+    reached = np.cumsum([way.probability for way in ways])
+    chosen = int(np.searchsorted(reached, uniform * reached[-1], side="right"))
+    return ways[min(chosen, len(ways) - 1)]
 
 
 def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:

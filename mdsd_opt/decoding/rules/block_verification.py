@@ -25,6 +25,10 @@ class BlockVerification(TreeRule):
 
     name: ClassVar[str] = "block_verification"
 
+    @property
+    def host_only(self) -> str:
+        return "it asks for (r p - q)+ of every token; of one path, level_sequential does the same"
+
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
         reach = 1.0

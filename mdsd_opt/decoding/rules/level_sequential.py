@@ -36,6 +36,10 @@ class LevelSequential(TreeRule):
 
     name: ClassVar[str] = "level_sequential"
 
+    @property
+    def host_only(self) -> str:
+        return ""
+
     def stops(self, root: Node) -> list[Stop]:
         levels: list[tuple[list[_Passed], float]] = []
         masses = [(root, _one(root))]

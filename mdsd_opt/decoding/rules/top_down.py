@@ -7,7 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule
+from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule, taken
+from mdsd_opt.decoding.token_split import token_split
+from mdsd_opt.device_laws.laws import BinnedLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get
 
@@ -28,6 +30,11 @@ class TopDown(TreeRule):
     def __init__(self, verifier: str | Verifier = "optimal") -> None:
         self._verifier = get(verifier) if isinstance(verifier, str) else verifier
 
+    @property
+    def host_only(self) -> str:
+        verifier = self._verifier.name
+        return "" if verifier == "optimal" else f"{verifier!r} asks for every token's probability"
+
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
         waiting = [(root, 1.0)]
@@ -36,16 +43,30 @@ class TopDown(TreeRule):
             if node.drafts is None:
                 found.append(Stop(node, probability, node.target))
                 continue
-            problem = TransportProblem(node.target, node.drafts)
-            law = self._verifier.conditional_law(problem, node.draws)
-            for token, child in node.children.items():
-                if law[token] > 0.0:
-                    waiting.append((child, probability * float(law[token])))
-            rest = law.copy()
-            rest[list(node.children)] = 0.0
-            if rest.any():
-                found.append(Stop(node, probability * float(rest.sum()), rest))
+            masses, rest = self._decided(node)
+            waiting += [
+                (node.children[token], probability * mass)
+                for token, mass in masses.items()
+                if mass > 0.0
+            ]
+            if rest.probability > 0.0:
+                found.append(Stop(node, probability * rest.probability, rest.masses))
         return found
+
+    def _decided(self, node: Node) -> tuple[dict[int, float], Stop]:
+        """Probability of each draft to come out, and what is left of the token's law."""
+        if isinstance(node.target, BinnedLaw):
+            # the extra token may be a draft again, by no more than the bins lose
+            split = token_split(node.target, node.drafts, node.draws, node.values)
+            left = max(1.0 - sum(split.masses.values()), 0.0)
+            return split.masses, Stop(node, left, node.target - split.kept)
+        assert node.drafts is not None
+        problem = TransportProblem(node.target, node.drafts)
+        law = self._verifier.conditional_law(problem, node.draws)
+        rest = law.copy()
+        rest[list(node.children)] = 0.0
+        masses = {token: float(law[token]) for token in node.children}
+        return masses, Stop(node, float(rest.sum()), rest)
 
     def verify(self, root: Node, rng: np.random.Generator) -> Accepted:
         """Walk down, deciding at the nodes on the way only."""
@@ -53,6 +74,14 @@ class TopDown(TreeRule):
         while True:
             if node.drafts is None:
                 return super().verify(_alone(node), rng)
+            if isinstance(node.target, BinnedLaw):
+                masses, rest = self._decided(node)
+                ways = [Stop(node.children[t], mass, rest.masses) for t, mass in masses.items()]
+                way = taken([*ways, rest], rng.random())
+                if way is rest:
+                    return Accepted((*node.tokens, rest.draw(rng.random())), node.depth)
+                node = way.node
+                continue
             problem = TransportProblem(node.target, node.drafts)
             token = self._verifier.verify(problem, node.draws, rng).token
             if token not in node.children:

@@ -28,6 +28,10 @@ class Traversal(TreeRule):
 
     name: ClassVar[str] = "traversal"
 
+    @property
+    def host_only(self) -> str:
+        return "what a refused draft leaves differs from token to token; traversal_hull is like it"
+
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
         return completed(found, root, _visit(root, 1, 1, found))

@@ -27,6 +27,10 @@ class TraversalHull(TreeRule):
 
     name: ClassVar[str] = "traversal_hull"
 
+    @property
+    def host_only(self) -> str:
+        return ""
+
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
         return completed(found, root, _visit(root, 1, 1, found))

@@ -10,6 +10,8 @@ r"""Which draft is accepted: one rule, whatever the selection plan was made from
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.verifiers.base import Uniforms
 from mdsd_opt.verifiers.optimal.block_rules import BlockRule, block_rule
-from mdsd_opt.verifiers.optimal.hull import mean_over_levels
+from mdsd_opt.verifiers.optimal.hull import mean_over_joins, mean_over_levels
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan
 from mdsd_opt.verifiers.rejection import accepted
 
@@ -35,23 +37,33 @@ def output_token(plan: SelectionPlan, tokens: Tokens, uniforms: Uniforms) -> int
 
 def selected_draft(plan: SelectionPlan, tokens: Tokens, uniforms: Uniforms) -> int:
     """Index of the draft that is selected at one mixing level."""
-    places = plan.places(tokens)
-    top = int(places.max())
+    undisputed = undisputed_draft(plan, tokens)
+    if undisputed is not None:
+        return undisputed
+    block = plan.block(tokens, uniforms.mixing)
+    shares = block_rule(plan.drafts, plan.drawn(tokens))(*block).tolist()
+    reached = list(accumulate(shares))
+    chosen = bisect_right(reached, uniforms.draft * reached[-1])
+    return min(chosen, max(k for k, share in enumerate(shares) if share > 0))
+
+
+def undisputed_draft(plan: SelectionPlan, tokens: Tokens) -> int | None:
+    """Index of the draft that is selected whatever the block around the topmost is, if one is."""
+    # Lists: there are a few drafts, and calls on arrays would take most of the time.
+    places, ids = plan.places(tokens).tolist(), tokens.tolist()
+    top = max(places)
     # The cut is a boundary at every level: the block lies on one side of it.
-    candidates = np.flatnonzero((places >= plan.split) == (top >= plan.split))
-    first = int(candidates[0])
-    rivals = places[candidates[tokens[candidates] != tokens[first]]]
-    if rivals.size == 0:
+    is_above = top >= plan.split
+    candidates = [k for k, place in enumerate(places) if (place >= plan.split) == is_above]
+    first = candidates[0]
+    rivals = [places[k] for k in candidates if ids[k] != ids[first]]
+    if not rivals:
         return first
     if isinstance(plan.drafts, WithReplacement) and (
-        places[first] > rivals.max() or plan.on_one_level(int(places[first]), top)
+        places[first] > max(rivals) or plan.on_one_level(places[first], top)
     ):
-        return first  # in every block around the topmost
-    block = plan.block(tokens, uniforms.mixing)
-    shares = block_rule(plan.drafts, plan.drawn(tokens))(*block)
-    reached = np.cumsum(shares)
-    chosen = int(np.searchsorted(reached, uniforms.draft * reached[-1], side="right"))
-    return min(chosen, int(np.flatnonzero(shares > 0)[-1]))
+        return first
+    return None
 
 
 def acceptance_probabilities(
@@ -70,7 +82,10 @@ def acceptance_probabilities(
     drawn = plan.drawn(tokens)
     if in_block is None:
         in_block = block_rule(plan.drafts, drawn)
-    shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)
+    if isinstance(plan.drafts, WithReplacement):
+        shares = mean_over_joins(in_block, drawn.places, plan.death_levels)
+    else:
+        shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)
     for k, token in enumerate(tokens.tolist()):
         shares[k] *= accepted(plan.target[token], plan.selected(token))
     return shares

@@ -72,7 +72,7 @@ def _zeros(like: NDArray[Any], size: int) -> NDArray[Any]:
 def _first_draft(drafts: WithReplacement, drawn: Drawn) -> BlockRule:
     def shares(start: int, stop: int) -> NDArray[Any]:
         result = _zeros(drawn.q, drawn.tokens.size)
-        result[np.flatnonzero(drawn.places >= start)[0]] += 1
+        result[(drawn.places >= start).argmax()] += 1
         return result
 
     return shares

@@ -25,9 +25,10 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     RATIO_ERROR,
 )
 from mdsd_opt.prefix_search.searched import Searched, is_searched
+from mdsd_opt.verifiers.optimal.acceptance_rule import undisputed_draft
 from mdsd_opt.verifiers.optimal.excess_kernels import BLOCK, excess_token
+from mdsd_opt.verifiers.optimal.group_fill_kernels import ROWS, TOP_P, TOP_W, fill_groups
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan
-from mdsd_opt.water_filling import water_levels
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -70,25 +71,19 @@ class GroupedPlan(SelectionPlan):
         self._asked = self._keys = np.empty(0, np.int64)
         self._fill()
         while self._is_doubtful():
-            if ahead is not None:
+            if ahead is not None and undisputed_draft(self, ahead[0]) is None:
                 self._doubted_block(*ahead)
-                ahead = None
+            ahead = None
             self._open()
 
     def _fill(self) -> None:
         """The marginal on the groups, as if each were a tie."""
-        groups, split = self._search.groups, self._search.split
-        sums, inside = groups.ends[:2], float(groups.contained[split])
-        tops = sums[:, -1:] - sums[:, ::-1]
-        raised, c, capped, cap = water_levels(
-            sums, tops, groups.ratios, split, inside, 1.0 - inside
-        )
-        self.split, self.raised, self.capped = split, raised, capped
+        ends, self.split = self._search.groups.ends, self._search.split
+        filled = np.empty((ROWS, ends.shape[1]))
+        self.raised, c, self.capped, cap = fill_groups(ends, self.split, filled)
         self._levels = c, cap
-        self.x, self.w, self.gains = groups.ends[:3, 1:] - groups.ends[:3, :-1]
-        self.x[:raised] = c * self.w[:raised]
-        self.x[capped:] = cap * self.w[capped:]
-        self.above = tops[1, ::-1]
+        self.x, self.w, self.gains = filled[:TOP_P, :-1]
+        self.above = filled[TOP_W, ::-1]
 
     def _is_doubtful(self) -> bool:
         """Whether cut and water levels may lie inside groups, which are to be opened."""

@@ -128,6 +128,23 @@ def mean_over_levels(
     return sum(length * rule(start, stop) for length, start, stop in blocks_around(top, levels))
 
 
+def mean_over_joins(
+    rule: Callable[[int, int], NDArray[Any]], places: NDArray[np.int64], levels: Levels
+) -> NDArray[Any]:
+    """`mean_over_levels` of a rule that asks only which drafts the block of the topmost one holds.
+
+    A draft joins that block where the last boundary between them disappears.
+    """
+    top, one, stop = int(places.max()), levels[0], len(levels) - 1
+    joins = {place: levels[place + 1 : top + 1].max(initial=one - one) for place in places.tolist()}
+
+    def shares(since: Any, until: Any) -> Any:
+        held = min(place for place, level in joins.items() if level <= since)
+        return (until - since) * rule(held, stop)
+
+    return sum(shares(*ends) for ends in pairwise(sorted({*joins.values(), one})))
+
+
 def block_around(
     x: NDArray[np.float64],
     w: NDArray[np.float64],

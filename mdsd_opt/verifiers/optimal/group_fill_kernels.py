@@ -1,0 +1,50 @@
+"""The selection marginal p_I on groups of tokens, as if each group were a tie."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.numba_cache import kernel
+from mdsd_opt.prefix_search.ratio_groups_kernels import CONTAINED, RATIO, P, Q
+from mdsd_opt.water_filling import water_level
+
+Matrix = NDArray[np.float64]
+
+# Rows of what is written: p_I, weight and part of Q of each group, and what the last 0, 1.. groups
+# hold, with their ratios in descending order.
+X, W, GAIN = 0, 1, 2
+TOP_P, TOP_W, TOP_RATIO = 3, 4, 5
+ROWS = 6
+
+_water_level = kernel(inner=True)(water_level)
+
+
+@kernel
+def fill_groups(ends: Matrix, split: int, filled: Matrix) -> tuple[int, float, int, float]:
+    """Write the marginal, and what it was made from, to room of shape (ROWS, n + 1).
+
+    Returns
+    -------
+    raised, c, capped, cap
+        As `water_filling.water_levels`.
+    """
+    n = ends.shape[1] - 1
+    for g in range(n):
+        for row in (P, Q, CONTAINED):
+            filled[row, g] = ends[row, g + 1] - ends[row, g]
+        filled[TOP_RATIO, n - 1 - g] = ends[RATIO, g]
+    for g in range(n + 1):
+        filled[TOP_P, n - g] = ends[P, n] - ends[P, g]
+        filled[TOP_W, n - g] = ends[Q, n] - ends[Q, g]
+    inside = ends[CONTAINED, split]
+    raised, c = _water_level(ends[:2, : split + 1], ends[RATIO, :split], inside, True)
+    others = n - split
+    count, cap = _water_level(
+        filled[TOP_P : TOP_W + 1, : others + 1], filled[TOP_RATIO, :others], 1.0 - inside, False
+    )
+    for g in range(raised):
+        filled[X, g] = c * filled[W, g]
+    for g in range(n - count, n):
+        filled[X, g] = cap * filled[W, g]
+    return raised, c, n - count, cap

@@ -1,0 +1,143 @@
+"""How often a step of decoding on a device waits for it, counted on the CPU as if it were one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from support.model_families import model_of, text_of
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mdsd_opt.decoding import generate, generate_steps
+from mdsd_opt.decoding.step_laws import DEVICE_RULES
+from mdsd_opt.device_laws import transfers
+from mdsd_opt.models.tree_pass import TreeModel
+
+#: What asks for numbers of tensors, in Python.
+ASKING = {"cpu", "tolist", "numpy", "__array__", "__contains__"}
+
+#: Operations whose results have a shape that depends on numbers, and those that give a number.
+WAITING = {
+    "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "nonzero_static", "masked_select",
+    "unique_dim", "_unique", "_unique2", "unique_consecutive", "repeat_interleave", "bincount",
+    "histc", "_assert_async",
+}  # fmt: skip
+
+
+class Waits(TorchDispatchMode):
+    """Counts what would wait for a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation.overloadpacket.__name__
+        masks = name in {"index", "index_put", "index_put_"} and any(
+            x is not None and x.dtype == torch.bool for x in args[1]
+        )
+        sized = (kwargs or {}).get("output_size") is not None
+        if (name in WAITING or masks) and not sized:
+            self.found[name] += 1
+        return operation(*args, **(kwargs or {}))
+
+
+class Asked(TorchFunctionMode):
+    """Counts what asks for the numbers of a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        if name in ASKING or (name == "to" and args[1:2] == ("cpu",)):
+            self.found[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def waits(steps):
+    """Of the second step, as the first one checks the models."""
+    next(steps)
+    with Waits() as waits, Asked() as asked:
+        next(steps)
+    return waits.found + asked.found
+
+
+@pytest.fixture
+def as_a_device(monkeypatch):
+    """The CPU is treated as an accelerator."""
+    monkeypatch.setattr(transfers, "is_host", lambda device: False)
+
+
+def steps_of(**options):
+    target, draft = model_of("llama", 0), model_of("llama", 1)
+    return generate_steps(
+        TreeModel(target), TreeModel(draft), text_of(8), max_new_tokens=60, rng=3,
+        on_device=True, **{"tree": "3x3"} | options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize("rule", DEVICE_RULES)
+def test_a_step_waits_twice(as_a_device, scheme, rule):
+    """For the sums of the whole tree, and for the token behind the drafts, each then an array."""
+    filters = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
+    assert waits(steps_of(scheme=scheme, rule=rule, **filters)) == {"cpu": 2, "numpy": 2}
+
+
+def test_more_waits_are_counted(as_a_device, monkeypatch):
+    integer = torch.Tensor.__int__
+    steps = steps_of()
+    next(steps)
+    with Waits() as counted, Asked() as asked:
+        x = torch.ones(3)
+        integer(x[0])
+        x.tolist()
+        x[x > 0]
+        x.nonzero()
+        torch.repeat_interleave(torch.tensor([1, 2]))
+        bool(x[0] > 0)
+        x.unique()
+    assert counted.found["_local_scalar_dense"] == 2
+    assert {"index", "nonzero", "repeat_interleave"} <= set(counted.found)
+    assert asked.found["tolist"] == 1
+    monkeypatch.undo()  # a host draws node by node
+    assert waits(steps_of())["cpu"] > 5
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rule"),
+    [("with_replacement", "traversal_hull"), ("without_replacement", "level_sequential"),
+     ("with_replacement", "optimal")],
+)  # fmt: skip
+def test_promised_tokens_are_those_that_a_host_sees(as_a_device, scheme, rule):
+    """A cold text is the target's own, and with p = q all drafts but the coarsest are accepted."""
+    target, draft = model_of("llama", 0), model_of("llama", 1)
+    ids = text_of(12)
+    options = {"tree": "planned8", "scheme": scheme, "rule": rule, "rng": 0, "on_device": True}
+    found = generate(
+        TreeModel(target), TreeModel(draft), ids, temperature=0.0, max_new_tokens=16, **options
+    )
+    text = list(ids)
+    with torch.inference_mode():
+        for _ in range(16):
+            text.append(int(target.model(torch.tensor([text])).logits[0, -1].argmax()))
+    assert list(found.tokens) == text[len(ids) :]
+    found = generate(TreeModel(target), TreeModel(target), ids, max_new_tokens=24, **options)
+    assert found.metrics.acceptance_rate > 0.99
+
+
+def test_promised_trees_are_drawn_trees(as_a_device, monkeypatch):
+    """Same random numbers, same draws: without replacement none coincide, and the text is one."""
+    texts = []
+    for _ in range(2):
+        steps = steps_of(scheme="without_replacement", tree="3x2")
+        texts.append([tokens for tokens, _ in islice(steps, 6)])
+        monkeypatch.undo()
+    assert texts[0] == texts[1]
+    assert np.concatenate(texts[0]).size > 6
