@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -215,6 +216,66 @@ def test_trees_by_name(run, tree):
     assert (document["forecast_accepted"] is None) == (tree == "dynamic8")
     compared = json.loads(run(*COMPARE, "--tree", tree, "--verifier", "traversal", "--json").stdout)
     assert compared["forecast_accepted"] == document["forecast_accepted"]
+
+
+def _ends(done):
+    """Of each prompt in the table: its number, and what ended its text."""
+    return re.findall(r"│ (\d+) +│ (\w+) ", done.stderr)
+
+
+class TestSeveralPrompts:
+    PROMPTS = ("--prompt", "one", "--prompt", "one two", "--prompt", "one two three")
+
+    def test_each_is_continued_as_alone(self, run, tmp_path):
+        document = json.loads(run(*MODELS, *self.PROMPTS, "--json").stdout)
+        assert not document["interrupted"]
+        file = tmp_path / "prompts.txt"
+        file.write_text("one\none two\none two three\n")
+        read = json.loads(run(*MODELS, "--prompts", str(file), "--json").stdout)
+        assert [output["prompt"] for output in read["outputs"]] == list(self.PROMPTS[1::2])
+        for n, output in enumerate(document["outputs"]):
+            alone = run(*MODELS, *self.PROMPTS[2 * n : 2 * n + 2], "--seed", str(n), "--json")
+            (one,) = json.loads(alone.stdout)["outputs"]
+            assert output["text"] == one["text"]
+            assert output["num_steps"] == one["num_steps"]
+            assert output["ended_by"] == "length"
+            assert output["text"] == read["outputs"][n]["text"]
+
+    def test_a_table_has_a_line_for_each(self, run):
+        done = run(*MODELS, *self.PROMPTS)
+        begun = [re.split(r" t\d", line)[0] for line in done.stdout.splitlines()]
+        assert begun == list(self.PROMPTS[1::2])
+        assert _ends(done) == [("1", "length"), ("2", "length"), ("3", "length")]
+        assert "18 tokens in" in done.stderr
+        assert "ended by" not in run(*MODELS, "--prompt", "one").stderr
+
+    @pytest.mark.parametrize("extra", [(), ("--json",)])
+    def test_after_ctrl_c_the_prompts_that_are_done_are_told(self, run, monkeypatch, extra):
+        break_rule(monkeypatch, KeyboardInterrupt(), WARM_UP + 8)
+        chosen = (*MODELS, *self.PROMPTS, "--verifier", "traversal", *extra)
+        done = run(*chosen)
+        assert done.returncode == 130
+        assert "interrupted" in done.stderr
+        if extra:
+            document = json.loads(done.stdout)
+            assert document["interrupted"]
+            assert len(document["outputs"]) == 2
+        else:
+            assert _ends(done) == [("1", "length"), ("2", "length")]
+
+    def test_an_unfit_one_is_told_before_any_text(self, run, monkeypatch):
+        monkeypatch.setattr(fake_models.FakeModel, "context_length", 2, raising=False)
+        done = run(*MODELS, *self.PROMPTS)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "prompt 2 of 3 has 2 tokens, and the models read 2" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_a_text_that_ends_with_the_context_says_so(self, run, monkeypatch):
+        monkeypatch.setattr(fake_models.FakeModel, "context_length", 7, raising=False)
+        done = run(*MODELS, "--prompt", "one", "--prompt", "one two three four five")
+        assert done.returncode == 0, done.stderr
+        assert _ends(done) == [("1", "length"), ("2", "context")]
+        assert "fills the models' context" in done.stderr
 
 
 class TestRelaxed:

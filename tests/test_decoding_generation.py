@@ -12,6 +12,7 @@ from mdsd_opt.decoding import (
     DynamicTree,
     Metrics,
     generate,
+    generate_batch,
     get_rule,
     grow_by_acceptance,
     rule_names,
@@ -95,6 +96,25 @@ def test_it_ends_at_stop_tokens_and_at_the_limit(pair):
     assert generate(logits_of(target), logits_of(draft), [0], max_new_tokens=0).tokens == ()
     one = generate(logits_of(target), logits_of(draft), [0], max_new_tokens=1, rng=0)
     assert len(one.tokens) == 1
+
+
+def test_a_batch_is_its_prompts_one_after_another(pair):
+    target, draft = (logits_of(table) for table in pair)
+    prompts, told = [[0], [0, 1], [0, 2, 1]], []
+    options = {"tree": "2x2", "max_new_tokens": 12, "stop_tokens": {2}}
+    outputs = list(generate_batch(
+        target, draft, prompts, rng=5, on_step=lambda n, tokens, _: told.append((n, tokens)),
+        **options,
+    ))  # fmt: skip
+    for n, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+        assert output.tokens == generate(target, draft, prompt, rng=5 + n, **options).tokens
+        assert output.tokens == tuple(t for at, tokens in told if at == n for t in tokens)
+        assert output.ended_by == ("stop" if 2 in output.tokens else "length")
+    assert {output.ended_by for output in outputs} == {"stop"}
+    (long,) = generate_batch(target, draft, [[0]], tree="2x2", max_new_tokens=3, rng=0)
+    assert (len(long.tokens), long.ended_by) == (3, "length")
+    with pytest.raises(InvalidInput, match="prompt 2 of 3 is empty"):
+        generate_batch(target, draft, [[0], [], [1]])  # before the first is continued
 
 
 def test_greedy_decoding_is_the_argmax_of_the_target(pair):

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-pty = pytest.importorskip("pty")
-
-WIDTH = 80
+from support.terminal import WIDTH, on_a_terminal
 
 VERBS = {
     "rates LOGITS --verifiers all -k 1-3": "at K = 3: ",
@@ -44,43 +37,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"LOGITS": str(folder / "logits.npz"), "PROBLEM": str(folder / "problem.json")}
 
 
-def on_a_terminal(*arguments: str) -> str:
-    """What the command line prints to a terminal."""
-    import fcntl
-    import struct
-    import termios
-
-    reader, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, WIDTH, 0, 0))
-    known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "mdsd_opt", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=terminal,
-        stderr=subprocess.PIPE,
-        env=known | {"TERM": "xterm", "NO_COLOR": "1"},
-        cwd=Path(__file__).parents[1],
-    ) as process:
-        os.close(terminal)
-        parts = []
-        while True:
-            try:
-                part = os.read(reader, 1 << 16)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            parts.append(part)
-        assert process.stderr is not None
-        said = process.stderr.read().decode()
-    os.close(reader)
-    assert process.returncode == 0, said
-    return b"".join(parts).decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_is_cut_and_the_end_concludes(verb: str, files: dict[str, str]) -> None:
-    text = on_a_terminal(*(files.get(word, word) for word in verb.split()))
+    code, text, said = on_a_terminal(*(files.get(word, word) for word in verb.split()))
+    assert code == 0, said
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # bold and italic
     assert "…" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= WIDTH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ import torch
 from scipy.stats import chisquare
 from support.model_families import SIZE, model_of, text_of
 from torch_generate import continued
-from transformers import LogitsProcessor, StoppingCriteria
+from transformers import DynamicCache, LogitsProcessor, StaticCache, StoppingCriteria
 
-from mdsd_opt.decoding import custom_generate
+from mdsd_opt.decoding import Metrics, custom_generate
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.models.self_check import PathByPath
 
@@ -123,6 +124,44 @@ def test_the_text_follows_the_law(monkeypatch, target, trees):
         assert chisquare(counts, np.full(9, runs / 9)).pvalue < 1e-9  # another law is told apart
 
 
+def test_each_row_of_a_batch_follows_its_own_law(monkeypatch, target, trees):
+    """Prompts of different lengths, padded on the left; some texts end at once, most do not."""
+    prompts, copies = (text_of(3), text_of(6)), 100
+    ids = torch.tensor([[0, 0, 0, *prompts[0]], prompts[1]])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
+    options = {"max_new_tokens": 2, "top_k": 3, "temperature": 0.4, "pad_token_id": 0}
+    alone = [{"input_ids": torch.tensor([prompt])} for prompt in prompts]
+    laws = [
+        replayed(monkeypatch, target, one, torch.zeros(1, 2).long(), eos_token_id=None, **options)
+        for one in alone
+    ]
+    firsts = [law[0, 0].nonzero().flatten().tolist() for law in laws]
+    ends = [min(first, key=lambda t, law=law: float(law[0, 0, t]))
+            for first, law in zip(firsts, laws, strict=True)]  # fmt: skip
+    torch.manual_seed(4)
+    found = target.generate(
+        ids.repeat(copies, 1), attention_mask=mask.repeat(copies, 1), do_sample=True,
+        eos_token_id=ends, **options, **trees,
+    )[:, 6:].tolist()  # fmt: skip
+    for row, (one, first) in enumerate(zip(alone, laws, strict=True)):
+        law = {}
+        for token in firsts[row]:
+            if token in ends:
+                law[token, 0] = float(first[0, 0, token])
+                continue
+            new = torch.tensor([[token, 0]])
+            second = replayed(monkeypatch, target, one, new, eos_token_id=None, **options)[0, 1]
+            for n in second.nonzero().flatten().tolist():
+                law[token, n] = float(first[0, 0, token] * second[n])
+        counts = Counter(map(tuple, found[row::2]))
+        assert set(counts) <= set(law)
+        assert counts[ends[row], 0] > 0
+        expected = copies * np.array([*law.values()]) / sum(law.values())
+        assert chisquare([counts[text] for text in law], expected).pvalue > 1e-5
+        other = Counter(map(tuple, found[1 - row :: 2]))
+        assert set(other) - set(law)  # the other row has another law
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bloom", "mamba"])
 def test_greedy_batches_with_left_padding_are_those_of_generate(family):
     model, draft = model_of(family, 0).model, model_of(family, 1, vocab_size=SIZE + 3).model
@@ -144,6 +183,42 @@ def test_greedy_batches_with_left_padding_are_those_of_generate(family):
         length = plain[row].shape[1]
         assert found[row, :length].tolist() == plain[row][0].tolist()
         assert (found[row, length:] == 0).all()
+
+
+@pytest.mark.parametrize("how", ["by name", "an own one"])
+def test_static_caches(monkeypatch, target, draft, trees, how):
+    """The text is that of `generate` with it, and no token of it is read twice."""
+    ids = torch.tensor([[0, 0, 0, *text_of(3)], text_of(6)])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
+    options = {"attention_mask": mask, "do_sample": False, "max_new_tokens": 14,
+               "pad_token_id": 0, "eos_token_id": None}  # fmt: skip
+
+    def static():
+        if how == "by name":
+            return {"cache_implementation": "static"}
+        return {"past_key_values": StaticCache(config=target.config, max_cache_len=20)}
+
+    plain = target.generate(ids, **options, **static())
+    target.generate(ids, **options, **static(), **trees)  # with the checks at the start
+    read, caches, steps = {"target": 0, "draft": 0}, set(), []
+    for name, model in (("target", target), ("draft", draft)):
+
+        def counting(tokens, *args, name=name, forward=model.forward, **given):
+            read[name] += tokens.shape[1]
+            caches.add(type(given["past_key_values"]))
+            return forward(tokens, *args, **given)
+
+        monkeypatch.setattr(model, "forward", counting)
+    found = target.generate(
+        ids, **options, **static(), **trees, on_step=lambda new, metrics: steps.append(metrics)
+    )
+    assert torch.equal(found, plain)
+    assert caches == {StaticCache}
+    ends = [one for one, after in pairwise([*steps, Metrics()]) if after.num_steps <= 1]
+    assert [one.num_tokens for one in ends] == [14, 14]
+    # the longer prompt, which begins with the other; the extra token of each step but the last of
+    # a text; and the drafts
+    assert read["target"] == 6 + len(steps) - 2 + sum(one.num_drafted for one in ends)
 
 
 def test_a_constraint_knows_its_prompt_in_a_batch(target, trees):
@@ -209,9 +284,21 @@ def test_seeds(target, trees):
     assert not torch.equal(text(1), text(2))
 
 
+class QuantizedCache(DynamicCache):
+    """In name: the package for a real one need not be here."""
+
+
+def offloaded():
+    cache = DynamicCache()
+    cache.offloading = True
+    return cache
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"past_key_values": QuantizedCache()}, "a cache that is quantized"),
+        ({"past_key_values": offloaded()}, "a cache that is offloaded"),
         ({"num_beams": 2}, "num_beams"),
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive"),
         ({"guidance_scale": 1.5}, "ClassifierFreeGuidance"),
@@ -235,17 +322,11 @@ def translator():
     """A tiny T5."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    sizes = {
-        "vocab_size": SIZE,
-        "d_model": 8,
-        "d_kv": 4,
-        "d_ff": 8,
-        "num_layers": 1,
-        "num_heads": 2,
-    }
-    return T5ForConditionalGeneration(
-        T5Config(**sizes, num_heads=2, decoder_start_token_id=0)
-    ).eval()
+    config = T5Config(
+        vocab_size=SIZE, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    return T5ForConditionalGeneration(config).eval()
 
 
 def test_encoder_decoder_models_are_refused(target, translator, trees):

@@ -14,9 +14,15 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MdsdError
 
 if TYPE_CHECKING:
-    from mdsd_opt.decoding import Metrics
+    from mdsd_opt.decoding import Generation, Metrics
     from mdsd_opt.decoding.comparison import Begin, ComparedRule
     from mdsd_opt.decoding.draft_tree import Tokens
+
+#: `generate_batch` of everything but what is called after a step.
+Batch = Callable[..., "Iterator[Generation]"]
+
+#: The rates behind plans and forecasts are measured on so many of the prompts.
+_MEASURED_PROMPTS = 16
 
 
 def decode(
@@ -44,8 +50,9 @@ def decode(
     tree: Annotated[
         str,
         typer.Option(
-            help="planned16: what accepts most with 16 drafts, by rates measured on the prompts "
-            "and then on the steps; or drafts x depth as 4x3, chain5, sparse, sparse16, dynamic24."
+            help="planned16: what accepts most with 16 drafts, by rates measured on the "
+            "(first 16) prompts and then on the steps; or drafts x depth as 4x3, chain5, sparse, "
+            "sparse16, dynamic24."
         ),
     ] = "planned16",
     scheme: Annotated[
@@ -91,6 +98,10 @@ def decode(
             "traversal_hull, level_sequential and optimal, with and without replacement.",
         ),
     ] = False,
+    static_cache: Annotated[
+        bool,
+        typer.Option("--static-cache", help="Keys and values in memory that is taken once."),
+    ] = False,
     chat: Annotated[
         bool, typer.Option("--chat", help="Each prompt is a message in the chat template.")
     ] = False,
@@ -102,16 +113,18 @@ def decode(
     summary says how far from the target it was.
 
     Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
-    goes to stderr. --compare prints a table: with intervals if there are several prompts, with the
+    goes to stderr, of several prompts with a line for each. After Ctrl-C it tells what is done.
+    --compare prints a table: with intervals if there are several prompts, with the
     reason where a rule cannot decode, and after Ctrl-C with what is done. What is to be compiled
     is compiled before a clock runs. How many drafts a step accepts is forecast, too, by the rates
     of the prompts' own tokens, and stands beside what came of it.
     """
     from mdsd_opt.capture.texts import read_prompts
     from mdsd_opt.cli.capture import load_pair, skipped_layers
-    from mdsd_opt.cli.output import look_here_for_modules, notices_afterwards, remark
-    from mdsd_opt.decoding import generate, generate_steps, get_rule, parse_topology, rule_names
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.forecasts import informed
+    from mdsd_opt.decoding.generation import require_room
     from mdsd_opt.decoding.relaxed_targets import check_tree
     from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
     from mdsd_opt.decoding.warm_up import warm_up
@@ -127,8 +140,8 @@ def decode(
     if verifier is not None:
         rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
     else:
-        every = DEVICE_RULES if on_device else rule_names()
-        rules = [*every] if compare else ["traversal_hull"]
+        known = DEVICE_RULES if on_device else rule_names()
+        rules = [*known] if compare else ["traversal_hull"]
     if len(rules) > 1 and not compare:
         raise InvalidInput("several verifiers: give --compare, or one of them")
     look_here_for_modules()
@@ -152,8 +165,12 @@ def decode(
         "top_k": top_k, "top_p": top_p,
     }  # fmt: skip
 
-    small_model = partial(TreeModel, small, vocab_size=big.vocab_size)
-    topology, forecast = informed(topology, TreeModel(big), small_model(), ids, scheme, settings)
+    longest = max(map(len, ids)) + tokens if static_cache else None
+    big_model = partial(TreeModel, big, static_length=longest)
+    small_model = partial(TreeModel, small, vocab_size=big.vocab_size, static_length=longest)
+    pair = big_model(), small_model()
+    require_room(*pair, ids)
+    topology, forecast = informed(topology, *pair, ids[:_MEASURED_PROMPTS], scheme, settings)
     if budget is not None:
         forecast = None  # of lossless steps
         settings["relax"] = budget
@@ -164,7 +181,7 @@ def decode(
 
     def options(rule: str, n: int) -> dict[str, Any]:
         return {
-            "target": TreeModel(big), "draft": small_model(), "prompt": ids[n],
+            "target": big_model(), "draft": small_model(), "prompt": ids[n],
             "tree": topology, "scheme": make, "rule": rule, "max_new_tokens": tokens,
             "rng": seed + n, "stop_tokens": stop, **begun,
         }  # fmt: skip
@@ -182,35 +199,100 @@ def decode(
         return
     warm(rules[0])
     warm_models(rules[0])
-    outputs = []
-    for n, text in enumerate(texts):
-        if as_json:
-            outputs.append(generate(**options(rules[0], n)))
-            continue
-        with notices_afterwards(), _Screen(text, big.tokenizer) as screen:
-            outputs.append(generate(**options(rules[0], n), on_step=screen))
-    total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
-    if as_json:
-        import json
+    every = options(rules[0], 0)
+    del every["prompt"]
+    facts = {"rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast}
+    _continue_all(every | {"prompts": ids, "rng": seed}, texts, big.tokenizer, as_json, facts)
 
-        found = [
-            {"prompt": text, "text": big.tokenizer.decode(list(o.tokens)), **o.metrics.to_dict()}
-            for text, o in zip(texts, outputs, strict=True)
-        ]
-        document = {
-            "rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast,
-            "observed_accepted": total.accepted_per_step, "outputs": found,
-        }  # fmt: skip
-        print(json.dumps(document, indent=2))
-    else:
-        remark(_summary(total))
-        if budget is not None:
-            remark(_price(total))
-        if forecast is not None:
-            remark(
-                f"accepted drafts a step: forecast {forecast:.2f}, observed "
-                f"{total.accepted_per_step:.2f}"
-            )
+
+def _continue_all(
+    options: dict[str, Any],
+    texts: list[str],
+    tokenizer: Any,
+    as_json: bool,
+    facts: dict[str, Any],
+) -> None:
+    """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
+    from mdsd_opt.decoding import generate_batch
+
+    outputs: list[Generation] = []
+    show = _with_a_bar if as_json else _on_the_screen
+    interrupted = False
+    try:
+        show(
+            partial(generate_batch, **options), texts, tokenizer, options["max_new_tokens"], outputs
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    if outputs:
+        total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
+        if as_json:
+            _print_document(outputs, texts, tokenizer, total, facts | {"interrupted": interrupted})
+        else:
+            _sum_up(outputs, total, facts)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _on_the_screen(
+    batch: Batch, texts: list[str], tokenizer: Any, tokens: int, outputs: list[Generation]
+) -> None:
+    from mdsd_opt.cli.decode_screen import Screen
+    from mdsd_opt.cli.output import notices_afterwards
+
+    screens = [
+        Screen(text, tokenizer, f"prompt {n} of {len(texts)}" if len(texts) > 1 else None)
+        for n, text in enumerate(texts, start=1)
+    ]
+    batch_outputs = batch(on_step=lambda n, new, metrics: screens[n](new, metrics))
+    for screen in screens:
+        with notices_afterwards(), screen:
+            outputs.append(next(batch_outputs))
+
+
+def _with_a_bar(
+    batch: Batch, texts: list[str], tokenizer: Any, tokens: int, outputs: list[Generation]
+) -> None:
+    from mdsd_opt.progress import progress_bar
+
+    with progress_bar("tokens", len(texts) * tokens, sys.stderr.isatty()) as advance:
+        for output in batch(on_step=lambda n, new, metrics: advance(len(new))):
+            outputs.append(output)
+            advance(tokens - len(output.tokens))  # what an early end leaves out
+
+
+def _print_document(
+    outputs: list[Generation],
+    texts: list[str],
+    tokenizer: Any,
+    total: Metrics,
+    facts: dict[str, Any],
+) -> None:
+    import json
+
+    found = [
+        {"prompt": text, "text": tokenizer.decode(list(output.tokens)),
+         "ended_by": output.ended_by, **output.metrics.to_dict()}
+        for text, output in zip(texts, outputs, strict=False)  # fewer if it is interrupted
+    ]  # fmt: skip
+    document = facts | {"observed_accepted": total.accepted_per_step, "outputs": found}
+    print(json.dumps(document, indent=2))
+
+
+def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
+    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.report.decoding import prompts_table
+
+    if len(outputs) > 1:
+        show_table(prompts_table(outputs), file=sys.stderr)
+    remark(_summary(total))
+    if facts["relax"] is not None:
+        remark(_price(total))
+    if facts["forecast_accepted"] is not None:
+        remark(
+            f"accepted drafts a step: forecast {facts['forecast_accepted']:.2f}, observed "
+            f"{total.accepted_per_step:.2f}"
+        )
 
 
 def compared_rules(
@@ -269,63 +351,6 @@ def parse_budget(text: str) -> dict[str, float]:
     except ValueError:
         raise InvalidInput(f"--relax is {text!r}: give one budget, as kl=0.01") from None
     return checked_relax({name.strip(): value})
-
-
-class _Screen:
-    """Text and numbers as they come: in place on a terminal, else the text alone."""
-
-    def __init__(self, prompt: str, tokenizer: Any) -> None:
-        self._prompt, self._tokenizer = prompt, tokenizer
-        self._tokens: list[int] = []
-        self._printed = ""
-        self._live: Any = None
-
-    def __enter__(self) -> _Screen:
-        if sys.stdout.isatty():
-            from rich.live import Live
-
-            self._live = Live(transient=True, refresh_per_second=8, redirect_stderr=False)
-            self._live.start()
-        else:
-            print(self._prompt, end="", flush=True)
-        return self
-
-    def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
-        """After a step."""
-        self._tokens += tokens
-        text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
-        if self._live is not None:
-            self._live.update(_panel(self._prompt + text, metrics))
-        elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
-            print(text[len(self._printed) :], end="", flush=True)
-            self._printed = text
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
-            print(self._prompt + text, end="")
-        print(flush=True)
-
-
-def _panel(text: str, metrics: Metrics) -> Any:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
-    headings = ("tokens", "target calls", "accept length", "acceptance rate", "ms a token")
-    for heading in (*headings, "verifier's share"):
-        table.add_column(heading, justify="right")
-    table.add_row(
-        str(metrics.num_tokens),
-        str(metrics.num_steps),
-        f"{metrics.accept_length:.2f}",
-        f"{metrics.acceptance_rate:.3f}",
-        f"{1e3 * metrics.seconds_per_token:.0f}",
-        f"{metrics.verify_share:.1%}",
-    )
-    return Group(Text(text), table)
 
 
 def _compare(

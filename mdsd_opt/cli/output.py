@@ -8,33 +8,33 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def show_table(table: Table, keys: int = 1) -> None:
+def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
     """Print a table at its natural width; on a terminal that is too narrow, in parts that fit.
 
     Every part repeats the first `keys` columns. The title stands above all of them and the caption
-    below, as broad as the terminal.
+    below, as broad as the terminal. The file is stdout unless given.
     """
     from rich.console import Console
 
     from mdsd_opt.report.fitting import natural_width, parts_that_fit
 
-    is_terminal = sys.stdout.isatty()
+    file = file or sys.stdout
     title, caption = table.title, table.caption
     table.title = table.caption = None
     if title:
-        say(title)
-    width = None if is_terminal else natural_width(table)
-    console = Console(width=width, highlight=False, emoji=False)
+        say(title, file)
+    width = None if file.isatty() else natural_width(table)
+    console = Console(width=width, file=file, highlight=False, emoji=False)
     for part in parts_that_fit(table, console.width, keys):
         console.print(part)
     if caption:
-        say(caption)
+        say(caption, file)
 
 
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:
@@ -56,14 +56,15 @@ def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     Console(highlight=False, emoji=False).print(grid)
 
 
-def say(text: object) -> None:
-    """Print prose; a terminal breaks lines between words."""
-    if not sys.stdout.isatty():
-        print(text)
+def say(text: object, file: TextIO | None = None) -> None:
+    """Print prose, to stdout unless given; a terminal breaks lines between words."""
+    file = file or sys.stdout
+    if not file.isatty():
+        print(text, file=file)
         return
     from rich.console import Console
 
-    Console(highlight=False, emoji=False, markup=False).print(str(text))
+    Console(file=file, highlight=False, emoji=False, markup=False).print(str(text))
 
 
 def look_here_for_modules() -> None:

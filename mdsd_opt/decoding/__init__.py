@@ -10,6 +10,7 @@ from mdsd_opt.decoding.generation import (
     Generation,
     Metrics,
     generate,
+    generate_batch,
     generate_steps,
     weigh,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "custom_generate",
     "expected_accepted",
     "generate",
+    "generate_batch",
     "generate_steps",
     "get_rule",
     "grow",

@@ -115,10 +115,19 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Tokens after the prompt, and what they took."""
+    """Tokens after the prompt, what they took, and why they end.
+
+    Attributes
+    ----------
+    tokens : tuple of int
+    metrics : Metrics
+    ended_by : str
+        "stop" (a stop token), "length" (`max_new_tokens`) or "context".
+    """
 
     tokens: Tokens
     metrics: Metrics
+    ended_by: str
 
 
 def generate(
@@ -196,7 +205,73 @@ def generate(
         tokens += new
         if on_step is not None:
             on_step(new, metrics)
-    return Generation(tokens, metrics)
+    if tokens and tokens[-1] in stop_tokens:
+        ended_by = "stop"
+    else:
+        ended_by = "context" if len(tokens) < max_new_tokens else "length"
+    return Generation(tokens, metrics, ended_by)
+
+
+def generate_batch(
+    target: Any,
+    draft: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    rng: int | None = None,
+    on_step: Callable[[int, Tokens, Metrics], None] | None = None,
+    **options: Any,
+) -> Iterator[Generation]:
+    """Continue prompts one after another; each text has the law that it has alone.
+
+    There is one cache at a time, whatever the number of prompts. What a prompt has in common with
+    the beginning of the text before it is not read again, by models that keep what they read.
+
+    Parameters
+    ----------
+    target, draft : model
+    prompts : sequence of sequences of int
+        Token ids. All are looked at before the first is continued.
+    rng : int, optional
+        Prompt n is continued as `generate` does with ``rng + n``.
+    on_step : callable, optional
+        Called after every step with the prompt's number, the step's tokens, and the metrics of
+        this prompt so far.
+    **options
+        As for `generate`.
+
+    Yields
+    ------
+    Generation
+        Of each prompt, once it is continued.
+
+    Raises
+    ------
+    InvalidInput
+        As for `generate`; the message numbers an unfit prompt, from 1.
+    """
+    require_room(target, draft, prompts)
+    seed = int(np.random.default_rng().integers(2**62)) if rng is None else rng
+    return (
+        generate(
+            target, draft, prompt, rng=seed + n,
+            on_step=None if on_step is None else partial(on_step, n), **options,
+        )
+        for n, prompt in enumerate(prompts)
+    )  # fmt: skip
+
+
+def require_room(target: Any, draft: Any, prompts: Sequence[Sequence[int]]) -> None:
+    """Raise `InvalidInput` for the first prompt that is empty or fills the models' context."""
+    context = _context_length(target, draft)
+    for n, prompt in enumerate(prompts, start=1):
+        name = "the prompt" if len(prompts) == 1 else f"prompt {n} of {len(prompts)}"
+        if len(prompt) == 0:
+            raise InvalidInput(f"{name} is empty: give at least one token")
+        if len(prompt) >= context:
+            raise InvalidInput(
+                f"{name} has {len(prompt):,} tokens, and the models read {context:,} with the "
+                "drafts: shorten it"
+            )
 
 
 def generate_steps(
@@ -217,8 +292,7 @@ def generate_steps(
     **filters: Any,
 ) -> Iterator[tuple[Tokens, Metrics]]:
     """`generate` step by step: the tokens of each step, and the metrics of all so far."""
-    if len(prompt) == 0:
-        raise InvalidInput("the prompt is empty: give at least one token")
+    require_room(target, draft, [prompt])
     if max_new_tokens < 0:
         raise InvalidInput(f"max_new_tokens is {max_new_tokens}: give at least 0")
     tree = parse_topology(tree) if isinstance(tree, str) else tree
@@ -239,13 +313,7 @@ def generate_steps(
     )  # fmt: skip
 
     text = [int(token) for token in prompt]
-    start, metrics = len(text), Metrics()
-    context = _context_length(target, draft)
-    if start >= context:
-        raise InvalidInput(
-            f"the prompt has {start:,} tokens, and the models read {context:,} with the drafts: "
-            "shorten it"
-        )
+    start, metrics, context = len(text), Metrics(), _context_length(target, draft)
 
     def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()

@@ -72,7 +72,9 @@ def custom_generate(
     that of the logits after all logits processors, and the draft's logits get the same ones. They
     must be functions of the text and the scores alone. Stopping criteria are asked after each
     token, end tokens, lengths and streamers are those of `generate`, prompts may be padded on the
-    left. The prompts of a batch are continued one after another. Seeded by ``torch.manual_seed``.
+    left. The prompts of a batch are continued one after another. Both models keep keys and values
+    in static caches if `generate` was to, by ``cache_implementation="static"`` or an empty
+    `StaticCache`: caches of their own, with room for the drafts. Seeded by ``torch.manual_seed``.
 
     Parameters
     ----------
@@ -237,7 +239,11 @@ class _Batch:
             LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})
             for one in (model, draft_model)
         )
-        self._models = TreeModel(target), TreeModel(draft, target.vocab_size)
+        static = _static_length(given.get("past_key_values"))
+        self._models = (
+            TreeModel(target, static_length=static),
+            TreeModel(draft, target.vocab_size, static),
+        )
         self._ids, self._processors = input_ids, processors
         self._paddings = _left_paddings(given.get("attention_mask"), input_ids)
         self.target: _Processed
@@ -296,12 +302,23 @@ def _require_honoured(
     }
     cache = given.get("past_key_values")
     unusual["past_key_values"] = cache is not None and cache.get_seq_length() > 0
+    unusual["a cache that is offloaded"] = bool(getattr(cache, "offloading", False))
+    unusual["a cache that is quantized"] = "Quantized" in type(cache).__name__
     refused = [name for name, present in unusual.items() if present]
     if refused:
         raise InvalidInput(
             f"trees of drafts do not honour {', '.join(refused)}: leave it out, or generate "
             "without custom_generate"
         )
+
+
+def _static_length(cache: Any) -> int | None:
+    """Tokens that a static cache has room for; None for any other cache."""
+    from transformers import StaticCache
+
+    if not isinstance(cache, StaticCache):
+        return None
+    return int(max(layer.max_cache_len for layer in cache.layers))
 
 
 def _left_paddings(mask: Any, input_ids: Any) -> list[int]:

@@ -13,6 +13,9 @@ import importlib.metadata
 import io
 import json
 import os
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -187,8 +190,10 @@ def load_model(
         place["pretrained_model_name_or_path"] = path
         if path.is_file():
             place = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-    elif revision is not None:
-        place["revision"] = revision
+    else:
+        place |= {"revision": revision} if revision is not None else {}
+        if not _hub_has_an_address():
+            place["local_files_only"] = True
     try:
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
@@ -302,6 +307,8 @@ def tokenizer_identity(loaded: LoadedModel) -> dict[str, Any]:
 
 def _local_path(name: str) -> Path | None:
     """The folder or file that a name means; None if it can only be a name on the hub."""
+    if not name.strip():
+        raise UnreadableFile("a model's name is empty: give a folder, a .gguf file or a name")
     if name.startswith(_WHEEL):
         return _inside_package(name.removeprefix(_WHEEL))
     path = Path(name).expanduser()
@@ -311,6 +318,19 @@ def _local_path(name: str) -> Path | None:
     if looks_local or path.suffix == ".gguf":
         raise UnreadableFile(f"the model {name} does not exist: give a folder or a .gguf file")
     return None
+
+
+def _hub_has_an_address() -> bool:
+    """Whether the model hub may be asked; if not, its library would try for a minute."""
+    from huggingface_hub import constants
+
+    if urllib.request.getproxies():
+        return True
+    try:
+        socket.getaddrinfo(urllib.parse.urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError:
+        return False
+    return True
 
 
 def _inside_package(package: str) -> Path:
@@ -333,9 +353,13 @@ def _device(name: str) -> Any:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except NotImplementedError as error:  # whose text is a page
+        raise InvalidInput(f"no device {name!r} here: PyTorch is built without it") from error
+    except (RuntimeError, AssertionError) as error:
         reason = next(iter(str(error).splitlines()), repr(error))
         raise InvalidInput(f"no device {name!r} here: {reason}") from error
+    if device.type == "meta":
+        raise InvalidInput("the device 'meta' holds no numbers: give one that does, such as cpu")
     return device
 
 
@@ -388,11 +412,15 @@ def to_numpy_array(tensor: Any) -> NDArray[Any]:
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
     """No progress bars and remarks while a model is loaded; errors still carry their text."""
-    log = transformers.utils.logging
-    verbosity = log.get_verbosity()
-    log.set_verbosity_error()
+    from huggingface_hub import logging as of_the_hub
+
+    logs = (transformers.utils.logging, of_the_hub)
+    verbosities = [log.get_verbosity() for log in logs]
+    for log in logs:
+        log.set_verbosity_error()
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
-        log.set_verbosity(verbosity)
+        for log, verbosity in zip(logs, verbosities, strict=True):
+            log.set_verbosity(verbosity)

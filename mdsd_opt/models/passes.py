@@ -23,6 +23,12 @@ Tokens = tuple[int, ...]
 class TreeReader(ABC):
     """Reads continuations of a text with one model.
 
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    room : int
+        Tokens of text and drafts to make room for at once, by those that make it beforehand.
+
     Attributes
     ----------
     how : str
@@ -31,8 +37,8 @@ class TreeReader(ABC):
 
     how: ClassVar[str]
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, room: int = 1) -> None:
+        self._model, self._room = model, room
         self._cache: Any = None
         self._read: list[int] = []
 
@@ -55,8 +61,8 @@ class TreePass(TreeReader):
 
     how = "as a tree in one pass"
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
+    def __init__(self, model: Any, room: int = 1) -> None:
+        super().__init__(model, room)
         self._nodes: list[Tokens] = []  # behind the text in the cache
         self._logits: dict[Tokens, Any] = {}  # after the text and each node
 
@@ -95,10 +101,10 @@ class TreePass(TreeReader):
 
     def _move(self, path: list[int]) -> bool:
         """Put keys and values of some nodes at the end of the text, if the cache shows them."""
-        start, stop = len(self._read), len(self._read) + len(self._nodes)
+        start, width = len(self._read), self._width(len(self._read) + len(self._nodes))
         layers = [x for x in getattr(self._cache, "layers", ()) if getattr(x, "is_initialized", 1)]
         states: list[Any] = [getattr(x, name, None) for x in layers for name in ("keys", "values")]
-        if not states or any(x is None or x.shape[-2] != stop for x in states):
+        if not states or any(x is None or x.shape[-2] != width for x in states):
             return False
         if path != list(range(len(path))):
             places = on_device(path, self._model.device) + start
@@ -108,10 +114,9 @@ class TreePass(TreeReader):
 
     def _pass(self, rest: list[int], new: list[Tokens]) -> None:
         import torch
-        from transformers import DynamicCache
 
         model = self._model
-        cache = DynamicCache(config=model.config) if self._cache is None else self._cache
+        cache = self._new_cache() if self._cache is None else self._cache
         self._cache = None  # should the pass be interrupted
         text, nodes = self._read + rest, [*self._nodes, *new]
         known = len(text) - len(rest) + len(nodes) - len(new)
@@ -120,7 +125,8 @@ class TreePass(TreeReader):
         tokens = rest + [node[-1] for node in new]
         positions = list(range(len(text) - len(rest), len(text)))
         positions += [len(text) + len(node) - 1 for node in new]
-        seen = np.zeros((len(tokens), known + len(tokens)), dtype=bool)
+        stop = known + len(tokens)
+        seen = np.zeros((len(tokens), self._width(stop)), dtype=bool)
         seen[: len(rest), : len(text)] = np.tri(len(rest), len(text), len(text) - len(rest), bool)
         seen[len(rest) :, : len(text)] = True
         for i, node in enumerate(new, start=len(rest)):
@@ -134,6 +140,7 @@ class TreePass(TreeReader):
             position_ids=self._ids([positions]),
             past_key_values=cache,
             use_cache=True,
+            **self._placed(known, stop),
         ).logits[0]
         first = max(len(rest) - 1, 0)
         kept = output[first:].clone() if first else output  # not all of a long prompt
@@ -141,9 +148,26 @@ class TreePass(TreeReader):
         self._logits |= dict(zip(asked, kept, strict=True))
         self._read, self._nodes, self._cache = text, nodes, cache
 
+    def _new_cache(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self._model.config)
+
+    def _width(self, held: int) -> int:
+        """Length of keys and values in a cache that holds so many tokens."""
+        return held
+
+    def _placed(self, start: int, stop: int) -> dict[str, Any]:
+        """Arguments that say where keys and values go, if the cache does not know."""
+        return {}
+
     def _forget(self, count: int) -> None:
         if count > 0:
-            self._cache.crop(-count)
+            self._crop(count)
+
+    def _crop(self, count: int) -> None:
+        """Take so many tokens off the end of the cache."""
+        self._cache.crop(-count)
 
 
 class CachedPaths(TreeReader):
@@ -155,8 +179,8 @@ class CachedPaths(TreeReader):
 
     how = "path by path in a batch"
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
+    def __init__(self, model: Any, room: int = 1) -> None:
+        super().__init__(model, room)
         self._last: Any = None  # logits after the text
 
     def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.models.caches import shortest_window
-from mdsd_opt.models.passes import READERS, Tokens, TreeReader
+from mdsd_opt.models.passes import READERS, Tokens, TreePass, TreeReader
+from mdsd_opt.models.static_pass import StaticTreePass
 
 #: Distances of logits, by the bits of a model's numbers, that are put down to rounding: the norm
 #: of the difference by the norm of what the logits vary. Where masks or positions are wrong the
@@ -27,15 +29,16 @@ _FAILURES = (
     AssertionError,
 )  # fmt: skip
 
-#: By model, and whether there is as much to read as its window holds.
-_known: WeakKeyDictionary[Any, dict[bool, type[TreeReader]]] = WeakKeyDictionary()
+#: By model, whether there is as much to read as its window holds, and whether a static cache is
+#: wanted.
+_known: WeakKeyDictionary[Any, dict[tuple[bool, bool], type[TreeReader]]] = WeakKeyDictionary()
 
 
 class PathByPath(UserWarning):
-    """A tree of drafts takes several passes: the model does not read it in one."""
+    """Drafts are scored in a slower way than was tried first, which the model does not take."""
 
 
-def reader_class(model: Any, name: str, length: int) -> type[TreeReader]:
+def reader_class(model: Any, name: str, length: int, static: bool = False) -> type[TreeReader]:
     """The fastest way that gives this model's own logits; each model is checked once.
 
     Once more, where its layers attend to a window of the text, when there is as much as that.
@@ -47,6 +50,8 @@ def reader_class(model: Any, name: str, length: int) -> type[TreeReader]:
         For remarks.
     length : int
         Of the text and all drafts, in tokens: what a cache holds at once.
+    static : bool
+        Try a static cache first.
 
     Raises
     ------
@@ -56,18 +61,21 @@ def reader_class(model: Any, name: str, length: int) -> type[TreeReader]:
     window = shortest_window(model.config)
     beyond = window is not None and max(length, _MOST_READ) >= window
     known = _known.setdefault(model, {})
-    if beyond not in known:
-        known[beyond] = _checked(model, name, window if beyond else None)
-    return known[beyond]
+    if (beyond, static) not in known:
+        readers: list[type[TreeReader]] = [*([StaticTreePass] if static else []), *READERS]
+        known[beyond, static] = _checked(model, name, window if beyond else None, readers)
+    return known[beyond, static]
 
 
-def _checked(model: Any, name: str, window: int | None) -> type[TreeReader]:
-    for reader in READERS:
+def _checked(
+    model: Any, name: str, window: int | None, readers: Sequence[type[TreeReader]]
+) -> type[TreeReader]:
+    for reader in readers:
         if _agrees(model, reader, window):
-            if reader is not READERS[0]:
+            if reader is not readers[0]:
                 longer = "" if window is None else f" once it has {window:,} tokens"
                 warnings.warn(
-                    f"{name} does not read a tree of drafts in one pass{longer}: it is scored "
+                    f"{name} does not read drafts {readers[0].how}{longer}: they are scored "
                     f"{reader.how}",
                     PathByPath,
                     stacklevel=2,
@@ -83,6 +91,9 @@ def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
     """Whether some trees after a text that grows, and then changes, get the plain logits."""
     import torch
 
+    if issubclass(reader, TreePass) and model.config._attn_implementation == "flex_attention":
+        return False  # compiled for a CPU it writes beyond its memory when it gets a mask of a tree
+
     rng = np.random.default_rng(0)
     size = int(model.get_output_embeddings().weight.shape[0])
     tokens = rng.integers(size, size=_TEXT + 2 if window is None else window + 2).tolist()
@@ -93,7 +104,8 @@ def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
     few: list[Tokens] = [(), (last,), (last, first)]
     text = tokens[:-2]
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what is only tried
             tried = reader(model)
             return all(
                 _same(tried.logits(ids, paths), _plain(model, ids, paths))

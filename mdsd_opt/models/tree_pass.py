@@ -12,6 +12,9 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.models.loading import LoadedModel, to_numpy_array
 from mdsd_opt.models.passes import Tokens, TreeReader, with_ancestors
 
+#: Drafts that a static cache has room for behind the text.
+_USUAL_DRAFTS = 128
+
 
 class TreeModel:
     """Logits after many continuations of a text, in one pass where the model can do that.
@@ -27,10 +30,16 @@ class TreeModel:
         Logits to give: more than the model has are -inf, those beyond are left out, and it reads
         its last token for one that it does not have. A draft gets the target's where the two pad
         the same vocabulary differently.
+    static_length : int, optional
+        Keep keys and values in a static cache, with room for so many tokens of text and 128 drafts;
+        it is made anew, larger, when it is outgrown. By default the cache grows.
     """
 
-    def __init__(self, loaded: LoadedModel, vocab_size: int | None = None) -> None:
+    def __init__(
+        self, loaded: LoadedModel, vocab_size: int | None = None, static_length: int | None = None
+    ) -> None:
         self.loaded = loaded
+        self._static_length = static_length
         self._vocab_size = vocab_size
         self._readers: dict[type[TreeReader], TreeReader] = {}
 
@@ -60,9 +69,11 @@ class TreeModel:
         ids = self._known(ids)
         asked = [self._known(tokens) for tokens in continuations]
         length = len(ids) + len(with_ancestors(asked))
-        chosen = reader_class(self.loaded.model, self.loaded.name, length)
+        model, static = self.loaded.model, self._static_length is not None
+        chosen = reader_class(model, self.loaded.name, length, static)
         if chosen not in self._readers:
-            self._readers = {chosen: chosen(self.loaded.model)}
+            room = (self._static_length or 0) + _USUAL_DRAFTS
+            self._readers = {chosen: chosen(model, room)}
         with torch.inference_mode():
             found = self._readers[chosen].logits(ids, asked)
         if self._vocab_size is None or found.shape[-1] == self._vocab_size:

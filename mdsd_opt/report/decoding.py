@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.decoding.comparison import ComparedRule
+from mdsd_opt.decoding.generation import Generation, Metrics
 from mdsd_opt.report.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.report.tables import with_interval
 
@@ -21,6 +22,45 @@ _MEANINGS = (
     "acceptance rate: steps with a draft accepted; verifier's share: of the time; "
     "-: the rule was refused"
 )
+
+
+def prompts_table(outputs: Sequence[Generation]) -> Table:
+    """One line for each prompt, by number."""
+    table = metrics_table("#", "ended by")
+    for n, output in enumerate(outputs, start=1):
+        table.add_row(str(n), output.ended_by, *metrics_cells(output.metrics))
+    return table
+
+
+def metrics_table(*keys: str, title: str | None = None) -> Table:
+    """Without lines; see `metrics_cells`."""
+    from rich.table import Table
+
+    table = Table(title=title)
+    for key in keys:
+        table.add_column(key)
+    for heading in (
+        "tokens",
+        "target\ncalls",
+        "accept\nlength",
+        "acceptance\nrate",
+        "ms a\ntoken",
+        "verifier's\nshare",
+    ):
+        table.add_column(heading, justify="right")
+    return table
+
+
+def metrics_cells(metrics: Metrics) -> tuple[str, ...]:
+    """A line of `metrics_table`."""
+    return (
+        str(metrics.num_tokens),
+        str(metrics.num_steps),
+        f"{metrics.accept_length:.2f}",
+        f"{metrics.acceptance_rate:.3f}",
+        f"{1e3 * metrics.seconds_per_token:.0f}",
+        f"{metrics.verify_share:.1%}",
+    )
 
 
 def compared_document(
