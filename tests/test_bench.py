@@ -6,12 +6,16 @@ import csv
 import io
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
-from mdsd_opt.bench import Record, Report, changes, load_report, run, scaling
+import mdsd_opt as mo
+from mdsd_opt.bench import Record, Report, changes, flows, load_report, run, scaling
+from mdsd_opt.bench.solvers import build
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.report.bench_files import markdown, save_report
+from mdsd_opt.solvers.integer_masses import integer_masses
 
 
 def record(**given):
@@ -27,7 +31,7 @@ def report(*records):
     return Report(records, {"processor": "some", "load_average": None})
 
 
-@pytest.mark.parametrize("name", ["solvers", "batches", "decisions", "polyhedra"])
+@pytest.mark.parametrize("name", ["solvers", "flows", "batches", "decisions", "polyhedra"])
 def test_quick_runs_measure(name):
     told = []
     found = run([name], quick=True, rounds=1, threads=1, progress=told.append)
@@ -41,6 +45,24 @@ def test_quick_runs_measure(name):
         assert any(r.times_faster == pytest.approx(1.0) for r in rivals)
     assert all(r.gap is None or r.gap < 1e-3 for r in told if r.route != "truncated_lp")
     assert "numpy" in found.circumstances
+
+
+def test_a_flow_beyond_what_a_library_takes_is_left_out():
+    found = flows.measure("POT", "with_replacement", 200, 3, 0, 1)
+    assert found["milliseconds"] == []
+    assert found["note"].startswith("left out")
+
+
+def test_rivals_solve_the_same_network():
+    """All that are installed find the optimum of the problem, as far as they round."""
+    problem = build("without_replacement", 9, 3, 4)
+    law = problem.drafts.support_law()
+    masses = integer_masses(problem, law)
+    exact = float(mo.solve(problem, "max_flow").acceptance_rate)
+    tried = [x for x in flows.RIVALS.values() if find_spec(x.module)]
+    assert tried
+    for rival in tried:
+        assert rival.value(law, masses) == pytest.approx(exact, abs=1e-6)
 
 
 def test_reports_survive_their_file(tmp_path):

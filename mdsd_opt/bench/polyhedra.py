@@ -16,7 +16,7 @@ from mdsd_opt.bench.record import Record
 from mdsd_opt.cddlib_checks import cones, engines, prefixes
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
-from mdsd_opt.cddlib_checks.double_description import available, run_with
+from mdsd_opt.cddlib_checks.double_description import WITNESSES, available, run_with
 from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ Job = Callable[..., Any]
 
 #: Route of the cases that each engine takes.
 _BY_ENGINES = "double description"
+
+#: What Normaliz takes, too.
+_CONES = (cones.acceptance_cone, cones.hypograph_cone)
 
 
 class Case(NamedTuple):
@@ -91,10 +94,12 @@ def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, 
 def records(settings: Settings) -> Iterator[Record]:
     """Every case with a deadline of 90 s; quick runs take the smallest, with 20 s."""
     timeout, repeats = (20.0, 1) if settings.quick else (90.0, settings.rounds or 3)
-    engines = [engine for engine in ("cddlib", "ppl") if available(engine)]
+    engines = [engine for engine in WITNESSES if available(engine)]
     for case in cases()[: 1 if settings.quick else None]:
         for engine in engines if case.route == _BY_ENGINES else engines[:1]:
             yield _record(case, engine, timeout, repeats)
+        if case.job in _CONES and available("normaliz"):
+            yield _record(case, "normaliz", timeout, repeats)
 
 
 def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mdsd_opt as mo
+from mdsd_opt.bench.own_process import in_own_process
 from mdsd_opt.bench.record import Record
-from mdsd_opt.errors import SolverError
 from mdsd_opt.solvers.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -101,8 +100,9 @@ def records(settings: Settings) -> Iterator[Record]:
     repeats = settings.rounds or (1 if settings.quick else 3)
     rivals: dict[tuple[str, int, int], float] = {}
     for method, options, scheme, vocab_size, num_drafts in cases:
-        found = _in_own_process(
-            [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats]
+        found = in_own_process(
+            "mdsd_opt.bench.solvers",
+            [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats],
         )
         median = statistics.median(found["milliseconds"])
         place = (scheme, vocab_size, num_drafts)
@@ -127,15 +127,6 @@ def records(settings: Settings) -> Iterator[Record]:
             gap_kind="certificate",
             note=found["note"],
         )
-
-
-def _in_own_process(case: list[Any]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "mdsd_opt.bench.solvers", json.dumps(case)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise SolverError(f"the benchmark of {case} failed: {done.stderr.strip()[-500:]}")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
 
 
 def measure(

@@ -35,6 +35,7 @@ class Settings:
 #: Name -> what it measures.
 SUITE = {
     "solvers": "each method on growing transport problems: time, memory, certificate gap",
+    "flows": "the same network by OR-tools, igraph, SciPy and POT, where they are installed",
     "batches": "acceptance rates of batches of logits, against sorting in NumPy, SciPy and PyTorch",
     "decisions": "one verification by each verifier, against the argsort route and the LP",
     "polyhedra": "double description in exact arithmetic: cones, polytopes, projections",

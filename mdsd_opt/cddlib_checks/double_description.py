@@ -12,14 +12,17 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
-from mdsd_opt.cddlib_checks import with_cddlib, with_ppl
+from mdsd_opt.cddlib_checks import with_cddlib, with_normaliz, with_ppl
 from mdsd_opt.cddlib_checks.rows import Point, Row
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 
 ENGINES = ("auto", "cddlib", "ppl", "both")
 
-_MODULES = {"cddlib": with_cddlib, "ppl": with_ppl}
-_PACKAGES = {"cddlib": "cdd", "ppl": "ppl"}
+#: What "both" and "auto" choose from; `run_with` takes Normaliz, too, for facets of cones.
+WITNESSES = ("cddlib", "ppl")
+
+_MODULES = {"cddlib": with_cddlib, "ppl": with_ppl, "normaliz": with_normaliz}
+_PACKAGES = {"cddlib": "cdd", "ppl": "ppl", "normaliz": "PyNormaliz"}
 
 #: Entries of the matrix of rows from which PPL is the quicker one.
 _VERTICES_BY_PPL, _CONES_BY_PPL, _PROGRAMMES_BY_PPL = 400, 5000, 1000
@@ -37,7 +40,7 @@ _engine = "auto"
 
 
 def available(engine: str) -> bool:
-    """Whether "cddlib" (by pycddlib) or "ppl" (by pplpy) can be imported."""
+    """Whether "cddlib" (by pycddlib), "ppl" (by pplpy) or "normaliz" can be imported."""
     return find_spec(_PACKAGES[engine]) is not None
 
 
@@ -45,9 +48,9 @@ def require(engine: str) -> None:
     """Raise `MissingExtra` with all that has to be installed, system packages too."""
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, ENGINES)
-    needed = ("cddlib", "ppl") if engine == "both" else (engine,)
+    needed = WITNESSES if engine == "both" else (engine,)
     if engine == "auto":
-        if not any(map(available, _MODULES)):
+        if not any(map(available, WITNESSES)):
             raise MissingExtra(
                 "checks by double description need pycddlib or pplpy, and neither is installed. "
                 f"{INSTALL['ppl']}. Or: {INSTALL['cddlib']}"
@@ -139,7 +142,7 @@ def _entries(rows: Sequence[Sequence[int]]) -> int:
 
 def _by_engine(name: str, prefers_ppl: bool, *arguments: Any) -> Any:
     if _engine == "both":
-        found, other = (getattr(m, name)(*arguments) for m in _MODULES.values())
+        found, other = (getattr(_MODULES[x], name)(*arguments) for x in WITNESSES)
         # Of several points that attain a maximum, each may find its own.
         agree = found == other if name != "maximise" or None in (found, other) else (
             found[0] == other[0])  # fmt: skip

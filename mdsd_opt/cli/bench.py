@@ -1,4 +1,4 @@
-"""mdsd-opt bench: how fast are solvers, batches, decisions and polyhedra, and how exact?"""
+"""mdsd-opt bench: how fast are solvers, flows, batches, decisions and polyhedra, and how exact?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="solvers, batches, decisions, polyhedra; all if left out.", show_default=False
+            help="solvers, flows, batches, decisions, polyhedra; all if left out.",
+            show_default=False,
         ),
     ] = None,
     quick: Annotated[
