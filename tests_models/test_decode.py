@@ -131,7 +131,7 @@ def test_a_message_decided_on_the_device(monkeypatch, capsys):
         (("--prompt", "x", "--target", "no/such/model"), "does not exist"),
         (("--prompt", "x", "--device", "gpu"), "no device 'gpu'"),
         (("--prompt", "x", "--device", "cuda:77"), "no device 'cuda:77'"),
-        (("--prompt", "x", "--on-device", "--verifier", "rrs"), "for the host"),
+        (("--prompt", "x", "--on-device", "--verifier", "rrs"), "'rrs' asks for every token"),
         (("--prompt", "x", "--precision", "float8"), "precision"),
     ],
 )
