@@ -303,6 +303,8 @@ def offloaded():
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive"),
         ({"guidance_scale": 1.5}, "ClassifierFreeGuidance"),
         ({"draft_model": None}, "draft_model"),
+        ({"draft_model": model_of("llama", 1)}, "is a LoadedModel: give a model"),
+        ({"position_ids": torch.tensor([[0, 3, 5, 9, 17]])}, "position_ids"),
         ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
         ({"tree": "tall"}, "unknown tree"),
         ({"rule": "best"}, "unknown rule"),
@@ -315,6 +317,29 @@ def test_what_it_does_not_honour_is_refused_by_name(target, trees, options, said
     ids = torch.tensor([text_of(5)])
     with pytest.raises(InvalidInput, match=said):
         target.generate(ids, **{"max_new_tokens": 4} | trees | options)
+
+
+def test_kinds_of_tokens_are_refused():
+    """GPT-2 adds their embeddings to those of the tokens: another law."""
+    model, draft = (model_of("gpt2", seed).model for seed in (0, 1))
+    ids = torch.tensor([text_of(5)])
+    with pytest.raises(InvalidInput, match="token_type_ids"):
+        model.generate(
+            ids, token_type_ids=torch.full_like(ids, 7), max_new_tokens=4,
+            custom_generate=custom_generate, draft_model=draft,
+        )  # fmt: skip
+
+
+def test_all_prompts_are_looked_at_first(target, trees):
+    ids = torch.tensor([text_of(5), [0] * 5])
+    mask = torch.tensor([[1] * 5, [0] * 5])
+    steps = []
+    with pytest.raises(InvalidInput, match="prompt 2 of 2 is empty"):
+        target.generate(
+            ids, attention_mask=mask, max_new_tokens=4, **trees,
+            on_step=lambda *step: steps.append(step),
+        )  # fmt: skip
+    assert not steps
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Tokens
-from mdsd_opt.decoding.generation import Metrics, generate_steps
+from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.decoding.topology import Tree
 from mdsd_opt.device_laws.promises import known, token_ids
@@ -45,7 +45,7 @@ _STATEFUL = {
 #: What `generate` prepares for every causal model, and what is not needed here.
 _PREPARED = {
     "attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache",
-    "logits_to_keep", "cache_position", "token_type_ids",
+    "logits_to_keep", "cache_position",
 }  # fmt: skip
 
 
@@ -104,8 +104,7 @@ def custom_generate(
     ------
     InvalidInput
         No draft model; beams, contrastive search, encoder-decoder models, or anything else whose
-        law this is not, each by its name.
-
+        law this is not, each by its name; a prompt that is empty or fills the context.
     """
     import torch
     from transformers.generation import GenerateDecoderOnlyOutput
@@ -114,9 +113,8 @@ def custom_generate(
     outside = _arguments_of_generate()
     streamer = outside.get("streamer")
     _require_honoured(
-        model, draft_model, input_ids, logits_processor, generation_config, model_kwargs,
-        outside.get("assistant_model"),
-    )  # fmt: skip
+        model, draft_model, input_ids, logits_processor, generation_config, model_kwargs, outside
+    )
     batch = _Batch(model, draft_model, input_ids, model_kwargs, logits_processor)
     rows: list[list[int]] = []
     scores: list[Any] = []
@@ -246,6 +244,9 @@ class _Batch:
         )
         self._ids, self._processors = input_ids, processors
         self._paddings = _left_paddings(given.get("attention_mask"), input_ids)
+        rows = zip(input_ids.tolist(), self._paddings, strict=True)
+        self._prompts = [row[padding:] for row, padding in rows]
+        require_room(*self._models, self._prompts)
         self.target: _Processed
 
     def steps(self, row: int, room: int, **options: Any) -> Iterator[tuple[Tokens, Metrics]]:
@@ -257,8 +258,9 @@ class _Batch:
             _Processed(one, self._processors, self._ids, row, padding) for one in self._models
         )
         rng = np.random.default_rng(int(torch.randint(2**62, (1,))))
-        prompt = self._ids[row, padding:].tolist()
-        return generate_steps(self.target, draft, prompt, rng=rng, max_new_tokens=room, **options)
+        return generate_steps(
+            self.target, draft, self._prompts[row], rng=rng, max_new_tokens=room, **options
+        )
 
     def text(self, row: int, tokens: Sequence[int]) -> Any:
         """A prompt, as it was given, and what follows; [1, T]."""
@@ -278,17 +280,26 @@ def _arguments_of_generate() -> dict[str, Any]:
 
 def _require_honoured(
     model: Any, draft_model: Any, input_ids: Any, processors: Any, config: Any,
-    given: dict[str, Any], assistant: Any,
+    given: dict[str, Any], outside: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Raise `InvalidInput` for what this loop would not do, by its name."""
+    """Raise `InvalidInput` for what this loop would not do, by its name.
+
+    `given` is what `generate` has prepared, `outside` what it was given.
+    """
     if draft_model is None:
         raise InvalidInput("there is no draft_model: give one with the same tokenizer")
+    if not hasattr(draft_model, "config"):
+        raise InvalidInput(
+            f"the draft_model is a {type(draft_model).__name__}: give a model of the transformers "
+            "library itself (a LoadedModel has it in .model)"
+        )
     unusual = {
         "num_beams": (config.num_beams or 1) > 1,
         "penalty_alpha (contrastive search)": bool(config.penalty_alpha),
         "dola_layers": config.dola_layers is not None,
         "prompt_lookup_num_tokens": config.prompt_lookup_num_tokens is not None,
-        "assistant_model": assistant is not None,
+        "assistant_model": outside.get("assistant_model") is not None,
+        "position_ids": outside.get("kwargs", {}).get("position_ids") is not None,
         "output_attentions": bool(config.output_attentions),
         "output_hidden_states": bool(config.output_hidden_states),
         "output_scores of several prompts": input_ids.shape[0] > 1
@@ -328,7 +339,10 @@ def _left_paddings(mask: Any, input_ids: Any) -> list[int]:
     mask = mask.bool()
     counts = (~mask).sum(1).tolist()
     if any(bool(mask[row, :count].any()) for row, count in enumerate(counts)):
-        raise InvalidInput("the attention_mask has zeros behind ones: pad on the left")
+        raise InvalidInput(
+            "the attention_mask (made of the padding tokens if none was given) has zeros behind "
+            "ones: pad on the left, or give the mask of a prompt that holds such tokens"
+        )
     return [int(count) for count in counts]
 
 
