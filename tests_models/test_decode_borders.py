@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 
 import pytest
 import transformers
+from safetensors.torch import load_file, save_file
 from support.model_families import model_of
 from support.terminal import WIDTH, on_a_terminal
 from support.tiny_folders import TEMPLATE, tiny_folder
@@ -103,6 +105,7 @@ def test_a_text_ends_where_the_context_does(run, target, draft):
         (("--target", "no-such/model"), "cannot load the model no-such/model"),
         (("--target", "no-such-model"), "cannot load the model no-such-model"),
         (("--target", ""), "a model's name is empty"),
+        (("--target", "wheel:"), "the package  is not installed"),
         (("--draft", "./missing"), "./missing does not exist"),
         (("--draft", "skip:0,1"), "at least one must stay"),
     ],
@@ -113,6 +116,82 @@ def test_bad_names_are_one_line(run, arguments, said):
     assert said in err
     assert err.count("\n") == 1
     assert len(err) < 500
+
+
+def configured(folder, **changes):
+    """Other entries of config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:300])
+
+
+def without_numbers(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"][:] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+#: What is done to the folder of a model, and what is said then.
+DAMAGES = {
+    "no configuration": (lambda f: (f / "config.json").unlink(), "there is no config.json"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "cannot load the model"),
+    "half a tokenizer": (lambda f: cut(f / "tokenizer.json"), "cannot load the model"),
+    "another file": (lambda f: (f / "tokenizer.json").write_text("{}"), "cannot load the model"),
+    "half the weights": (lambda f: cut(f / "model.safetensors"), "deserializing header"),
+    "no mapping": (lambda f: (f / "config.json").write_text("[]"), "cannot load the model"),
+    "other heads": (lambda f: configured(f, num_attention_heads=3), "cannot load the model"),
+    "another size": (
+        lambda f: configured(f, intermediate_size=64),
+        "mlp.down_proj.weight has another shape in its files than by its config",
+    ),
+    "code of its own": (
+        lambda f: configured(f, model_type="own", auto_map={"AutoConfig": "own.Config"}),
+        "custom code",
+    ),
+    "no numbers": (without_numbers, "gives logits that are NaN"),
+    "half a template": (
+        lambda f: (f / "chat_template.jinja").write_text("{% for x in %}"),
+        "chat template of",
+    ),
+    "another template": (
+        lambda f: (f / "chat_template.jinja").write_text("{{ raise_exception('no user') }}"),
+        "fails: no user. Leave --chat out",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_folders_are_one_line(run, folders, tmp_path, monkeypatch, damage):
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asks whoever sits there"))
+    folder = tmp_path / "damaged"
+    shutil.copytree(folders["wide"], folder)
+    change, said = DAMAGES[damage]
+    change(folder)
+    code, out, err = run(str(folder), "skip:0", *(("--chat",) if "template" in damage else ()))
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert len(err) < 500
+
+
+def test_weights_that_are_random_are_told(run, folders, tmp_path):
+    folder = tmp_path / "longer"
+    shutil.copytree(folders["wide"], folder)
+    configured(folder, num_hidden_layers=3)
+    code, _, err = run(str(folder), "skip:0")
+    assert code == 0, err
+    assert "longer is not whole: 9 of its weights are random, such as model.layers.2." in err
+
+
+def test_a_cut_gguf_file_is_one_line(run, tmp_path):
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF")
+    code, out, err = run(str(tmp_path / "cut.gguf"), "skip:0")
+    assert (code, out) == (2, "")
+    assert "cannot load the model" in err
+    assert err.count("\n") == 1
 
 
 def test_without_a_network_nobody_waits_for_the_hub(run, monkeypatch):
@@ -135,7 +214,9 @@ def test_without_a_network_nobody_waits_for_the_hub(run, monkeypatch):
     code, _, err = run("no-such/model", "narrow")
     assert code == 2
     assert err == "mdsd-opt: error: cannot load the model no-such/model: not in the cache\n"
-    assert asked == [{"pretrained_model_name_or_path": "no-such/model", "local_files_only": True}]
+    (given,) = asked
+    assert given["pretrained_model_name_or_path"] == "no-such/model"
+    assert given["local_files_only"]
 
 
 def test_layers_are_spread_on_request(run, monkeypatch):

@@ -16,6 +16,7 @@ import os
 import socket
 import urllib.parse
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,6 +42,10 @@ _LAYERS = (
 _CONTEXT_LENGTHS = ("max_position_embeddings", "max_seq_len")
 
 _WHEEL = "wheel:"
+
+
+class RandomWeights(UserWarning):
+    """Weights that a model's files lack, so that the library has drawn them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,14 +91,21 @@ class LoadedModel:
         Raises
         ------
         InvalidInput
-            The tokenizer has none.
+            The tokenizer has none, or it fails.
         """
+        from jinja2 import TemplateError
+
         if not getattr(self.tokenizer, "chat_template", None):
             raise InvalidInput(f"{self.name} has no chat template: leave --chat out")
         message = [{"role": "user", "content": text}]
-        whole = self.tokenizer.apply_chat_template(
-            message, add_generation_prompt=True, tokenize=False
-        )
+        try:
+            whole = self.tokenizer.apply_chat_template(
+                message, add_generation_prompt=True, tokenize=False
+            )
+        except TemplateError as error:
+            raise InvalidInput(
+                f"the chat template of {self.name} fails: {error}. Leave --chat out"
+            ) from error
         return [
             int(token) for token in self.tokenizer(whole, add_special_tokens=False)["input_ids"]
         ]
@@ -194,15 +206,25 @@ def load_model(
         place |= {"revision": revision} if revision is not None else {}
         if not _hub_has_an_address():
             place["local_files_only"] = True
-    try:
-        with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                **place, **options, dtype=getattr(torch, dtype)
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
-        raise UnreadableFile(f"cannot load the model {name}: {reason.strip()}") from error
+    place["trust_remote_code"] = False  # None: the library asks whoever sits there
+    with _quiet(transformers), _told_in_a_line(name):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            **place, **options, dtype=getattr(torch, dtype), output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below, by name
+        )  # fmt: skip
+    if unlike := found["mismatched_keys"]:
+        weights = sorted(one if isinstance(one, str) else one[0] for one in unlike)  # by version
+        raise UnreadableFile(
+            f"cannot load the model {name}: {weights[0]} has another shape in its files than by "
+            "its configuration"
+        )
+    if missing := sorted(found["missing_keys"]):
+        warnings.warn(
+            f"{name} is not whole: {len(missing)} of its weights are random, such as {missing[0]}",
+            RandomWeights,
+            stacklevel=2,
+        )
     identity: dict[str, Any] = {
         "model": name,
         "revision": getattr(model.config, "_commit_hash", None) or revision,
@@ -312,6 +334,8 @@ def _local_path(name: str) -> Path | None:
     if name.startswith(_WHEEL):
         return _inside_package(name.removeprefix(_WHEEL))
     path = Path(name).expanduser()
+    if path.is_dir() and not (path / "config.json").exists():
+        raise UnreadableFile(f"the folder {name} holds no model: there is no config.json in it")
     if path.exists():
         return path
     looks_local = name.startswith(("/", ".", "~")) or name.count("/") > 1 or os.sep * 2 in name
@@ -336,7 +360,7 @@ def _hub_has_an_address() -> bool:
 def _inside_package(package: str) -> Path:
     try:
         files = importlib.metadata.files(package) or []
-    except importlib.metadata.PackageNotFoundError as error:
+    except (importlib.metadata.PackageNotFoundError, ValueError) as error:
         raise UnreadableFile(
             f"the package {package} is not installed: pip install --no-deps {package}"
         ) from error
@@ -407,6 +431,21 @@ def to_numpy_array(tensor: Any) -> NDArray[Any]:
 
     bits: NDArray[Any] = tensor.contiguous().view(torch.uint16).numpy()
     return bits.view(np.dtype(ml_dtypes.bfloat16))
+
+
+@contextmanager
+def _told_in_a_line(name: str) -> Iterator[None]:
+    """Whatever the library and its parsers raise over a file, as `UnreadableFile`."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = repr(error) if isinstance(error, KeyError) or not lines else lines[0]
+        if reason.endswith(":"):  # what it is comes on the next lines
+            reason = " ".join(lines)
+        raise UnreadableFile(f"cannot load the model {name}: {reason}") from error
 
 
 @contextmanager

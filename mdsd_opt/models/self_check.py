@@ -82,6 +82,11 @@ def _checked(
                     stacklevel=2,
                 )
             return reader
+    if _gives_nan(model):
+        raise InvalidInput(
+            f"{name} gives logits that are NaN: its weights are damaged, or too large for "
+            f"{model.dtype}; try another precision"
+        )
     raise InvalidInput(
         f"{name} cannot score drafts: neither as a tree nor path by path in a batch does it give "
         "the logits of its plain passes, so that the text would not follow the model"
@@ -119,6 +124,16 @@ def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
                     ([*tokens[:-4], first], few),
                 )
             )
+    except _FAILURES:
+        return False
+
+
+def _gives_nan(model: Any) -> bool:
+    import torch
+
+    try:
+        with torch.inference_mode():
+            return bool(_plain(model, _TEXT * [0], [()]).isnan().any())
     except _FAILURES:
         return False
 
