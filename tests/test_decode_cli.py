@@ -113,6 +113,19 @@ def test_intervals_are_promised_only_where_there_are_some(run):
     assert "±" in two
 
 
+def test_one_prompt_is_no_verdict(run):
+    """Rules that accept the same are named together: on chains of one draft these two are one."""
+    same = ("--tree", "chain1", "--verifier", "rrs,single_draft,naive_target")
+    told = run(*COMPARE, *same).stdout.splitlines()[-1]
+    assert re.fullmatch(
+        r"most tokens a step: rrs, single_draft, \d\.\d\d; one prompt tells no rules apart: "
+        "give several",
+        told,
+    )
+    assert "one prompt" not in run(*COMPARE, *same, "--prompt", "two words").stdout
+    assert "one prompt" not in run(*COMPARE, "--verifier", "rrs").stdout
+
+
 def test_comparing_gives_each_rule_what_it_would_decode_alone(run):
     names = ["rrs", "level_sequential", "optimal"]
     rows = json.loads(run(*COMPARE, "--json", "--verifier", ",".join(names)).stdout)["rows"]

@@ -141,11 +141,14 @@ def compared_table(
 
 
 def conclusion(rows: Sequence[ComparedRule]) -> str:
-    """The rule with the longest steps, and whether another may be as good."""
+    """The rules with the longest steps, and whether others may be as good."""
     done = {row.rule: _over_prompts(row, "accept_length") for row in rows if row.prompts}
-    best, longest = max(done.items(), key=lambda item: item[1].mean)
-    text = f"most tokens a step: {best}, {longest.mean:.2f}"
-    near = [name for name, length in done.items() if name != best and length.high >= longest.low]
+    longest = max(done.values(), key=lambda length: length.mean)
+    best = [name for name, length in done.items() if length.mean == longest.mean]
+    text = f"most tokens a step: {', '.join(best)}, {longest.mean:.2f}"
+    if longest.num_groups == 1 and len(done) > 1:
+        return f"{text}; one prompt tells no rules apart: give several"
+    near = [name for name in done if name not in best and done[name].high >= longest.low]
     if near:
         text += f"; not told apart from it by these prompts: {', '.join(near)}"
     return text
