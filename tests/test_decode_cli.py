@@ -184,6 +184,27 @@ def test_no_notice_comes_into_the_text(monkeypatch, terminal):
     assert shown.rindex("notice") < shown.index("accept length")  # then the summary
 
 
+@pytest.mark.parametrize("extra", [(), ("--json",)])
+def test_tokenizers_that_drop_the_first_space(run, monkeypatch, extra):
+    whole = fake_models.FakeTokenizer.decode
+    monkeypatch.setattr(
+        fake_models.FakeTokenizer, "decode", lambda *args, **how: whole(*args, **how)[1:]
+    )
+    out = run(*MODELS, "--prompt", "one", *extra).stdout
+    text = "one" + json.loads(out)["outputs"][0]["text"] if extra else out
+    assert re.fullmatch(r"one( t\d+)+", text.rstrip())
+
+
+def test_a_letter_that_is_half_written_at_the_end_is_shown(run, monkeypatch):
+    whole = fake_models.FakeTokenizer.decode
+
+    def half(tokenizer, tokens, **how):
+        return whole(tokenizer, tokens) + "\ufffd" * (len(tokens) > 1)  # the prompt is whole
+
+    monkeypatch.setattr(fake_models.FakeTokenizer, "decode", half)
+    assert re.fullmatch(r"one( t\d+){6}\ufffd\n", run(*MODELS, "--prompt", "one").stdout)
+
+
 def test_the_clock_starts_after_the_warm_up(run, monkeypatch):
     """What takes long the first time only is in no time that is shown."""
     import time

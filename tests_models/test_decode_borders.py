@@ -47,8 +47,9 @@ def run(folders, monkeypatch, capsys):
 
 
 def test_a_chat_template_is_needed_for_chat(run):
-    code, _, err = run("wide", "narrow", "--chat")
+    code, out, err = run("wide", "narrow", "--chat")
     assert code == 0, err
+    assert out.startswith("hello\n")
     code, out, err = run("narrow", "wide", "--chat")
     assert (code, out) == (2, "")
     assert "narrow has no chat template: leave --chat out" in err

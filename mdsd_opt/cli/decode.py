@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from mdsd_opt.decoding.comparison import Begin, ComparedRule
     from mdsd_opt.decoding.draft_tree import Tokens
 
-#: `generate_batch` of everything but what is called after a step.
-Batch = Callable[..., "Iterator[Generation]"]
-
 #: The rates behind plans and forecasts are measured on so many of the prompts.
 _MEASURED_PROMPTS = 16
 
@@ -202,6 +199,8 @@ def decode(
     every = options(rules[0], 0)
     del every["prompt"]
     facts = {"rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast}
+    if chat and not as_json:
+        texts = [f"{text}\n" for text in texts]  # the answer is not the rest of the message
     _continue_all(every | {"prompts": ids, "rng": seed}, texts, big.tokenizer, as_json, facts)
 
 
@@ -213,21 +212,24 @@ def _continue_all(
     facts: dict[str, Any],
 ) -> None:
     """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
-    from mdsd_opt.decoding import generate_batch
+    from mdsd_opt.cli.decode_screen import continuation
 
     outputs: list[Generation] = []
     show = _with_a_bar if as_json else _on_the_screen
     interrupted = False
     try:
-        show(
-            partial(generate_batch, **options), texts, tokenizer, options["max_new_tokens"], outputs
-        )
+        show(options, texts, tokenizer, outputs)
     except KeyboardInterrupt:
         interrupted = True
     if outputs:
         total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
         if as_json:
-            _print_document(outputs, texts, tokenizer, total, facts | {"interrupted": interrupted})
+            texts_after = [
+                continuation(tokenizer, ids, output.tokens, skip_special_tokens=False)
+                for ids, output in zip(options["prompts"], outputs, strict=False)
+            ]
+            facts |= {"interrupted": interrupted}
+            _print_document(outputs, texts, texts_after, total, facts)
         else:
             _sum_up(outputs, total, facts)
     if interrupted:
@@ -235,45 +237,51 @@ def _continue_all(
 
 
 def _on_the_screen(
-    batch: Batch, texts: list[str], tokenizer: Any, tokens: int, outputs: list[Generation]
+    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation]
 ) -> None:
     from mdsd_opt.cli.decode_screen import Screen
     from mdsd_opt.cli.output import notices_afterwards
+    from mdsd_opt.decoding import generate_batch
 
+    titles = [f"prompt {n} of {len(texts)}" for n in range(1, len(texts) + 1)]
     screens = [
-        Screen(text, tokenizer, f"prompt {n} of {len(texts)}" if len(texts) > 1 else None)
-        for n, text in enumerate(texts, start=1)
+        Screen(text, ids, tokenizer, title if len(texts) > 1 else None)
+        for text, ids, title in zip(texts, options["prompts"], titles, strict=True)
     ]
-    batch_outputs = batch(on_step=lambda n, new, metrics: screens[n](new, metrics))
+    batch_outputs = generate_batch(
+        **options, on_step=lambda n, new, metrics: screens[n](new, metrics)
+    )
     for screen in screens:
         with notices_afterwards(), screen:
             outputs.append(next(batch_outputs))
 
 
 def _with_a_bar(
-    batch: Batch, texts: list[str], tokenizer: Any, tokens: int, outputs: list[Generation]
+    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation]
 ) -> None:
+    from mdsd_opt.decoding import generate_batch
     from mdsd_opt.progress import progress_bar
 
+    tokens = options["max_new_tokens"]
     with progress_bar("tokens", len(texts) * tokens, sys.stderr.isatty()) as advance:
-        for output in batch(on_step=lambda n, new, metrics: advance(len(new))):
+        for output in generate_batch(**options, on_step=lambda n, new, metrics: advance(len(new))):
             outputs.append(output)
             advance(tokens - len(output.tokens))  # what an early end leaves out
 
 
 def _print_document(
     outputs: list[Generation],
+    prompts: list[str],
     texts: list[str],
-    tokenizer: Any,
     total: Metrics,
     facts: dict[str, Any],
 ) -> None:
     import json
 
     found = [
-        {"prompt": text, "text": tokenizer.decode(list(output.tokens)),
-         "ended_by": output.ended_by, **output.metrics.to_dict()}
-        for text, output in zip(texts, outputs, strict=False)  # fewer if it is interrupted
+        {"prompt": prompt, "text": text, "ended_by": output.ended_by, **output.metrics.to_dict()}
+        # fewer if it is interrupted
+        for prompt, text, output in zip(prompts, texts, outputs, strict=False)
     ]  # fmt: skip
     document = facts | {"observed_accepted": total.accepted_per_step, "outputs": found}
     print(json.dumps(document, indent=2))

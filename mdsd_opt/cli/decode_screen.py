@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mdsd_opt.decoding import Metrics
+
+
+#: Tokens of the prompt that tell how what follows them is to be written.
+_BEFORE = 8
+
+
+def continuation(
+    tokenizer: Any, ids: Sequence[int], tokens: Sequence[int], skip_special_tokens: bool
+) -> str:
+    """The text that tokens add to a prompt: alone, many tokenizers leave their first space out."""
+
+    def written(tokens: Sequence[int]) -> str:
+        text: str = tokenizer.decode(
+            list(tokens),
+            skip_special_tokens=skip_special_tokens,
+            clean_up_tokenization_spaces=False,  # which changes what is on the screen already
+        )
+        return text
+
+    before = ids[-_BEFORE:]
+    return written([*before, *tokens])[len(written(before)) :]
 
 
 class Screen:
@@ -15,13 +37,18 @@ class Screen:
     Parameters
     ----------
     prompt : str
+        As it is shown.
+    ids : sequence of int
+        As the models read it.
     tokenizer : transformers.PreTrainedTokenizerBase
     title : str, optional
         Above the numbers.
     """
 
-    def __init__(self, prompt: str, tokenizer: Any, title: str | None = None) -> None:
-        self._prompt, self._tokenizer, self._title = prompt, tokenizer, title
+    def __init__(
+        self, prompt: str, ids: Sequence[int], tokenizer: Any, title: str | None = None
+    ) -> None:
+        self._prompt, self._ids, self._tokenizer, self._title = prompt, ids, tokenizer, title
         self._tokens: list[int] = []
         self._printed = ""
         self._live: Any = None
@@ -39,7 +66,7 @@ class Screen:
     def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
         """After a step."""
         self._tokens += tokens
-        text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
+        text = self._text()
         if self._live is not None:
             self._live.update(self._panel(self._prompt + text, metrics))
         elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
@@ -49,9 +76,13 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-            text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
-            print(self._prompt + text, end="")
+            print(self._prompt + self._text(), end="")
+        else:
+            print(self._text()[len(self._printed) :], end="")
         print(flush=True)
+
+    def _text(self) -> str:
+        return continuation(self._tokenizer, self._ids, self._tokens, skip_special_tokens=True)
 
     def _panel(self, text: str, metrics: Metrics) -> Any:
         from rich.console import Group

@@ -9,7 +9,7 @@ import mdsd_opt.models.tree_pass
 
 
 class FakeTokenizer:
-    def decode(self, tokens, skip_special_tokens=False):
+    def decode(self, tokens, skip_special_tokens=False, clean_up_tokenization_spaces=None):
         return "".join(f" t{token}" for token in tokens)
 
 
