@@ -111,6 +111,15 @@ def test_bfloat16_and_padding(tmp_path):
     np.testing.assert_array_equal(shard.draft[0, :9], expected)
 
 
+def test_a_narrow_draft_reads_its_last_token_for_those_that_it_lacks(tmp_path):
+    small = MarkovModel(vocab_size=9, seed=5)
+    settings = CaptureSettings(num_tokens=0, pad=True, dtype="float32")
+    capture([[8, 11, 3]], TARGET, small, tmp_path, settings)
+    (shard,) = load_all(tmp_path)
+    np.testing.assert_array_equal(shard.draft[:, :9], small.table[[8, 8]].astype(np.float32))
+    np.testing.assert_array_equal(shard.target, TARGET.table[[8, 11]].astype(np.float32))
+
+
 def test_a_captured_corpus_has_rates_by_prompt(tmp_path):
     capture(prompts(), TARGET, DRAFT, tmp_path, SMALL)
     summary = corpus_rates(tmp_path, RatesConfig(num_drafts=(2,)))

@@ -71,7 +71,8 @@ class CaptureSettings:
     dtype : {"bfloat16", "float32"}
         How logits are stored.
     pad : bool
-        Whether the narrower model may be padded with logits of -inf.
+        Whether the narrower model may be padded with logits of -inf; it reads its last token for
+        one that it does not have.
     shard_bytes : int
         Size of a shard, about.
     """
@@ -292,7 +293,12 @@ def _shard(
             text += target.continuation(text, settings.num_tokens, choose)
         places = _places(start, len(text), settings.num_positions)
         rows = [place - 1 for place in places]
-        ours, theirs = (np.asarray(model.logits(text[:-1], rows)) for model in (target, draft))
+        ours, theirs = (
+            np.asarray(
+                model.logits([min(token, model.vocab_size - 1) for token in text[:-1]], rows)
+            )
+            for model in (target, draft)
+        )
         for name, array in keep(ours, theirs, f"prompt {number + 1}").items():
             parts[name].append(array)
         parts["sequence"].append(np.full(len(places), number, np.int64))

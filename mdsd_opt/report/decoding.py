@@ -150,7 +150,8 @@ def conclusion(rows: Sequence[ComparedRule]) -> str:
         return f"{text}; one prompt tells no rules apart: give several"
     near = [name for name in done if name not in best and done[name].high >= longest.low]
     if near:
-        text += f"; not told apart from it by these prompts: {', '.join(near)}"
+        them = "it" if len(best) == 1 else "them"
+        text += f"; not told apart from {them} by these prompts: {', '.join(near)}"
     return text
 
 
