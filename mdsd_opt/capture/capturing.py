@@ -293,12 +293,7 @@ def _shard(
             text += target.continuation(text, settings.num_tokens, choose)
         places = _places(start, len(text), settings.num_positions)
         rows = [place - 1 for place in places]
-        ours, theirs = (
-            np.asarray(
-                model.logits([min(token, model.vocab_size - 1) for token in text[:-1]], rows)
-            )
-            for model in (target, draft)
-        )
+        ours, theirs = (_logits(model, text[:-1], rows) for model in (target, draft))
         for name, array in keep(ours, theirs, f"prompt {number + 1}").items():
             parts[name].append(array)
         parts["sequence"].append(np.full(len(places), number, np.int64))
@@ -306,6 +301,11 @@ def _shard(
         parts["tokens"].append(np.asarray([text[place] for place in places], np.int32))
         progress(1, len(text) - start)
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+
+def _logits(model: LanguageModel, text: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
+    last = model.vocab_size - 1
+    return np.asarray(model.logits([min(token, last) for token in text], rows))
 
 
 def _chooser(temperature: float, rng: np.random.Generator) -> Callable[[NDArray[Any]], int]:
