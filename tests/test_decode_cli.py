@@ -243,6 +243,18 @@ def test_the_default_tree_is_planned_and_its_forecast_is_told(run):
     assert f"forecast {document['forecast_accepted']:.2f}, observed {observed:.2f}" in told
 
 
+def test_filters_are_those_of_generate(run):
+    big, small = fake_models.FakeModel(60, 1), fake_models.FakeModel(60, 2)
+    for option, value in (("--top-k", 3), ("--top-p", 0.5), ("--min-p", 0.3)):
+        done = run(*MODELS, "--prompt", "one", option, str(value), "--json")
+        name = option[2:].replace("-", "_")
+        alone = generate(big, small, [3], tree="2x2", max_new_tokens=6, rng=0, **{name: value})
+        text = big.tokenizer.decode(alone.tokens)
+        assert json.loads(done.stdout)["outputs"][0]["text"] == text
+        plain = generate(big, small, [3], tree="2x2", max_new_tokens=6, rng=0)
+        assert plain.tokens != alone.tokens
+
+
 @pytest.mark.parametrize("tree", ["chain3", "sparse", "sparse9", "dynamic8", "planned5"])
 def test_trees_by_name(run, tree):
     document = json.loads(run(*MODELS, "--prompt", "one", "--tree", tree, "--json").stdout)

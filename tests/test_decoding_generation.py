@@ -189,6 +189,10 @@ def test_bad_input(pair):
         generate(target, draft, [0], max_new_tokens=-1)
     with pytest.raises(InvalidInput, match="unknown tree"):
         generate(target, draft, [0], tree="big")
+    with pytest.raises(InvalidInput, match="tree is 3: give a name"):
+        generate(target, draft, [0], tree=3)
+    with pytest.raises(InvalidInput, match="rule is 3: give the name"):
+        generate(target, draft, [0], rule=3)
     with pytest.raises(UnknownName, match="rule"):
         generate(target, draft, [0], rule="best")
     with pytest.raises(UnknownName, match="scheme"):

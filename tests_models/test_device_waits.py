@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from support.model_families import model_of, text_of
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdsd_opt.decoding import generate, generate_steps
+from mdsd_opt.decoding import custom_generate, generate, generate_steps
 from mdsd_opt.decoding.step_laws import DEVICE_RULES
 from mdsd_opt.device_laws import transfers
 from mdsd_opt.models.tree_pass import TreeModel
@@ -88,6 +88,26 @@ def test_a_step_waits_twice(as_a_device, scheme, rule):
     """For the sums of the whole tree, and for the token behind the drafts, each then an array."""
     filters = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
     assert waits(steps_of(scheme=scheme, rule=rule, **filters)) == {"cpu": 2, "numpy": 2}
+
+
+def test_stopping_criteria_of_generate_wait_once_for_each_token(as_a_device):
+    model = model_of("llama", 0).model
+    found, counted, asked = [], Waits(), Asked()
+
+    def step(tokens, metrics):
+        found.append((len(tokens), counted.found + asked.found))
+        counted.found.clear()
+        asked.found.clear()
+
+    with counted, asked:
+        model.generate(
+            torch.tensor([text_of(8)]), do_sample=True, max_new_tokens=20, eos_token_id=None,
+            custom_generate=custom_generate, draft_model=model, tree="3x3", on_device=True,
+            repetition_penalty=1.2, on_step=step,
+        )  # fmt: skip
+    assert len(found) > 2
+    for (before, _), (_, waited) in pairwise(found[1:]):
+        assert waited == {"cpu": 2, "numpy": 2, "_local_scalar_dense": before}
 
 
 def test_more_waits_are_counted(as_a_device, monkeypatch):

@@ -60,6 +60,7 @@ def decode(
     draft_temperature: options.DraftTemperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
+    min_p: options.MinP = None,
     relax: Annotated[
         str | None,
         typer.Option(
@@ -159,7 +160,7 @@ def decode(
 
     settings: dict[str, Any] = {
         "temperature": temperature, "draft_temperature": draft_temperature,
-        "top_k": top_k, "top_p": top_p,
+        "top_k": top_k, "top_p": top_p, "min_p": min_p,
     }  # fmt: skip
 
     longest = max(map(len, ids)) + tokens if static_cache else None

@@ -298,6 +298,8 @@ def generate_steps(
     tree = parse_topology(tree) if isinstance(tree, str) else tree
     growth = growth_of(tree)
     verifier = get_rule(rule) if isinstance(rule, str) else rule
+    if not hasattr(verifier, "verify"):
+        raise InvalidInput(f"rule is {rule!r}: give the name of one, or a TreeRule")
     if relax is not None:
         if on_device:
             raise InvalidInput("relaxed targets are made on the host: leave on_device out")

@@ -101,7 +101,11 @@ def growth_of(tree: Tree) -> FixedGrowth | DynamicGrowth:
         return PlannedGrowth(tree)
     if isinstance(tree, DynamicTree):
         return DynamicGrowth(tree)
-    return FixedGrowth(tree)
+    if isinstance(tree, Topology):
+        return FixedGrowth(tree)
+    raise InvalidInput(
+        f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree or DynamicTree"
+    )
 
 
 def first_plan(tree: PlannedTree) -> TreePlan:
