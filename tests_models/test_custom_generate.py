@@ -11,8 +11,17 @@ import pytest
 import torch
 from scipy.stats import chisquare
 from support.model_families import SIZE, model_of, text_of
+from support.tiny_folders import tiny_folder
 from torch_generate import continued
-from transformers import DynamicCache, LogitsProcessor, StaticCache, StoppingCriteria
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    LogitsProcessor,
+    StaticCache,
+    StoppingCriteria,
+    StopStringCriteria,
+)
 
 from mdsd_opt.decoding import Metrics, custom_generate
 from mdsd_opt.errors import InvalidInput
@@ -266,6 +275,24 @@ def test_streamers_and_stopping_criteria(target, trees):
             ids, do_sample=True, max_new_tokens=length, eos_token_id=None, **trees
         )
         assert found.shape == (1, 5 + length)
+
+
+def test_stop_strings(tmp_path):
+    """By a criterion: for its argument of that name, the library loses the tokenizer."""
+    folder = tiny_folder(tmp_path, 300)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(1)
+    found = model.generate(
+        torch.tensor([tokenizer.encode("hello")]), do_sample=True, max_new_tokens=100,
+        eos_token_id=None, pad_token_id=0, suppress_tokens=list(range(256, 300)),
+        stopping_criteria=[StopStringCriteria(tokenizer, ["a", "e", "xy"])],
+        custom_generate=custom_generate, draft_model=model, tree="2x2",
+    )  # fmt: skip
+    text = tokenizer.decode(found[0])[len("hello") :]
+    assert found.shape[1] < 105
+    assert text.endswith(("a", "e", "xy"))
+    assert not any(part in text[:-1] for part in ("a", "e", "xy"))
 
 
 def test_the_example(target, draft):

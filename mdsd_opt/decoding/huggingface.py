@@ -93,7 +93,8 @@ def custom_generate(
         Called after every step with its tokens and the metrics of this prompt so far, among them
         the distance from the target.
     tokenizer : optional
-        `generate` takes it for stop strings.
+        Not needed. `stop_strings` of `generate` are for its own ways only, which alone get the
+        tokenizer: give ``stopping_criteria=[StopStringCriteria(tokenizer, strings)]``.
 
     Returns
     -------
