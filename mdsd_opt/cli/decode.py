@@ -107,8 +107,9 @@ def decode(
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
 
-    Unless --relax is given: then it follows the closest laws that the budget allows, and the
-    summary says how far from the target it was.
+    That is up to the rounding of its passes, which --precision float32 makes small. With --relax
+    it follows the closest laws that the budget allows, and the summary says how far from the
+    target it was.
 
     Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
     goes to stderr, of several prompts with a line for each. After Ctrl-C it tells what is done.
