@@ -149,8 +149,8 @@ def capture(
     Raises
     ------
     InvalidInput
-        No prompt, an empty one, models that do not fit together, or a folder in use: with other
-        settings, or without a manifest.
+        No prompt, an empty one, models that do not fit together, logits that are NaN, or a folder
+        in use: with other settings, or without a manifest.
     """
     settings = settings or CaptureSettings()
     if not prompts:
@@ -336,8 +336,14 @@ def _keeper(
     vocab_size: int, dtype: str, config: RatesConfig | None, num_threads: int | None
 ) -> _Keeper:
     def logits(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
-        both = (_stored(side, vocab_size, dtype) for side in (target, draft))
-        return dict(zip(("target", "draft"), both, strict=True))
+        given = {"target": target, "draft": draft}
+        for name, side in given.items():
+            if np.isnan(side).any():
+                raise InvalidInput(
+                    f"{where}: the {name} gives logits that are NaN: its weights are damaged, or "
+                    "too large for its precision"
+                )
+        return {name: _stored(side, vocab_size, dtype) for name, side in given.items()}
 
     def rates(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
         assert config is not None
