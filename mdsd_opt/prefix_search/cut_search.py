@@ -80,8 +80,8 @@ class CutSearch:
         `is_doubtful`.
         """
         return doubt_kernels.doubt_cut(
-            self.groups.table, self.groups.ends, *self.ratio_bounds, self.containment.exponent,
-            self.split, slack, self.is_doubtful,
+            self.groups.table, self.groups.ends, self.containment.sums, *self.ratio_bounds,
+            self.containment.exponent, self.split, slack, self.is_doubtful,
         )  # fmt: skip
 
     @property
