@@ -20,7 +20,7 @@ from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_
 from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.corpora.stored_rates import RATES_KEY
 from mdsd_opt.distributions import softmax
-from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.files import file_sha256
 from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 
@@ -149,8 +149,10 @@ def capture(
     Raises
     ------
     InvalidInput
-        No prompt, an empty one, models that do not fit together, logits that are NaN, or a folder
-        in use: with other settings, or without a manifest.
+        No prompt, an empty one, models that do not fit together, or a folder in use: with other
+        settings, or without a manifest.
+    InvalidDistribution
+        Logits that are NaN.
     """
     settings = settings or CaptureSettings()
     if not prompts:
@@ -339,7 +341,7 @@ def _keeper(
         given = {"target": target, "draft": draft}
         for name, side in given.items():
             if np.isnan(side).any():
-                raise InvalidInput(
+                raise InvalidDistribution(
                     f"{where}: the {name} gives logits that are NaN: its weights are damaged, or "
                     "too large for its precision"
                 )
