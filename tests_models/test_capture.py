@@ -183,7 +183,7 @@ def test_the_command_keeps_rates_alone(tmp_path):
         ({"--target": "wheel:no-such-package"}, "not installed"),
         ({"--draft": "skip:14,eighteen"}, "numbers of layers"),
         ({"--draft": "skip:99"}, "decoder layers 0 to 29"),
-        ({"--draft": "./empty"}, "cannot load the model"),
+        ({"--draft": "./empty"}, "the folder ./empty holds no model"),
         ({"--tokens": "100000"}, "shorten"),
     ],
 )

@@ -335,7 +335,10 @@ def _local_path(name: str) -> Path | None:
         return _inside_package(name.removeprefix(_WHEEL))
     path = Path(name).expanduser()
     if path.is_dir() and not (path / "config.json").exists():
-        raise UnreadableFile(f"the folder {name} holds no model: there is no config.json in it")
+        raise UnreadableFile(
+            f"the folder {name} holds no model: there is no config.json in it. A .gguf file is "
+            "named itself"
+        )
     if path.exists():
         return path
     looks_local = name.startswith(("/", ".", "~")) or name.count("/") > 1 or os.sep * 2 in name
