@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-_BRIDGE_STEPS = 100
+_BRIDGE_STEPS, _UNGUARDED_STEPS = 100, 8
 
 
 class Verdicts(NamedTuple):
@@ -294,7 +294,8 @@ class _Rows:
         outside = _suffix_sums(q)
         if self.replacement:
             within, k = sums_q.clamp(max=1.0), self.num_drafts
-            contained, growth = within**k, k * within ** (k - 1)
+            growth = within ** (k - 1)
+            contained, growth = growth * within, k * growth
             least, most = growth[:, :-1], growth[:, 1:]
         else:
             odds, heavy, *powers = others
@@ -353,20 +354,21 @@ def _plan(groups: _Groups) -> _Plan:
     places = torch.arange(num_groups + 1, device=sums_p.device)
     difference = sums_p - contained
     split = difference.argmin(1, keepdim=True)
-    p_split, q_split, out_split, inside = _columns(together, split)
+    p_split, _, out_split, inside = _columns(together, split)
     p_behind = sums_p - p_split
     edge = torch.full_like(inside, torch.inf)
     low = torch.cat((groups.low, edge), 1)
 
     # A place fits if the level that belongs to it is between the ratios left and right of it.
-    fits = (inside + p_behind <= low * sums_q) & (sums_q > 0.0)
-    raised = _first_true(fits | (places == split))[:, None]
+    # All before one place are too low, in each direction.
+    fits = inside + p_behind <= low * sums_q
+    raised = _first_true(fits)[:, None].minimum(split)
     p_raised, q_raised, *_ = _columns(together, raised)
-    level = torch.where(q_split > 0.0, (inside + p_raised - p_split) / q_raised, 0.0)
+    level = torch.where(q_raised > 0.0, (inside + p_raised - p_split) / q_raised, 0.0)
 
     left = 1.0 - inside
     high = torch.cat((torch.zeros_like(edge), groups.high), 1)
-    fits = (left - p_behind >= high * outside) & (outside > 0.0) & (places > split)
+    fits = (left - p_behind >= high * outside) & (outside > 0.0)
     capped = (fits * places).amax(1, keepdim=True).maximum(split)
     p_capped, _, out_capped, _ = _columns(together, capped)
     some_capped = out_split > 0.0
@@ -399,7 +401,7 @@ def _may_be_lower(
     """
     falls = (slope + mixing * groups.most - least).clamp_(min=0.0) * groups.q
     rises = (most - mixing * groups.least - slope).clamp_(min=0.0) * groups.q
-    lowest = torch.fmax(height[:, :-1] - falls, height[:, 1:] - rises)
+    lowest = torch.maximum(height[:, :-1] - falls, height[:, 1:] - rises)
     return ~(lowest >= than)
 
 
@@ -424,7 +426,7 @@ def _block(
     """The edge of the lower hull of (-outside, height) over place `top`: its slope and ends.
 
     Newton's method for the slope at which the lowest points left and right of the place, in
-    first .. last, are level, in a bracket; it is exact when neither point moves any more.
+    first .. last, are level, in a bracket if it takes long; it is exact when neither point moves.
     Sums from the end, as beside q = 1 tokens of q = 1e-20 are lost in sums from the start, but
     they can be likely drafts without replacement.
     """
@@ -435,22 +437,22 @@ def _block(
     heights = torch.stack((left, right.flip(1)), 1)  # of equal points the outer ones
     weights = -torch.stack((outside, outside.flip(1)), 1)
     ends = torch.stack((top, last_place - 1 - top), 1)
-    lowest = torch.full_like(left[:, :1], -torch.inf)
-    highest = torch.full_like(lowest, torch.inf)
-    slope = torch.full_like(lowest, torch.nan)
-    for _ in range(_BRIDGE_STEPS):
-        rise, run = (x.gather(2, ends).diff(dim=1).squeeze(1) for x in (heights, weights))
+    lowest, highest, slope = -torch.inf, torch.inf, torch.nan
+    for step in range(_BRIDGE_STEPS):
+        rise, run = (x.gather(2, ends).diff(dim=1) for x in (heights, weights))
         newton = rise / run
-        lowest = torch.where(newton > slope, lowest.maximum(slope), lowest)
-        highest = torch.where(newton < slope, highest.minimum(slope), highest)
-        middle = (lowest + highest) / 2
-        halve = ((newton < lowest) | (newton > highest)) & (middle.abs() < torch.inf)
-        slope = torch.where(halve, middle, newton.nan_to_num(0.0))
-        lowest_at = (heights - slope[:, None] * weights).argmin(2, keepdim=True)
-        if torch.equal(lowest_at, ends):
+        if step >= _UNGUARDED_STEPS:
+            lowest = torch.where(newton > slope, slope.clamp(min=lowest), lowest)
+            highest = torch.where(newton < slope, slope.clamp(max=highest), highest)
+            middle = (lowest + highest) / 2
+            halve = ((newton < lowest) | (newton > highest)) & (middle.abs() < torch.inf)
+            newton = torch.where(halve, middle, newton)
+        slope = newton.nan_to_num(0.0)
+        found = (heights - slope * weights).argmin(2, keepdim=True)
+        if torch.equal(found, ends):
             break
-        ends = lowest_at
-    return slope, ends[:, 0], last_place - ends[:, 1]
+        ends = found
+    return slope[:, 0], ends[:, 0], last_place - ends[:, 1]
 
 
 def _pivotal_shares(
