@@ -102,19 +102,19 @@ def optimal(
     generator: torch.Generator | None = None,
 ) -> Verdicts:
     """The optimal rule: select a draft by the hull rule, then accept it with min(1, p/p_I)."""
-    p, q, drafts = _normalised(target), _normalised(draft), drafts.long()
+    drafts = drafts.long()
     uniforms = _uniforms(target, generator) if uniforms is None else uniforms.double()
     mixing, within, acceptance, residual = uniforms.unbind(1)
-    certain = (q > 0.0).sum(1) <= drafts.shape[1] if not replacement else None
+    certain = (draft > 0.0).sum(1) <= drafts.shape[1] if not replacement else None
     if certain is not None and certain.any():  # the drafts are all there is: draw from the target
-        tokens = _drawn(p, residual)
+        tokens = _drawn(target.double(), residual)
         rest = ~certain
         if rest.any():
             rows = (x[rest] for x in (target, draft, drafts, uniforms))
             tokens[rest] = optimal(*rows, replacement=False).tokens
         return _verdicts(tokens, drafts)
 
-    rows = _Rows(p, q, drafts.shape[1], replacement)
+    rows = _Rows(target, draft, drafts.shape[1], replacement)
     opened = None
     while True:
         groups = rows.groups(opened)
@@ -141,24 +141,20 @@ def optimal(
     if replacement:
         chosen = _first_true(competes)
     else:
-        shares = _pivotal_shares(q, drafts, competes, groups.outside, start, stop)
+        shares = _pivotal_shares(rows.q, drafts, competes, groups.outside, start, stop)
         reached = shares.cumsum(1)
         chosen = torch.searchsorted(reached, within[:, None] * reached[:, -1:], right=True)
         chosen = torch.minimum(chosen, _last_true(shares > 0.0)[:, None]).squeeze(1)
 
-    token = _at(drafts, chosen)
-    p_token = _at(p, token)
-    raised_to = torch.maximum(p_token, plan.level.squeeze(1) * _at(q, token))
-    kept = _at(at, chosen) >= plan.split.squeeze(1)
-    kept = (kept | (acceptance * raised_to < p_token)) & (p_token > 0.0)
+    token = drafts.gather(1, chosen[:, None])
+    p_token, q_token = rows.shares(token)
+    raised_to = torch.maximum(p_token, plan.level * q_token)
+    kept = at.gather(1, chosen[:, None]) >= plan.split
+    kept = ((kept | (acceptance[:, None] * raised_to < p_token)) & (p_token > 0.0)).squeeze(1)
+    token = token.squeeze(1)
     if not kept.all():
-        lost = ~kept
-        # What p has above cap q, and all tokens that are never drafted.
-        excess = (p - plan.cap * q)[lost].clamp_(min=0.0)
-        excess.masked_fill_((p < plan.floor * q)[lost], 0.0)
-        # Where only rounding can reject, from p.
-        excess = torch.where(excess.sum(1, keepdim=True) > 0.0, excess, p[lost])
-        token[lost] = _drawn(excess, residual[lost])
+        lost = (~kept).nonzero().squeeze(1)
+        token[lost] = _drawn(rows.residual(lost, plan), residual[lost])
     return _verdicts(token, drafts)
 
 
@@ -171,6 +167,8 @@ _SORTED = 4096
 _CELL_BITS, _OCTAVES = 7, 8
 _CELLS = 2 * _OCTAVES << _CELL_BITS
 _FIRST_CELL = (1023 - _OCTAVES) << _CELL_BITS
+#: Numbers of p and q that a thread turns into cells at once.
+_PART = 1 << 15
 #: Ratios p/q equal but for their rounding errors are tied: 18 bits are rounded away.
 _HALF_A_TIE = 1 << 17
 #: Without replacement, tokens are light up to this share of what K - 1 drafts leave of q: sums of
@@ -207,8 +205,14 @@ class _Plan(NamedTuple):
 class _Rows:
     """Rows of p and q as groups: by cells of p/q, without a sort, and as fine as it needs to be."""
 
-    def __init__(self, p: Tensor, q: Tensor, num_drafts: int, replacement: bool) -> None:
-        self.p, self.q, self.num_drafts, self.replacement = p, q, num_drafts, replacement
+    def __init__(self, target: Tensor, draft: Tensor, num_drafts: int, replacement: bool) -> None:
+        self.num_drafts, self.replacement = num_drafts, replacement
+        self.by_cells = target.shape[1] > _SORTED and target.device.type == "cpu"
+        self.p, self.q = target, draft
+        self.sums_p = self.sums_q = torch.ones_like(target[:, :1], dtype=torch.float64)
+        if not (self.by_cells and replacement):  # else part by part: it is memory that takes time
+            self.p, self.q = _normalised(target), _normalised(draft)
+        p, q = self.p, self.q
         if not replacement:
             most, where = q.topk(min(max(num_drafts - 1, 1), q.shape[1]), dim=1)
             self.slowest = q.scatter(1, where[:, : num_drafts - 1], 0.0).sum(1, keepdim=True)
@@ -216,45 +220,78 @@ class _Rows:
             if num_drafts == 1:
                 others = others - most
             self.odds = (q / (1.0 - q)).scatter_(1, where[:, :1], most[:, :1] / others)
-        self.by_cells = p.shape[1] > _SORTED and p.device.type == "cpu"
         if not self.by_cells:
             return
         edges = torch.arange(_FIRST_CELL, _FIRST_CELL + _CELLS + 1, device=p.device)
         edges = (edges << 52 - _CELL_BITS).view(torch.float64)
-        # Tokens that are never drafted are of no number here, and of no cell.
-        ratio = q.ceil().mul_(p).div_(q).clamp_(float(edges[0]), float(edges[-2]))
-        bits = ratio.nan_to_num_(float(edges[-1])).view(torch.int64)
-        bits -= (_FIRST_CELL << 52 - _CELL_BITS) - _HALF_A_TIE
-        bits >>= 52 - _CELL_BITS
-        self.cell = bits
-        low, high = edges[:-1].clone(), edges[1:].clone()
-        low[0], high[-1] = 0.0, torch.inf
-        columns = [low.expand(len(p), -1), high.expand(len(p), -1)]
-        columns += [self._by_cell(p), self._by_cell(q)]
+        self.cell = torch.empty(p.shape, dtype=torch.int16)
+        cell_p, cell_q = edges.new_zeros(2, len(p), _CELLS + 1)
+        for part in self._parts():
+            p_part, q_part = p[:, part].double(), q[:, part].double()
+            # No number where a token is never drafted, and a cell that is of no account.
+            ratio = q_part.sign().mul_(p_part).div_(q_part)
+            ratio.clamp_(float(edges[0]), float(edges[-2])).nan_to_num_(float(edges[-1]))
+            cell = ratio.view(torch.int64).sub_((_FIRST_CELL << 52 - _CELL_BITS) - _HALF_A_TIE)
+            cell >>= 52 - _CELL_BITS
+            self.cell[:, part] = cell
+            cell_p.scatter_add_(1, cell, p_part)
+            cell_q.scatter_add_(1, cell, q_part)
+        self.sums_p, self.sums_q = cell_p.sum(1, keepdim=True), cell_q.sum(1, keepdim=True)
+        low, high = (
+            torch.stack((edges[:-1], edges[1:]))[:, None] * (self.sums_q / self.sums_p)[None]
+        )
+        low[:, 0], high[:, -1] = 0.0, torch.inf
+        columns = [low, high, cell_p[:, :-1] / self.sums_p, cell_q[:, :-1] / self.sums_q]
         if not replacement:
             heavy = q > _LIGHT * self.slowest
             self.light = (q / (_LIGHT * self.slowest)).masked_fill_(heavy, 0.0)
-            columns += [self._by_cell(self.odds), self._by_cell(heavy.double())]
+            cell = self.cell.long()
+            columns += [self._by_cell(cell, x) for x in (self.odds, heavy.double())]
             power = torch.ones_like(q)
-            columns += [self._by_cell(power.mul_(self.light)) for _ in range(_POWERS)]
-            _, p_heavy, q_heavy = self._picked(heavy, p, q)
+            columns += [self._by_cell(cell, power.mul_(self.light)) for _ in range(_POWERS)]
+            tokens, there = self._picked(heavy)
+            p_heavy, q_heavy = p.gather(1, tokens), q.gather(1, tokens) * there
             self.heavy_q = q_heavy.gather(1, _ratios(p_heavy, q_heavy).argsort(dim=1, stable=True))
         self.cells = torch.stack(columns, 1)
 
-    def _by_cell(self, values: Tensor) -> Tensor:
+    def shares(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """p and q of some tokens of each row."""
+        return self.p.gather(1, tokens) / self.sums_p, self.q.gather(1, tokens) / self.sums_q
+
+    def residual(self, rows: Tensor, plan: _Plan) -> Tensor:
+        """What p has above cap q, and all tokens that are never drafted: up to a factor, a law."""
+        scale = self.sums_p / self.sums_q
+        cap, floor = (plan.cap * scale)[rows], (plan.floor * scale)[rows]
+        law = cap.new_empty(len(rows), self.p.shape[1])
+        for part in self._parts():
+            p, q = self.p[rows, part].double(), self.q[rows, part].double()
+            law[:, part] = (p - cap * q).clamp_(min=0.0).masked_fill_(p < floor * q, 0.0)
+        none = law.sum(1) <= 0.0  # where only rounding can reject, from p
+        if none.any():
+            law[none] = self.p[rows[none]].double()
+        return law
+
+    def _parts(self) -> list[slice]:
+        """Tokens in parts that stay in the caches; on a device, all of them."""
+        if not self.by_cells:
+            return [slice(None)]
+        num_rows, vocab_size = self.p.shape
+        size = max(_PART * torch.get_num_threads() // max(num_rows, 1), 1024)
+        return [slice(start, start + size) for start in range(0, vocab_size, size)]
+
+    def _by_cell(self, cell: Tensor, values: Tensor) -> Tensor:
         """Sums over the tokens of each cell, [N, cells]."""
         sums = values.new_zeros(len(values), _CELLS + 1)
-        return sums.scatter_add_(1, self.cell, values)[:, :-1]
+        return sums.scatter_add_(1, cell, values)[:, :-1]
 
-    def _picked(self, mask: Tensor, *columns: Tensor) -> list[Tensor]:
-        """Some tokens of each row in their order, then -1; and their numbers, then zeros."""
+    def _picked(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Some tokens of each row in their order, then zeros, and which are there."""
         row, token = mask.nonzero(as_tuple=True)
         counts = torch.bincount(row, minlength=len(mask))
-        tokens = token.new_full((len(mask), max(int(counts.max()), 1)), -1)
-        at = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-        tokens[row, at] = token
-        there, numbers = tokens >= 0, tokens.clamp(min=0)
-        return [tokens, *(column.gather(1, numbers).mul_(there) for column in columns)]
+        places = torch.arange(max(int(counts.max()), 1))
+        there = places < counts[:, None]
+        tokens = there.long().masked_scatter_(there, token)
+        return tokens, there
 
     def places(self, groups: _Groups, drafts: Tensor) -> Tensor:
         """The groups that hold the drafts; [N, K]."""
@@ -311,19 +348,23 @@ class _Rows:
         self, opened: Tensor, token: Tensor, cell: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The columns of the cells with the tokens of those opened, and what stands for which."""
-        sources = (self.p, self.q) if self.replacement else (self.p, self.q, self.odds, self.light)
-        tokens, p, q, *others = self._picked(opened[:, : _CELLS + 1].gather(1, self.cell), *sources)
-        ratio = _ratios(p, q)
-        found = [ratio, ratio, p, q]
+        is_opened = torch.empty(self.p.shape, dtype=torch.bool)
+        for part in self._parts():
+            is_opened[:, part] = opened.gather(1, self.cell[:, part].long())
+        tokens, there = self._picked(is_opened)
+        p, q = self.p.gather(1, tokens).double(), self.q.gather(1, tokens).double()
+        ratio = (_ratios(p, q) * (self.sums_q / self.sums_p)).masked_fill_(~there, torch.inf)
+        q = q / self.sums_q * there
+        found = [ratio, ratio, p / self.sums_p * there, q]
         if not self.replacement:
-            odds, light = others
+            odds, light = (x.gather(1, tokens) * there for x in (self.odds, self.light))
             heavy = q > _LIGHT * self.slowest
             found += [odds, heavy.double(), *(light**n for n in range(1, _POWERS + 1))]
         closed = ~opened[:, :_CELLS]
         columns = torch.cat((self.cells[:, :2], self.cells[:, 2:] * closed[:, None]), 1)
         columns = torch.cat((columns, torch.stack(found, 1)), 2)
         order = columns[:, 0].argsort(dim=1, stable=True)
-        token = torch.cat((token, tokens), 1).gather(1, order)
+        token = torch.cat((token, torch.where(there, tokens, -1)), 1).gather(1, order)
         none = _CELLS + 1
         cell = torch.cat((torch.where(closed, cell, none), torch.full_like(tokens, none)), 1)
         columns = columns.gather(2, order[:, None].expand_as(columns))
@@ -625,7 +666,7 @@ def _drawn(law: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _last_true(flags: Tensor) -> Tensor:
-    places = torch.arange(flags.shape[1], device=flags.device)
+    places = torch.arange(flags.shape[1], dtype=torch.int32, device=flags.device)
     return (flags * places).amax(1)
 
 
