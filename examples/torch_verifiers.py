@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 
 _BRIDGE_STEPS, _UNGUARDED_STEPS = 100, 8
+_BLOCK = 64
 
 
 class Verdicts(NamedTuple):
@@ -265,7 +266,8 @@ class _Rows:
         law = cap.new_empty(len(rows), self.p.shape[1])
         for part in self._parts():
             p, q = self.p[rows, part].double(), self.q[rows, part].double()
-            law[:, part] = (p - cap * q).clamp_(min=0.0).masked_fill_(p < floor * q, 0.0)
+            below = p < floor * q
+            law[:, part] = p.sub_(q.mul_(cap)).clamp_(min=0.0).masked_fill_(below, 0.0)
         none = law.sum(1) <= 0.0  # where only rounding can reject, from p
         if none.any():
             law[none] = self.p[rows[none]].double()
@@ -658,11 +660,25 @@ def _accepted(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _drawn(law: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse CDF; a token of probability zero is never drawn, whatever the uniform."""
-    reached = law.cumsum(1)
-    point = uniform[:, None] * reached[:, -1:]
-    token = torch.searchsorted(reached, point, right=True).squeeze(1)
-    return torch.minimum(token, _last_true(law > 0.0))
+    """Inverse CDF, over blocks of tokens and then in one of them.
+
+    A token of probability zero is never drawn, whatever the uniform.
+    """
+    if law.shape[1] % _BLOCK:
+        law = torch.nn.functional.pad(law, (0, -law.shape[1] % _BLOCK))
+    blocks = law.unflatten(1, (-1, _BLOCK))
+    sums = blocks.sum(2)
+    block, point = _passed(sums, uniform * sums.sum(1))
+    token, _ = _passed(blocks[torch.arange(len(law), device=law.device), block], point)
+    return block * _BLOCK + token
+
+
+def _passed(weights: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight at which sums of weights pass a number, and what of this is left there."""
+    reached = weights.cumsum(1)
+    place = torch.searchsorted(reached, point[:, None], right=True).squeeze(1)
+    place = place.minimum(_last_true(weights > 0.0))
+    return place, (point - (_at(reached, place) - _at(weights, place))).clamp_(min=0.0)
 
 
 def _last_true(flags: Tensor) -> Tensor:
