@@ -120,7 +120,7 @@ def optimal(
     while True:
         groups = rows.groups(opened)
         plan = _plan(groups)
-        at = rows.places(groups, drafts)
+        at = rows.places(groups, drafts, opened)
         top = at.amax(1, keepdim=True)
         above = top >= plan.split
         first = torch.where(above, plan.split, 0)
@@ -133,7 +133,7 @@ def optimal(
             groups, plan, height, mixing[:, None], slope, start, stop, top, first, last
         )
         doubtful.scatter_(1, at, True)
-        doubtful &= groups.cell < _CELLS
+        doubtful &= groups.token < -1
         if not doubtful.any():
             break
         opened = rows.opening(opened, groups, doubtful)
@@ -184,8 +184,7 @@ class _Groups(NamedTuple):
     q: Tensor  # [N, M], as all up to `most`
     low: Tensor  # bounds of p/q
     high: Tensor
-    token: Tensor  # of a group of one token; else -1
-    cell: Tensor  # of a group that can be opened; else _CELLS + 1
+    token: Tensor  # a token, or _cell_label of a cell that can be opened, or -1: nothing
     least: Tensor | None  # bounds of the growth of `contained` by q, inside of cells
     most: Tensor | None
     sums_p: Tensor  # before each place, [N, M + 1], as all that follow
@@ -254,6 +253,7 @@ class _Rows:
             p_heavy, q_heavy = p.gather(1, tokens), q.gather(1, tokens) * there
             self.heavy_q = q_heavy.gather(1, _ratios(p_heavy, q_heavy).argsort(dim=1, stable=True))
         self.cells = torch.stack(columns, 1)
+        self.labels = torch.where(columns[3] > 0.0, _cell_label(torch.arange(_CELLS)), -1)
 
     def shares(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """p and q of some tokens of each row."""
@@ -295,19 +295,23 @@ class _Rows:
         tokens = there.long().masked_scatter_(there, token)
         return tokens, there
 
-    def places(self, groups: _Groups, drafts: Tensor) -> Tensor:
+    def places(self, groups: _Groups, drafts: Tensor, opened: Tensor | None) -> Tensor:
         """The groups that hold the drafts; [N, K]."""
-        holds = groups.token[:, None] == drafts[:, :, None]
+        labels = drafts
         if self.by_cells:
-            holds |= groups.cell[:, None] == self.cell.gather(1, drafts)[:, :, None]
-        return _first_true(holds)
+            cell = self.cell.gather(1, drafts).long()
+            labels = _cell_label(cell)
+            if opened is not None:
+                labels = torch.where(opened.gather(1, cell), drafts, labels)
+        return _first_true(groups.token[:, None] == labels[:, :, None])
 
     def opening(self, opened: Tensor | None, groups: _Groups, doubtful: Tensor) -> Tensor:
         """The table of opened cells with those of some groups."""
         if opened is None:
-            opened = torch.zeros(len(self.p), _CELLS + 2, dtype=torch.bool, device=self.p.device)
+            opened = torch.zeros(len(self.p), _CELLS + 2, dtype=torch.bool)
             opened[:, _CELLS - 1] = True  # the last has no upper bound
-        return opened.scatter(1, torch.where(doubtful, groups.cell, _CELLS + 1), True)
+        cell = torch.where(doubtful, _cell_label(groups.token), _CELLS + 1)
+        return opened.scatter(1, cell, True)
 
     def groups(self, opened: Tensor | None) -> _Groups:
         """Closed cells and the tokens of the others; all tokens where there are no cells."""
@@ -322,12 +326,10 @@ class _Rows:
                 odds = _prefix_sums(self.odds.gather(1, order))
                 contained = 1.0 - _escape(q, outside, self.num_drafts, odds, self.slowest)
             sums = (sums_p, sums_q, outside, contained)
-            return _Groups(q, ratio, ratio, order, order, None, None, *sums)
-        columns = self.cells
-        cell = torch.where(columns[:, 3] > 0.0, torch.arange(_CELLS), _CELLS + 1)
-        token = torch.full_like(cell, -1)
+            return _Groups(q, ratio, ratio, order, None, None, *sums)
+        columns, token = self.cells, self.labels
         if opened is not None:
-            columns, token, cell = self._with_tokens(opened, token, cell)
+            columns, token = self._with_tokens(opened)
         low, high, _, q = columns[:, :4].unbind(1)
         sums_p, sums_q, *others = _prefix_sums(columns[:, 2:]).unbind(1)
         outside = _suffix_sums(q)
@@ -344,15 +346,13 @@ class _Rows:
             )  # fmt: skip
             least, most = self._growth(q, contained, columns[:, 5])
         sums = (sums_p, sums_q, outside, contained)
-        return _Groups(q, low, high, token, cell, least, most, *sums)
+        return _Groups(q, low, high, token, least, most, *sums)
 
-    def _with_tokens(
-        self, opened: Tensor, token: Tensor, cell: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _with_tokens(self, opened: Tensor) -> tuple[Tensor, Tensor]:
         """The columns of the cells with the tokens of those opened, and what stands for which."""
         is_opened = torch.empty(self.p.shape, dtype=torch.bool)
         for part in self._parts():
-            is_opened[:, part] = opened.gather(1, self.cell[:, part].long())
+            torch.gather(opened, 1, self.cell[:, part].long(), out=is_opened[:, part])
         tokens, there = self._picked(is_opened)
         p, q = self.p.gather(1, tokens).double(), self.q.gather(1, tokens).double()
         ratio = (_ratios(p, q) * (self.sums_q / self.sums_p)).masked_fill_(~there, torch.inf)
@@ -366,11 +366,10 @@ class _Rows:
         columns = torch.cat((self.cells[:, :2], self.cells[:, 2:] * closed[:, None]), 1)
         columns = torch.cat((columns, torch.stack(found, 1)), 2)
         order = columns[:, 0].argsort(dim=1, stable=True)
-        token = torch.cat((token, torch.where(there, tokens, -1)), 1).gather(1, order)
-        none = _CELLS + 1
-        cell = torch.cat((torch.where(closed, cell, none), torch.full_like(tokens, none)), 1)
-        columns = columns.gather(2, order[:, None].expand_as(columns))
-        return columns, token, cell.gather(1, order)
+        labels = torch.cat(
+            (torch.where(closed, self.labels, -1), torch.where(there, tokens, -1)), 1
+        )
+        return columns.gather(2, order[:, None].expand_as(columns)), labels.gather(1, order)
 
     def _growth(self, q: Tensor, contained: Tensor, heavy: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds of the growth of `contained` by q, without replacement.
@@ -387,6 +386,11 @@ class _Rows:
         least = torch.cat((torch.zeros_like(before[:, :1]), before[:, :-1]), 1)
         most = torch.cat((behind[:, 1:], torch.full_like(behind[:, :1], torch.inf)), 1)
         return least, torch.where(heavy > 0.0, highest, most.minimum(highest))
+
+
+def _cell_label(cell: Tensor) -> Tensor:
+    """The number of a cell as a label that no token has; and the other way round."""
+    return -2 - cell
 
 
 def _plan(groups: _Groups) -> _Plan:
@@ -478,7 +482,7 @@ def _block(
     left = height.masked_fill((places < first) | (places > top), torch.inf)
     right = height.masked_fill((places <= top) | (places > last), torch.inf)
     heights = torch.stack((left, right.flip(1)), 1)  # of equal points the outer ones
-    weights = -torch.stack((outside, outside.flip(1)), 1)
+    weights = torch.stack((outside, outside.flip(1)), 1)
     ends = torch.stack((top, last_place - 1 - top), 1)
     lowest, highest, slope = -torch.inf, torch.inf, torch.nan
     for step in range(_BRIDGE_STEPS):
@@ -495,7 +499,7 @@ def _block(
         if torch.equal(found, ends):
             break
         ends = found
-    return slope[:, 0], ends[:, 0], last_place - ends[:, 1]
+    return -slope[:, 0], ends[:, 0], last_place - ends[:, 1]
 
 
 def _pivotal_shares(
