@@ -147,10 +147,11 @@ def optimal(
         chosen = torch.searchsorted(reached, within[:, None] * reached[:, -1:], right=True)
         chosen = torch.minimum(chosen, _last_true(shares > 0.0)[:, None]).squeeze(1)
 
-    token = drafts.gather(1, chosen[:, None])
+    chosen = chosen[:, None]
+    token = drafts.gather(1, chosen)
     p_token, q_token = rows.shares(token)
     raised_to = torch.maximum(p_token, plan.level * q_token)
-    kept = at.gather(1, chosen[:, None]) >= plan.split
+    kept = at.gather(1, chosen) >= plan.split
     kept = ((kept | (acceptance[:, None] * raised_to < p_token)) & (p_token > 0.0)).squeeze(1)
     token = token.squeeze(1)
     if not kept.all():
@@ -237,9 +238,8 @@ class _Rows:
             cell_p.scatter_add_(1, cell, p_part)
             cell_q.scatter_add_(1, cell, q_part)
         self.sums_p, self.sums_q = cell_p.sum(1, keepdim=True), cell_q.sum(1, keepdim=True)
-        low, high = (
-            torch.stack((edges[:-1], edges[1:]))[:, None] * (self.sums_q / self.sums_p)[None]
-        )
+        scale = self.sums_q / self.sums_p
+        low, high = edges[:-1] * scale, edges[1:] * scale
         low[:, 0], high[:, -1] = 0.0, torch.inf
         columns = [low, high, cell_p[:, :-1] / self.sums_p, cell_q[:, :-1] / self.sums_q]
         if not replacement:
@@ -292,8 +292,7 @@ class _Rows:
         counts = torch.bincount(row, minlength=len(mask))
         places = torch.arange(max(int(counts.max()), 1))
         there = places < counts[:, None]
-        tokens = there.long().masked_scatter_(there, token)
-        return tokens, there
+        return there.long().masked_scatter_(there, token), there
 
     def places(self, groups: _Groups, drafts: Tensor, opened: Tensor | None) -> Tensor:
         """The groups that hold the drafts; [N, K]."""
@@ -366,10 +365,9 @@ class _Rows:
         columns = torch.cat((self.cells[:, :2], self.cells[:, 2:] * closed[:, None]), 1)
         columns = torch.cat((columns, torch.stack(found, 1)), 2)
         order = columns[:, 0].argsort(dim=1, stable=True)
-        labels = torch.cat(
-            (torch.where(closed, self.labels, -1), torch.where(there, tokens, -1)), 1
-        )
-        return columns.gather(2, order[:, None].expand_as(columns)), labels.gather(1, order)
+        labels = self.labels.where(closed, -1), tokens.where(there, -1)
+        columns = columns.gather(2, order[:, None].expand_as(columns))
+        return columns, torch.cat(labels, 1).gather(1, order)
 
     def _growth(self, q: Tensor, contained: Tensor, heavy: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds of the growth of `contained` by q, without replacement.
@@ -397,8 +395,7 @@ def _plan(groups: _Groups) -> _Plan:
     """The optimal subset, and the water levels that make p_I of p."""
     sums_p, sums_q, outside, contained = sums = groups[-4:]
     together = torch.stack(sums, 1)
-    num_groups = groups.q.shape[1]
-    places = torch.arange(num_groups + 1, device=sums_p.device)
+    places = torch.arange(groups.q.shape[1] + 1, device=sums_p.device)
     difference = sums_p - contained
     split = difference.argmin(1, keepdim=True)
     p_split, _, out_split, inside = _columns(together, split)
@@ -406,8 +403,8 @@ def _plan(groups: _Groups) -> _Plan:
     edge = torch.full_like(inside, torch.inf)
     low = torch.cat((groups.low, edge), 1)
 
-    # A place fits if the level that belongs to it is between the ratios left and right of it.
-    # All before one place are too low, in each direction.
+    # A place fits if the level that belongs to it is between the ratios left and right of it: it
+    # is the first whose level is below the ratio right of it, or the last of those above the left.
     fits = inside + p_behind <= low * sums_q
     raised = _first_true(fits)[:, None].minimum(split)
     p_raised, q_raised, *_ = _columns(together, raised)
@@ -418,10 +415,9 @@ def _plan(groups: _Groups) -> _Plan:
     fits = (left - p_behind >= high * outside) & (outside > 0.0)
     capped = (fits * places).amax(1, keepdim=True).maximum(split)
     p_capped, _, out_capped, _ = _columns(together, capped)
-    some_capped = out_split > 0.0
     cap = ((left - (p_capped - p_split)) / out_capped).clamp_(min=0.0)
-    cap = torch.where(some_capped, cap, 0.0)
-    floor = torch.where(some_capped, low.gather(1, capped), torch.inf)
+    cap = cap.where(out_split > 0.0, 0.0)
+    floor = low.gather(1, capped).where(out_split > 0.0, torch.inf)
     # Ratios that are rounded to it are up to half a tie lower.
     floor = (floor.view(torch.int64) - _HALF_A_TIE).view(torch.float64)
 
@@ -503,12 +499,7 @@ def _block(
 
 
 def _pivotal_shares(
-    q: Tensor,
-    drafts: Tensor,
-    competes: Tensor,
-    outside: Tensor,
-    start: Tensor,
-    stop: Tensor,
+    q: Tensor, drafts: Tensor, competes: Tensor, outside: Tensor, start: Tensor, stop: Tensor
 ) -> Tensor:
     """Probability of returning each draft of the block, drafts without replacement; [N, K]."""
     k = drafts.shape[1]
@@ -535,14 +526,9 @@ def _pivotal_shares(
 
 
 def _escape(
-    q: Tensor,
-    outside: Tensor,
-    num_drafts: int,
-    odds: Tensor,
-    slowest: Tensor,
-    before: Tensor | None = None,
-    powers: Tensor | None = None,
-) -> Tensor:
+    q: Tensor, outside: Tensor, num_drafts: int, odds: Tensor, slowest: Tensor,
+    before: Tensor | None = None, powers: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """1 - Q of prefixes of the tokens: some of K draws without replacement is outside.
 
     In a race of exponential clocks with rates q, (1 - A) sum_{n < K} S_n, where S_n integrates
@@ -598,13 +584,9 @@ def _light_terms(powers: Tensor, scale: Tensor, num_drafts: int) -> list[Tensor]
 
 
 def _later_terms(
-    q: Tensor,
-    t: Tensor,
-    log_weight: Tensor,
-    num_drafts: int,
-    before: Tensor | None,
+    q: Tensor, t: Tensor, log_weight: Tensor, num_drafts: int, before: Tensor | None,
     light: list[Tensor] | None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """weight exp(-t) (e_2 + ... + e_{K-1}) of every prefix, the polynomials of exp(q t) - 1.
 
     Tokens with q t > 40 have rung by t for certain. They are counted apart, so that no difference
@@ -644,12 +626,9 @@ def _uniforms(target: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def _normalised(weights: Tensor, empty: Tensor | None = None) -> Tensor:
     """Rows divided by their sums, in float64; rows without mass are taken from `empty`."""
-    if empty is None:
-        weights = weights.to(torch.float64, copy=True)
-        return weights.div_(weights.sum(1, keepdim=True))
-    weights = weights.double()
-    sums = weights.sum(1, keepdim=True)
-    return torch.where(sums > 0.0, weights / sums, empty)
+    sums = weights.sum(1, keepdim=True, dtype=torch.float64)
+    normalised = weights / sums
+    return normalised if empty is None else torch.where(sums > 0.0, normalised, empty)
 
 
 def _ratios(p: Tensor, q: Tensor) -> Tensor:
