@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
 
 ROWS = {
     "a tail beside one": ([0.2, 0.3, 0.1, 0.25, 0.15], [1.2e-20, 1.0, 0.7e-20, 1.1e-20, 0.9e-20]),
@@ -98,3 +99,31 @@ def test_a_rare_token_inside_the_cut_costs_the_others_nothing() -> None:
     tokens = [verifier.verify(problem, drafts, uniforms).token for uniforms in rejecting]
     found = np.bincount(tokens, minlength=len(p)) / count
     np.testing.assert_allclose(found, residual / residual.sum(), atol=2 / count)
+
+
+BESIDE_ONE = [
+    ([0.27, 0.25, 0.28, 0.2], [3e-30, 2e-30, 2e-150, 1.0], 2),
+    ([1 / 3, 1 / 3, 1 / 3], [1.0, 1e-17, 1e-299], 2),
+    ([0.28, 0.22, 0.42, 0.08], [1e-100, 2e-30, 1.0, 0.0], 2),
+    ([0.1, 0.2, 0.3, 0.4], [1.0, 1e-20, 1e-20, 2e-20], 3),
+]
+
+
+@pytest.mark.parametrize(("p", "q", "num_drafts"), BESIDE_ONE)
+def test_the_cut_may_lie_among_tokens_that_sums_lose(
+    p: list[float], q: list[float], num_drafts: int
+) -> None:
+    """Q grows from 0 to 1 over tokens whose q does not show in the sums over prefixes."""
+    problem = mo.TransportProblem(p, mo.WithoutReplacement(q, num_drafts))
+    order, contained, split = best_exact_prefix(problem.exact_target, problem.drafts)
+    masses = [problem.exact_target[token] for token in order[:split]]
+    optimum = 1 + sum(masses) - contained[split]
+    solution = mo.solve(problem, "subset_selection")
+    assert solution.acceptance_rate == pytest.approx(float(optimum), abs=1e-12)
+    assert mo.verifiers.get("optimal").acceptance_rate(problem) == solution.acceptance_rate
+    certificate = mo.certify(problem, solution)
+    assert certificate.lower - 1e-12 <= optimum <= certificate.upper + 1e-12
+    assert certificate.gap < 1e-12
+    target, draft = np.log(problem.target), np.log(np.maximum(q, 1e-320))
+    rate = mo.acceptance_rates(target[None], draft[None], num_drafts, "without_replacement")
+    assert float(rate[0]) == pytest.approx(float(optimum), abs=1e-9)

@@ -21,13 +21,14 @@ from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.device_laws import plan, races, tables
 from mdsd_opt.device_laws.draws import draw, draw_distinct
-from mdsd_opt.device_laws.groups import raced_groups
 from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.device_laws.plan import BinPlan
 from mdsd_opt.device_laws.promises import PromisedToken, token_ids
 from mdsd_opt.device_laws.tables import bin_tables, sums_on_device, undrafted_table
 from mdsd_opt.device_laws.weights import UNIT, integer_weights
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.prefix_search.bin_groups import raced_groups
+from mdsd_opt.prefix_search.race_sums import race_sums_of_row
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")
@@ -405,7 +406,7 @@ def test_a_device_sums_races_as_the_cpu_does():
     sums = races.race_sums_on_device(draft, bins, counts, 256)
     for i, count in enumerate(counts):
         found = races.race_sums_of(max(counts), *(x[i].numpy() for x in sums))
-        other = races.race_sums_on_cpu(draft[i].numpy(), bins[i].numpy(), count, 256)
+        other = race_sums_of_row(draft[i].numpy(), bins[i].numpy(), count, 256)
         weights = sorted(map(int, draft[i].tolist()), reverse=True)
         assert found.slowest == other.slowest == sum(weights[count - 1 :])
         assert found.others == other.others == sum(weights[1:])

@@ -184,8 +184,10 @@ def _measured(
         }
         rival = float(np.median(per_position[_AGAINST]))
         for name, milliseconds in per_position.items():
-            median = float(np.median(milliseconds))
-            yield Record(
+            yield Record.timed(
+                milliseconds.tolist(),
+                _AGAINST,
+                rival,
                 benchmark="batches",
                 route=name,
                 problem="synthetic logits",
@@ -194,11 +196,6 @@ def _measured(
                 dtype=dtype,
                 threads=threads,
                 seed=seed,
-                rounds=rounds,
-                median_ms=median,
-                p90_ms=float(np.quantile(milliseconds, 0.9)),
-                against=_AGAINST,
-                times_faster=rival / median,
                 gap=errors[name],
                 gap_kind="" if errors[name] is None else "error",
                 note=f"{num_rows} rows",

@@ -92,9 +92,12 @@ def _measured(
             decide()
             if number:
                 seconds.setdefault(route, []).append(time.perf_counter() - start)
-    medians = {route: 1e3 * float(np.median(times)) for route, times in seconds.items()}
+    rival = 1e3 * float(np.median(seconds[_AGAINST]))
     for route, times in seconds.items():
-        yield Record(
+        yield Record.timed(
+            [1e3 * time for time in times],
+            _AGAINST,
+            rival,
             benchmark="decisions",
             route=route,
             problem=f"{name}, {scheme}",
@@ -103,11 +106,6 @@ def _measured(
             dtype="float64",
             threads=1,
             seed=seed,
-            rounds=rounds,
-            median_ms=medians[route],
-            p90_ms=1e3 * float(np.quantile(times, 0.9)),
-            against=_AGAINST,
-            times_faster=medians[_AGAINST] / medians[route],
             gap=gap if route == "optimal, collapsed" else None,
             gap_kind="certified gap" if route == "optimal, collapsed" else "",
         )

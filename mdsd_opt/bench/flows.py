@@ -163,17 +163,16 @@ def records(settings: Settings) -> Iterator[Record]:
             )
             for route in routes
         }  # fmt: skip
-        medians = {
-            route: statistics.median(x["milliseconds"])
-            for route, x in found.items()
-            if x["milliseconds"]
-        }
+        of_rival = found.get(_AGAINST, {}).get("milliseconds")
+        rival = statistics.median(of_rival) if of_rival else None
         for route, told in found.items():
-            median = medians.get(route)
             gap = told["gap"]
-            if median is not None and route != _OWN:
+            if told["milliseconds"] and route != _OWN:
                 gap = abs(told["rate"] - found[_OWN]["rate"])
-            yield Record(
+            yield Record.timed(
+                told["milliseconds"],
+                _AGAINST,
+                rival,
                 benchmark="flows",
                 route=route,
                 problem=scheme,
@@ -182,11 +181,6 @@ def records(settings: Settings) -> Iterator[Record]:
                 dtype="float64",
                 threads=1,
                 seed=settings.seed,
-                rounds=len(told["milliseconds"]),
-                median_ms=median,
-                p90_ms=float(np.quantile(told["milliseconds"], 0.9)) if median else None,
-                against=_AGAINST if median and _AGAINST in medians else None,
-                times_faster=medians[_AGAINST] / median if median and _AGAINST in medians else None,
                 gap=gap,
                 gap_kind="certificate" if route == _OWN else "error",
                 note=told["note"],

@@ -7,7 +7,6 @@ a line of the table, not an omission.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,14 +77,13 @@ def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, 
         try:
             found = run_in_child(run_with, arguments, timeout=timeout, memory=8 * 2**30)
         except OutOfBudget as end:
-            return {"median_ms": None, "p90_ms": None, "verdict": str(end), "sizes": {}}
+            return {"milliseconds": [], "verdict": str(end), "sizes": {}}
         seconds.append(time.perf_counter() - start)
         if seconds[-1] > 10:
             break
     holds = found.describes_cone if isinstance(found, cones.ConeFinding) else found.holds
     return {
-        "median_ms": 1e3 * statistics.median(seconds),
-        "p90_ms": 1e3 * sorted(seconds)[int(0.9 * (len(seconds) - 1) + 0.5)],
+        "milliseconds": [1e3 * second for second in seconds],
         "verdict": "holds" if holds else "REFUTED",
         "sizes": dict(found.sizes),
     }
@@ -105,7 +103,8 @@ def records(settings: Settings) -> Iterator[Record]:
 def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
     found = measure(case, engine, timeout, repeats)
     sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
-    return Record(
+    return Record.timed(
+        found["milliseconds"],
         benchmark="polyhedra",
         route=f"{case.route}, {engine}" if case.route == _BY_ENGINES else case.route,
         problem=case.problem,
@@ -114,10 +113,7 @@ def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
         dtype="Fraction",
         threads=1,
         seed=0,
-        rounds=repeats,
-        median_ms=found["median_ms"],
-        p90_ms=found["p90_ms"],
-        gap=None if found["median_ms"] is None else 0.0,
+        gap=0.0 if found["milliseconds"] else None,
         gap_kind="exact",
         note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
     )

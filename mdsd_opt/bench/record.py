@@ -7,10 +7,12 @@ import io
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.versions import versions
@@ -58,6 +60,27 @@ class Record:
     gap: float | None = None
     gap_kind: str = ""
     note: str = ""
+
+    @classmethod
+    def timed(
+        cls,
+        milliseconds: Sequence[float],
+        against: str | None = None,
+        rival_ms: float | None = None,
+        **known: Any,
+    ) -> Record:
+        """From the time of every round, and the median of the route `against`, if there is one."""
+        if not len(milliseconds):
+            return cls(rounds=0, median_ms=None, p90_ms=None, **known)
+        median = float(np.median(milliseconds))
+        return cls(
+            rounds=len(milliseconds),
+            median_ms=median,
+            p90_ms=float(np.quantile(milliseconds, 0.9)),
+            against=None if rival_ms is None else against,
+            times_faster=None if rival_ms is None else rival_ms / median,
+            **known,
+        )
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -104,12 +104,14 @@ def records(settings: Settings) -> Iterator[Record]:
             "mdsd_opt.bench.solvers",
             [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats],
         )
-        median = statistics.median(found["milliseconds"])
         place = (scheme, vocab_size, num_drafts)
         if method == _AGAINST and not options:
-            rivals[place] = median
+            rivals[place] = statistics.median(found["milliseconds"])
         told = ", ".join(f"{name}={value}" for name, value in options.items())
-        yield Record(
+        yield Record.timed(
+            found["milliseconds"],
+            _AGAINST,
+            rivals.get(place),
             benchmark="solvers",
             route=f"{method} {told}".rstrip(),
             problem=scheme,
@@ -118,11 +120,6 @@ def records(settings: Settings) -> Iterator[Record]:
             dtype="float64",
             threads=1,
             seed=settings.seed,
-            rounds=len(found["milliseconds"]),
-            median_ms=median,
-            p90_ms=float(np.quantile(found["milliseconds"], 0.9)),
-            against=_AGAINST if place in rivals else None,
-            times_faster=rivals[place] / median if place in rivals else None,
             gap=found["gap"],
             gap_kind="certificate",
             note=found["note"],

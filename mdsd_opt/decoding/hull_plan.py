@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from mdsd_opt.decoding.recursive_rejection import draft_law
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
+from mdsd_opt.prefix_search.searched import is_searched
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
-from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
 
@@ -50,7 +50,7 @@ def hull_masses(
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 
     plan: CollapsedPlan | SortedPlan
-    if target.size >= MANY_TOKENS and applies_to(drafts):
+    if target.size >= MANY_TOKENS and is_searched(drafts):
         plan = CollapsedPlan(target, drafts)
     else:
         plan = SortedPlan(target, _NO_TOKENS, drafts)

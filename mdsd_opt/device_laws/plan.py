@@ -1,7 +1,7 @@
 r"""The optimal rule for r p on bins of p/q, from their masses alone.
 
-The selection marginal has one ratio :math:`\rho_b` to q in every bin, and what goes on is linear
-there, :math:`I_t = u_b p_t + v_b q_t`, with
+The selection marginal has one ratio :math:`\rho_b` to q in every bin (`bin_marginal`), and what
+goes on is linear there, :math:`I_t = u_b p_t + v_b q_t`, with
 
 .. math:: (u, v) = (r, 0),\ (0, \rho),\ (\lambda r, (1 - \lambda) r \ell)
 
@@ -16,12 +16,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.device_laws.groups import raced_groups, replaced_groups
 from mdsd_opt.device_laws.tables import BinTable
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.frontier.concave import falling_blocks
+from mdsd_opt.prefix_search.bin_groups import raced_groups, replaced_groups
+from mdsd_opt.verifiers.optimal.bin_marginal import bin_marginal
 from mdsd_opt.verifiers.optimal.block_rules import Drawn
-from mdsd_opt.verifiers.optimal.collapsed import selected_sums
 from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_joins, mean_over_levels
 
 Vector = NDArray[np.float64]
@@ -60,17 +59,10 @@ class BinPlan:
         groups = (replaced_groups if replaced else raced_groups)(table, num_drafts)
         self._table, self._groups = table, groups
         self._scheme = _REPLACED if replaced else _DISTINCT
-        p, w, contained = demand * groups.p, groups.q, groups.contained
+        marginal = bin_marginal(groups, demand)
+        self.most, ratio = marginal.most, marginal.ratio
+        self._levels = death_levels(marginal.x, groups.q, np.diff(groups.contained))
         lowest, highest = demand * groups.lowest, demand * groups.highest
-        reached = np.append(0.0, np.cumsum(p))
-        split = int(np.argmin(reached - contained))
-        self.most = min(max(1.0 + float(reached[split] - contained[split]), 0.0), 1.0)
-        sums = selected_sums(p, w, lowest, highest, split, contained)
-        x = np.maximum(np.diff(np.maximum(sums, contained)), 0.0)
-        for side in (slice(split), slice(split, None)):
-            _pool(x[side], w[side])
-        self._levels = death_levels(x, w, np.diff(contained))
-        ratio = x / w
         with np.errstate(invalid="ignore", divide="ignore"):
             share = (ratio - lowest) / (highest - lowest)
         share = np.where(highest < np.inf, np.nan_to_num(share).clip(0.0, 1.0), 0.0)
@@ -103,14 +95,3 @@ class BinPlan:
         kept, ratio = self.u[bins] * p / q + self.v[bins], self._ratio[bins]
         accepted = np.divide(kept, ratio, out=np.zeros_like(kept), where=ratio > 0.0)
         return shares * np.minimum(accepted, 1.0)
-
-
-def _pool(x: Vector, w: Vector) -> None:
-    """Ascending ratios x/w, in place.
-
-    Bins that are widened overlap, by the roundings that they are widened for.
-    """
-    blocks = falling_blocks(x, w)
-    sizes = np.diff(blocks.ends, prepend=0)
-    shared = np.repeat(sizes > 1, sizes)
-    x[shared] = (np.repeat(blocks.widths / blocks.gains, sizes) * w)[shared]

@@ -1,88 +1,23 @@
-"""What the race of drafts without replacement needs to know of the tokens in every bin.
-
-Many light tokens are added to a race at once by the power sums of their weights, heavy ones one by
-one (`prefix_search.race_kernels`).
-"""
+"""The sums that a race of drafts without replacement asks for, made on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, log2
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.prefix_search.race_sums import RaceSums, lightness, most_heavy
+
 Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RaceSums:
-    """The draft's weights at one position, by bins.
-
-    Attributes
-    ----------
-    slowest, others : float
-        Weight of all tokens but the K - 1 heaviest, and but the heaviest.
-    unit : float
-        Up to this weight tokens are light.
-    moments : ndarray, shape (B, COLUMNS)
-        From column MOMENT on: sums of (weight / unit)^r over light tokens, r = 1, 2, ...
-    chains : tuple of ndarray
-        The first heavy token of every bin and the one after every heavy token, -1 ending a chain,
-        and their weights.
-    """
-
-    slowest: float
-    others: float
-    unit: float
-    moments: Vector
-    chains: tuple[Integers, Integers, Vector]
-
-
-def _lightness(num_drafts: int) -> float:
-    """By how much a light token weighs less than the K - 1 heaviest leave."""
-    from mdsd_opt.prefix_search.race_kernels import race_terms
-
-    return 1.0 / race_terms(1.0, num_drafts, False)[0]
-
-
-def _most_heavy(vocab_size: int, num_drafts: int) -> int:
-    """No more tokens than these are heavy: light ones weigh more than the rest does."""
-    return min(vocab_size, ceil(_lightness(num_drafts)) + num_drafts)
-
-
-def race_sums_on_cpu(
-    weights: Vector, bins: NDArray[Any], num_drafts: int, num_bins: int
-) -> RaceSums:
-    """A pass over a row for the heaviest tokens, and one for the sums.
-
-    Parameters
-    ----------
-    weights, bins : ndarray, shape (V,)
-    num_drafts : int
-        K, below the number of tokens with a weight.
-    num_bins : int
-        B.
-    """
-    from mdsd_opt.prefix_search import containment_kernels as kernels
-    from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
-
-    slowest, others = kernels.race_rates(weights, num_drafts, np.empty(num_drafts, np.int64))
-    unit = slowest / _lightness(num_drafts)
-    room = _most_heavy(weights.size, num_drafts)
-    run, moments = np.empty((2, num_bins, COLUMNS))
-    chains = np.empty(num_bins, np.int64), np.empty(room, np.int64), np.zeros(room)
-    kernels.race_sums(weights, weights, bins, unit, run, moments, *chains)
-    return RaceSums(slowest, others, unit, moments, chains)
 
 
 def race_sums_on_device(
     weights: Any, bins: Any, num_drafts: Sequence[int], num_bins: int
 ) -> tuple[Any, Any, Any]:
-    """The same of many rows in torch, for `race_sums_of` on the host.
+    """Of many rows in torch, for `race_sums_of` on the host.
 
     Parameters
     ----------
@@ -109,13 +44,13 @@ def race_sums_on_device(
 
     count, vocab_size = weights.shape
     most = max(num_drafts)
-    top, at = weights.topk(_most_heavy(vocab_size, most), -1)
+    top, at = weights.topk(most_heavy(vocab_size, most), -1)
     top = top.double()
     total = weights.sum(-1, keepdim=True, dtype=torch.float64)
     heaviest = torch.nn.functional.pad(top.cumsum(-1), (1, 0))
     fewer = on_device([[min(k - 1, vocab_size)] for k in num_drafts], weights.device)
     slowest = total - heaviest.gather(-1, fewer)
-    unit = slowest / on_device([[_lightness(k)] for k in num_drafts], weights.device).double()
+    unit = slowest / on_device([[lightness(k)] for k in num_drafts], weights.device).double()
     is_light = weights <= unit
     share = torch.where(is_light, weights / unit, 0.0)
     power = share
@@ -133,7 +68,7 @@ def race_sums_on_device(
 
 def _grain(num_drafts: int) -> float:
     """A power of two: light tokens sum up to less than 2**53 of it."""
-    return 2.0 ** (ceil(log2(_lightness(num_drafts))) - 51)
+    return 2.0 ** (ceil(log2(lightness(num_drafts))) - 51)
 
 
 def race_sums_of(most_drafts: int, terms: Vector, sums: Vector, heavy: Vector) -> RaceSums:

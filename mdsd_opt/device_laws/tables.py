@@ -1,8 +1,7 @@
 r"""What the host is told of a position: sums of both laws over bins of p/q.
 
-Bins are even in :math:`t = n / (n + 2 m)`, n and m the integer weights of target and draft; one
-more holds the tokens that are never drafted. The sums are exact, whatever adds them; the ends of t
-in each bin tell how far apart its ratios are.
+They are `prefix_search.bins` of integer weights, whose sums are exact, whatever adds them. The ends
+of t in each bin tell how far apart its ratios are.
 """
 
 from __future__ import annotations
@@ -17,21 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.device_laws import transfers
-from mdsd_opt.device_laws.races import (
-    RaceSums,
-    race_sums_of,
-    race_sums_on_cpu,
-    race_sums_on_device,
-)
+from mdsd_opt.device_laws.races import race_sums_of, race_sums_on_device
 from mdsd_opt.device_laws.transfers import on_host
+from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
+from mdsd_opt.prefix_search.race_sums import RaceSums, race_sums_of_row
 
 Vector = NDArray[np.float64]
-
-#: Of one position, the bin of what is never drafted among them.
-NUM_BINS = 2048
-
-#: n/m in the middle of the bins: where p/q is near 1 they are narrow on both sides.
-_HALF = 2.0
 
 #: By how much the ends of t are moved apart, for the roundings of t in float32: three of them.
 _ROUNDING = 5e-7
@@ -47,15 +37,11 @@ class DrawnToken(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BinTable:
-    """Both laws of a position by bins, and where their weights are.
+class BinTable(Bins):
+    """Both laws of a position by bins, in integer weights, and where these are.
 
     Attributes
     ----------
-    p, q : ndarray, shape (B,)
-        Masses of target and draft.
-    lowest, highest : ndarray, shape (B,)
-        Bounds of p/q in each bin, a little too wide.
     target, draft : tensor, shape (V,)
         The weights; of a position without drafts those of the target are made when they are
         needed, and the draft has none.
@@ -65,23 +51,13 @@ class BinTable:
         The tokens that were drawn, in draw order; -1 where none was left.
     at : dict of int to DrawnToken
         Of each token that was drawn.
-    weights : ndarray, shape (B,)
-        Integer weights of the draft by bins.
-    race : callable or None
-        Makes the `RaceSums`; of drafts without replacement that leave something.
     """
 
-    p: Vector
-    q: Vector
-    lowest: Vector
-    highest: Vector
     target: Callable[[], Any]
     draft: Any
     bins: Any
     draws: tuple[int, ...] = ()
     at: dict[int, DrawnToken] = field(default_factory=dict)
-    weights: Vector = field(default_factory=lambda: np.zeros(1))
-    race: Callable[[], RaceSums] | None = None
 
     def left(self, draws: Sequence[int]) -> float:
         """Integer weight of the draft that different tokens leave."""
@@ -129,9 +105,9 @@ def bin_tables(
         masses = np.ascontiguousarray((sums[i] / total).T)
         found.append(BinTable(
             masses[0], masses[1], scale * lowest[i], scale * highest[i],
+            sums[i, :, 1].copy(), None if replaced else races[i],
             partial(operator.getitem, targets, i), drafts[i], bins[i],
-            tuple(drawn[i, 0, :count].astype(int).tolist()), at, sums[i, :, 1].copy(),
-            None if replaced else races[i],
+            tuple(drawn[i, 0, :count].astype(int).tolist()), at,
         ))  # fmt: skip
     return found
 
@@ -139,7 +115,7 @@ def bin_tables(
 def undrafted_table(weights: Callable[[], Any]) -> BinTable:
     """Of a position without drafts: everything is in one bin."""
     one, none = np.ones(1), np.zeros(1)
-    return BinTable(one, none, none, none, weights, None, None)
+    return BinTable(one, none, none, none, none, None, weights, None, None)
 
 
 #: Sums and ends [n, B, 2]; token, n, m and bin of draws [n, 4, K]; races; bins [n, V], which stay.
@@ -171,7 +147,7 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
 
     count = targets.shape[0]
     never = num_bins - 1
-    half = targets.new_full((), _HALF)
+    half = targets.new_full((), HALF)
     drafted = drafts > 0
     ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
     places = (ratios * never).to(torch.int32).clamp_(max=never - 1)
@@ -198,7 +174,7 @@ def _summed_on_cpu(
     """The same, a pass over each row; what a race needs another one, when it is asked for."""
     import torch
 
-    from mdsd_opt.device_laws.table_kernels import row_table
+    from mdsd_opt.prefix_search.bin_kernels import row_table
 
     count = len(num_drafts)
     sums = np.zeros((count, num_bins, 2))
@@ -209,9 +185,9 @@ def _summed_on_cpu(
     races = []
     for i, tokens in enumerate(draws.numpy()):
         n, m = targets[i].numpy(), drafts[i].numpy()
-        row_table(n, m, n.dtype.type(_HALF), bins[i], ends[i], sums[i], ratios)
+        row_table(n, m, n.dtype.type(HALF), bins[i], ends[i], sums[i], ratios)
         drawn[i] = tokens, n[tokens], m[tokens], bins[i, tokens]
-        races.append(partial(race_sums_on_cpu, m, bins[i], num_drafts[i], num_bins))
+        races.append(partial(race_sums_of_row, m, bins[i], num_drafts[i], num_bins))
     return sums, ends, drawn, races, torch.from_numpy(bins)
 
 
@@ -219,5 +195,4 @@ def _ratios(ends: Vector) -> tuple[Vector, Vector]:
     """Bounds of n/m in each bin, [n, B] both; of an empty bin none."""
     low = np.maximum(ends[..., 0].astype(np.float64) - _ROUNDING, 0.0)
     high = np.minimum(ends[..., 1].astype(np.float64) + _ROUNDING, 1.0)
-    with np.errstate(divide="ignore"):
-        return _HALF * low / (1.0 - low), _HALF * high / (1.0 - high)
+    return ratios_at(low), ratios_at(high)

@@ -26,12 +26,7 @@ Integers = NDArray[np.int64]
 Buckets = NDArray[np.uint16]
 Flags = NDArray[np.bool_]
 
-# Coarse runs hold at most this mass and this many buckets (a quarter of an octave).
-_COARSE_MASS = 8e-3
-_COARSE_BUCKETS = 16
-
-#: Ends of runs of one bucket each, and Q where it is not kept by bucket.
-_EVERY_BUCKET = np.arange(1, NUM_BUCKETS + 1)
+#: Q where it is not kept by bucket.
 _NOTHING = np.zeros(NUM_BUCKETS)
 
 
@@ -44,8 +39,6 @@ class Containment(ABC):
         Bucket of every token.
     sums : ndarray, shape (NUM_BUCKETS, 2)
         Sums of p and of q over every bucket.
-    run_ends : ndarray, shape (NUM_BUCKETS,)
-        End of the run of buckets that each one stands for.
     contained : ndarray, shape (NUM_BUCKETS,)
         Q at the end of every bucket; of no meaning where Q is a power.
     exponent : int
@@ -56,14 +49,13 @@ class Containment(ABC):
 
     buckets: Buckets
     sums: Matrix
-    run_ends: Integers
     contained: Vector
     exponent: int
     slack: float
 
     def __init__(self, buckets: Buckets, sums: Matrix) -> None:
         self.buckets, self.sums = buckets, sums
-        self.run_ends, self.contained = _EVERY_BUCKET, _NOTHING
+        self.contained = _NOTHING
 
     @abstractmethod
     def at(self, tokens: Integers) -> Vector:
@@ -101,7 +93,7 @@ class Raced(Containment):
         p: Vector,
         buckets: Buckets,
         sums: Matrix | None,
-        coarse: bool,
+        opens: bool,
         checks: bool,
     ) -> None:
         self._q, most = drafts.q, drafts.num_drafts
@@ -115,13 +107,8 @@ class Raced(Containment):
         kernels.race_sums(p, drafts.q, buckets, light_rate, run, moments, *chains)
         super().__init__(buckets, moments[:, [P, Q]] if sums is None else sums)
         self.contained = np.zeros(NUM_BUCKETS)
-        if coarse:
-            self.run_ends = _EVERY_BUCKET.copy()
-            kernels.merge_small(
-                self.sums, moments, *chains[:2], _COARSE_MASS, _COARSE_BUCKETS, self.run_ends
-            )
         num_drafts, race = np.array([most]), np.empty((RACE_ROWS + most, nodes))
-        kept = np.empty((0 if coarse else NUM_BUCKETS, most, nodes))
+        kept = np.empty((NUM_BUCKETS if opens else 0, most, nodes))
         self._race = num_drafts, others, race
         self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS + 1), np.empty(1)
         kernels.race_curve(
@@ -142,20 +129,19 @@ def containment_of(
     p: Vector,
     buckets: Buckets,
     *,
-    coarse: bool = False,
+    opens: bool = True,
     carries: bool = False,
     checks: bool = False,
 ) -> Containment:
     """The containment of the drafts of one row, by the buckets of its tokens.
 
-    With ``coarse=True`` small buckets may be merged where their number costs time; with
-    ``carries=True`` the sums over buckets lose next to nothing; with ``checks=True`` a quadrature
-    is a finer one.
+    With ``opens=False`` no bucket is to be opened; with ``carries=True`` the sums over buckets lose
+    next to nothing; with ``checks=True`` a quadrature is a finer one.
     """
     if isinstance(drafts, WithReplacement):
         return Power(drafts, buckets, _bucket_sums(p, drafts.q, buckets, carries))
     sums = _bucket_sums(p, drafts.q, buckets, carries) if carries else None
-    return Raced(drafts, p, buckets, sums, coarse, checks)
+    return Raced(drafts, p, buckets, sums, opens, checks)
 
 
 def _bucket_sums(p: Vector, q: Vector, buckets: Buckets, carries: bool) -> Matrix:
@@ -169,7 +155,7 @@ def contained_in(
 ) -> float:
     """Q of any subset: its tokens share the first bucket, and the others the last."""
     buckets = np.where(subset, np.uint16(0), np.uint16(NEVER_DRAFTED))
-    found = containment_of(drafts, drafts.q, buckets, coarse=True, carries=True, checks=checks)
+    found = containment_of(drafts, drafts.q, buckets, opens=False, carries=True, checks=checks)
     if found.exponent > 0:
         return min(float(found.sums[0, Q]), 1.0) ** found.exponent
     return float(found.contained[0])

@@ -86,12 +86,9 @@ def race_curve(
 @kernel
 def merge_small(
     sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, most_mass: float,
-    most_buckets: int, run_ends: Integers,
+    most_buckets: int,
 ) -> None:  # fmt: skip
-    """Merge runs of neighbouring small buckets, each run into its lowest bucket.
-
-    run_ends[b], its own end at first, becomes that of the run that bucket b holds.
-    """
+    """Merge runs of neighbouring small buckets, each run into its lowest bucket."""
     into = 0
     for bucket in range(1, sums.shape[0] - 1):
         if sums[bucket, Q] == 0.0:
@@ -106,7 +103,6 @@ def merge_small(
             sums[bucket, column] = 0.0
         for column in range(moments.shape[1]):
             moments[into, column] += moments[bucket, column]
-        run_ends[into] = bucket + 1
         heavy = first_heavy[bucket]
         while heavy >= 0:
             following = next_heavy[heavy]

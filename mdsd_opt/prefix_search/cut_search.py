@@ -22,7 +22,6 @@ CUT_SLACK = 1e-15
 class CutSearch:
     """The tokens of one row in groups of p/q, and the cut: the best prefix of them.
 
-    With ``coarse=True`` small buckets may be merged where their number costs time, and none opened.
     With ``rounds=True`` ratios that are equal but for rounding errors are tied, for up to
     `MAX_TOKENS` tokens. Ties keep ascending token ids.
 
@@ -46,7 +45,6 @@ class CutSearch:
         self,
         p: Vector,
         drafts: WithReplacement | WithoutReplacement,
-        coarse: bool = False,
         rounds: bool = True,
         checks: bool = False,
     ) -> None:
@@ -56,7 +54,7 @@ class CutSearch:
         kernels.fill_buckets(p, drafts.q, np.empty(BLOCK), buckets)
         # A decision follows the target whatever its sums lose; a rate shows it.
         self.containment: Containment = containment_of(
-            drafts, p, buckets, coarse=coarse, carries=not rounds, checks=checks
+            drafts, p, buckets, carries=not rounds, checks=checks
         )
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]
         self._num_closed = int(np.count_nonzero(sums_q))
@@ -82,8 +80,8 @@ class CutSearch:
         `is_doubtful`.
         """
         return doubt_kernels.doubt_cut(
-            self.groups.table, self.groups.ends, *self.ratio_bounds, self.containment.exponent,
-            self.split, slack, self.is_doubtful,
+            self.groups.table, self.groups.ends, self.containment.sums, *self.ratio_bounds,
+            self.containment.exponent, self.split, slack, self.is_doubtful,
         )  # fmt: skip
 
     @property

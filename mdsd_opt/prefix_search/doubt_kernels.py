@@ -2,7 +2,7 @@
 
 Inside a group nothing lies lower than `bound_kernels` says. Everywhere `exponent` is the K of the
 power that Q is, or zero for its chord, and `slack` what rounding may feign: a group is not opened
-for less. `lowest` and `highest` bound the ratios of every bucket.
+for less. `sums` are those of p and q over every bucket; `lowest` and `highest` bound its ratios.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Flags = NDArray[np.bool_]
 
 @kernel(inner=True)
 def _lowest_in_group(
-    ends: Matrix, g: int, lowest: float, highest: float, exponent: int
+    sums: Vector, ends: Matrix, g: int, lowest: float, highest: float, exponent: int
 ) -> tuple[float, float, float]:
-    """P, q and at least Q at the kink of a closed group."""
-    p_mass, q_mass, share = kink(
-        lowest, highest, 0.0, ends[P, g], ends[P, g + 1] - ends[P, g], ends[Q, g],
-        ends[Q, g + 1] - ends[Q, g],
-    )  # fmt: skip
+    """P, q and at least Q at the kink of a closed group, whose own sums are p and q.
+
+    A difference of prefix sums would lose them, and Q may grow from 0 to 1 where q is 1e-30.
+    """
+    p_mass, q_mass, share = kink(lowest, highest, 0.0, ends[P, g], sums[P], ends[Q, g], sums[Q])
     contained = contained_at(exponent, q_mass, share, ends[CONTAINED, g], ends[CONTAINED, g + 1])
     return p_mass, q_mass, contained
 
 
 @kernel
 def doubt_cut(
-    groups: Integers, ends: Matrix, lowest: Vector, highest: Vector, exponent: int, split: int,
-    slack: float, is_doubtful: Flags,
+    groups: Integers, ends: Matrix, sums: Matrix, lowest: Vector, highest: Vector, exponent: int,
+    split: int, slack: float, is_doubtful: Flags,
 ) -> bool:  # fmt: skip
     """Flag the groups inside which a better cut may lie; return whether there are any."""
     best = ends[P, split] - ends[CONTAINED, split] - slack
@@ -45,7 +45,7 @@ def doubt_cut(
         bucket = groups[BUCKET, g]
         if bucket >= 0:
             p_mass, _, contained = _lowest_in_group(
-                ends, g, lowest[bucket], highest[bucket], exponent
+                sums[bucket], ends, g, lowest[bucket], highest[bucket], exponent
             )
             if p_mass - contained < best:
                 is_doubtful[bucket] = True
@@ -72,9 +72,9 @@ def doubt_levels(
 
 @kernel
 def doubt_block(
-    groups: Integers, ends: Matrix, lowest: Vector, highest: Vector, exponent: int, slack: float,
-    mixing: float, split: int, raised: int, c: float, capped: int, cap: float, start: int,
-    stop: int, selected: Vector, is_doubtful: Flags,
+    groups: Integers, ends: Matrix, sums: Matrix, lowest: Vector, highest: Vector, exponent: int,
+    slack: float, mixing: float, split: int, raised: int, c: float, capped: int, cap: float,
+    start: int, stop: int, selected: Vector, is_doubtful: Flags,
 ) -> bool:  # fmt: skip
     """Flag the groups that may cut the block [start, stop) at a mixing level; are there any?
 
@@ -104,7 +104,7 @@ def doubt_block(
         bucket = groups[BUCKET, g]
         if bucket >= 0:
             p_mass, q_mass, contained = _lowest_in_group(
-                ends, g, lowest[bucket], highest[bucket], exponent
+                sums[bucket], ends, g, lowest[bucket], highest[bucket], exponent
             )
             height = selected[g] + (p_mass - ends[P, g]) - mixing * contained
             if height < low + slope * (q_mass - ends[Q, start]):

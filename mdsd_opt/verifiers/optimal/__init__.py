@@ -10,7 +10,7 @@ Which draft is accepted stands in `acceptance_rule`, once, with its two parts: t
 topmost draft (`hull`), and which draft of a block to take (`block_rules`). It asks a `plan` for p_I
 over groups of tokens, of which there are three: every token by itself (`plan.SortedPlan`, for all
 schemes with a prefix order and in Fractions), buckets of p/q that are opened where that makes a
-difference (`grouped_plan`, no sort), and closed buckets (`collapsed`, one pass, a certified loss).
+difference (`grouped_plan`, no sort), and closed bins (`collapsed`, one pass, a certified loss).
 
 Where the drafts have no prefix order, a fitted rule selects instead of the hull rule, with a law
 that is exact and a gap that is certified: a `ladder` for different draft models, else `potentials`.

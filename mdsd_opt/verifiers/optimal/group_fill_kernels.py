@@ -17,7 +17,7 @@ X, W, GAIN = 0, 1, 2
 TOP_P, TOP_W, TOP_RATIO = 3, 4, 5
 ROWS = 6
 
-_water_level = kernel(inner=True)(water_level)
+water_level_of = kernel(inner=True)(water_level)
 
 
 @kernel
@@ -38,9 +38,9 @@ def fill_groups(ends: Matrix, split: int, filled: Matrix) -> tuple[int, float, i
         filled[TOP_P, n - g] = ends[P, n] - ends[P, g]
         filled[TOP_W, n - g] = ends[Q, n] - ends[Q, g]
     inside = ends[CONTAINED, split]
-    raised, c = _water_level(ends[:2, : split + 1], ends[RATIO, :split], inside, True)
+    raised, c = water_level_of(ends[:2, : split + 1], ends[RATIO, :split], inside, True)
     others = n - split
-    count, cap = _water_level(
+    count, cap = water_level_of(
         filled[TOP_P : TOP_W + 1, : others + 1], filled[TOP_RATIO, :others], 1.0 - inside, False
     )
     for g in range(raised):

@@ -124,9 +124,10 @@ class GroupedPlan(SelectionPlan):
         start, stop = super().block(tokens, level)
         c, cap = self._levels
         is_doubtful = doubt_kernels.doubt_block(
-            search.groups.table, search.groups.ends, *search.ratio_bounds,
-            search.containment.exponent, search.containment.slack, level, self.split, self.raised,
-            c, self.capped, cap, start, stop, np.empty(self.above.size), search.is_doubtful,
+            search.groups.table, search.groups.ends, search.containment.sums,
+            *search.ratio_bounds, search.containment.exponent, search.containment.slack, level,
+            self.split, self.raised, c, self.capped, cap, start, stop, np.empty(self.above.size),
+            search.is_doubtful,
         )  # fmt: skip
         return (start, stop), is_doubtful
 

@@ -15,18 +15,18 @@ _TOGETHER = 1024  # tokens whose bins are found before they are added
 def row_table(
     target: Any, draft: Any, half: float, bins: Any, ends: Any, table: Any, ratios: Any
 ) -> None:
-    """Bins of all tokens of a row, the sums of both weights in each, and the ends of t there.
+    """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
 
     Parameters
     ----------
     target, draft : ndarray of float, shape (V,)
-        Integer weights n and m.
+        n and m: probabilities, or integer weights.
     half : float
-        The ratio n/m in the middle of the bins, of the weights' type.
-    bins : ndarray of int16, shape (V,)
+        The ratio n/m in the middle of the bins, of the same type.
+    bins : ndarray of integers, shape (V,)
         Out.
-    ends : ndarray of float, shape (B, 2)
-        1 and 0; out: least and largest t. Not of the last bin.
+    ends : ndarray of float, shape (B, 2) or (0, 2)
+        1 and 0; out: least and largest t. Not of the last bin. Without rows not asked for.
     table : ndarray of float64, shape (B, 2)
         Zeros; out: sums of n and m. The last bin holds what is never drafted.
     ratios : ndarray of float, shape (1024,)
@@ -39,15 +39,16 @@ def row_table(
         m = draft[start : start + _TOGETHER]
         found = bins[start : start + _TOGETHER]
         for i in range(n.size):
-            if m[i] > 0:
-                ratios[i] = n[i] / (n[i] + half * m[i])
-                found[i] = min(np.int32(ratios[i] * scale), never - 1)
-            else:
-                found[i] = never
+            ratios[i] = n[i] / (n[i] + half * m[i])
+        for i in range(n.size):
+            found[i] = min(np.int32(ratios[i] * scale), never - 1) if m[i] > 0 else never
         for i in range(n.size):
             place = found[i]
             table[place, 0] += n[i]
             table[place, 1] += m[i]
-            if place < never:
-                ends[place, 0] = min(ends[place, 0], ratios[i])
-                ends[place, 1] = max(ends[place, 1], ratios[i])
+        if ends.shape[0] > 0:
+            for i in range(n.size):
+                place = found[i]
+                if place < never:
+                    ends[place, 0] = min(ends[place, 0], ratios[i])
+                    ends[place, 1] = max(ends[place, 1], ratios[i])

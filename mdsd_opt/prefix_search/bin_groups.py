@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.device_laws.tables import BinTable
+from mdsd_opt.prefix_search.bins import Bins
 
 Vector = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -43,27 +43,27 @@ class BinGroups:
     place: Integers
 
 
-def replaced_groups(table: BinTable, num_drafts: int) -> BinGroups:
+def replaced_groups(bins: Bins, num_drafts: int) -> BinGroups:
     """Every bin for itself; draws with replacement."""
-    drafted = np.flatnonzero(table.q > 0.0)
-    below = np.append(0.0, np.cumsum(table.q[drafted]))
+    drafted = np.flatnonzero(bins.q > 0.0)
+    below = np.append(0.0, np.cumsum(bins.q[drafted]))
     contained = np.minimum(below / below[-1], 1.0) ** num_drafts
-    return _grouped(table, drafted, table.p, table.q, contained)
+    return _grouped(bins, drafted, bins.p, bins.q, contained)
 
 
-def raced_groups(table: BinTable, num_drafts: int) -> BinGroups:
+def raced_groups(bins: Bins, num_drafts: int) -> BinGroups:
     """Runs of small bins; draws without replacement that leave something."""
     from mdsd_opt.prefix_search import containment_kernels as kernels
     from mdsd_opt.prefix_search.race_budget import require_race
     from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
 
-    assert table.race is not None
-    race, size, total = table.race(), table.q.size, float(table.weights.sum())
+    assert bins.race is not None
+    race, size, total = bins.race(), bins.q.size, float(bins.weights.sum())
     first_heavy, next_heavy, heavy = race.chains
     slowest = race.slowest / total
     require_race(size + heavy.size, num_drafts, slowest)
-    sums, run_ends = np.stack([table.p, table.q], axis=1), np.arange(1, size + 1)
-    kernels.merge_small(sums, race.moments, first_heavy, next_heavy, _RUN_MASS, _RUN_BINS, run_ends)
+    sums = np.stack([bins.p, bins.q], axis=1)
+    kernels.merge_small(sums, race.moments, first_heavy, next_heavy, _RUN_MASS, _RUN_BINS)
     _, step, first, nodes = race_terms(slowest, num_drafts, False)
     curve = np.zeros(size)
     kernels.race_curve(
@@ -75,17 +75,15 @@ def raced_groups(table: BinTable, num_drafts: int) -> BinGroups:
     drafted = np.flatnonzero(sums[:-1, 1] > 0.0)
     contained = np.append(0.0, curve[drafted])
     contained[-1] = 1.0
-    return _grouped(table, drafted, sums[:, 0], sums[:, 1], np.maximum.accumulate(contained))
+    return _grouped(bins, drafted, sums[:, 0], sums[:, 1], np.maximum.accumulate(contained))
 
 
-def _grouped(
-    table: BinTable, firsts: Integers, p: Vector, q: Vector, contained: Vector
-) -> BinGroups:
+def _grouped(bins: Bins, firsts: Integers, p: Vector, q: Vector, contained: Vector) -> BinGroups:
     """Groups from one first bin up to the next, with sums that stand at the first."""
-    never = table.q.size - 1
-    place = np.repeat(np.arange(-1, firsts.size), np.diff([0, *firsts, never + 1]))
+    never = bins.q.size - 1
+    place = np.repeat(np.arange(-1, firsts.size), np.diff(firsts, prepend=0, append=never + 1))
     place[never] = -1
-    lowest = np.minimum.reduceat(table.lowest[:never], firsts)
-    highest = np.maximum.reduceat(table.highest[:never], firsts)
-    above = np.add.reduceat(table.weights[:never], firsts)[::-1].cumsum()[::-1]
+    lowest = np.minimum.reduceat(bins.lowest[:never], firsts)
+    highest = np.maximum.reduceat(bins.highest[:never], firsts)
+    above = np.add.reduceat(bins.weights[:never], firsts)[::-1].cumsum()[::-1]
     return BinGroups(p[firsts], q[firsts], lowest, highest, contained, np.append(above, 0.0), place)
