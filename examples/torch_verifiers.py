@@ -170,7 +170,7 @@ _CELL_BITS, _OCTAVES = 7, 8
 _CELLS = 2 * _OCTAVES << _CELL_BITS
 _FIRST_CELL = (1023 - _OCTAVES) << _CELL_BITS
 #: Numbers of p and q that a thread turns into cells at once.
-_PART = 1 << 15
+_PART = 1 << 14
 #: Ratios p/q equal but for their rounding errors are tied: 18 bits are rounded away.
 _HALF_A_TIE = 1 << 17
 #: Without replacement, tokens are light up to this share of what K - 1 drafts leave of q: sums of
