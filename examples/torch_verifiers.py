@@ -225,13 +225,14 @@ class _Rows:
             return
         edges = torch.arange(_FIRST_CELL, _FIRST_CELL + _CELLS + 1, device=p.device)
         edges = (edges << 52 - _CELL_BITS).view(torch.float64)
+        lowest, highest, never = (float(edges[i]) for i in (0, -2, -1))
         self.cell = torch.empty(p.shape, dtype=torch.int16)
         cell_p, cell_q = edges.new_zeros(2, len(p), _CELLS + 1)
         for part in self._parts():
             p_part, q_part = p[:, part].double(), q[:, part].double()
-            # No number where a token is never drafted, and a cell that is of no account.
+            # No number where a token is never drafted: it is in a cell that does not count.
             ratio = q_part.sign().mul_(p_part).div_(q_part)
-            ratio.clamp_(float(edges[0]), float(edges[-2])).nan_to_num_(float(edges[-1]))
+            ratio.clamp_(lowest, highest).nan_to_num_(never)
             cell = ratio.view(torch.int64).sub_((_FIRST_CELL << 52 - _CELL_BITS) - _HALF_A_TIE)
             cell >>= 52 - _CELL_BITS
             self.cell[:, part] = cell
@@ -309,8 +310,7 @@ class _Rows:
         if opened is None:
             opened = torch.zeros(len(self.p), _CELLS + 2, dtype=torch.bool)
             opened[:, _CELLS - 1] = True  # the last has no upper bound
-        cell = torch.where(doubtful, _cell_label(groups.token), _CELLS + 1)
-        return opened.scatter(1, cell, True)
+        return opened.scatter(1, torch.where(doubtful, _cell_label(groups.token), _CELLS + 1), True)
 
     def groups(self, opened: Tensor | None) -> _Groups:
         """Closed cells and the tokens of the others; all tokens where there are no cells."""
@@ -324,8 +324,7 @@ class _Rows:
             else:
                 odds = _prefix_sums(self.odds.gather(1, order))
                 contained = 1.0 - _escape(q, outside, self.num_drafts, odds, self.slowest)
-            sums = (sums_p, sums_q, outside, contained)
-            return _Groups(q, ratio, ratio, order, None, None, *sums)
+            return _Groups(q, ratio, ratio, order, None, None, sums_p, sums_q, outside, contained)
         columns, token = self.cells, self.labels
         if opened is not None:
             columns, token = self._with_tokens(opened)
@@ -344,8 +343,7 @@ class _Rows:
                 heavy.round().long(), torch.stack(powers, 2),
             )  # fmt: skip
             least, most = self._growth(q, contained, columns[:, 5])
-        sums = (sums_p, sums_q, outside, contained)
-        return _Groups(q, low, high, token, least, most, *sums)
+        return _Groups(q, low, high, token, least, most, sums_p, sums_q, outside, contained)
 
     def _with_tokens(self, opened: Tensor) -> tuple[Tensor, Tensor]:
         """The columns of the cells with the tokens of those opened, and what stands for which."""
