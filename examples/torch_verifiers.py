@@ -27,14 +27,14 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-_BRIDGE_STEPS = 100
+_BRIDGE_STEPS, _UNGUARDED_STEPS = 100, 8
+_BLOCK = 64
 
 
 class Verdicts(NamedTuple):
@@ -103,64 +103,60 @@ def optimal(
     generator: torch.Generator | None = None,
 ) -> Verdicts:
     """The optimal rule: select a draft by the hull rule, then accept it with min(1, p/p_I)."""
-    p, q, drafts = _normalised(target), _normalised(draft), drafts.long()
+    drafts = drafts.long()
     uniforms = _uniforms(target, generator) if uniforms is None else uniforms.double()
     mixing, within, acceptance, residual = uniforms.unbind(1)
-    certain = (q > 0.0).sum(1) <= drafts.shape[1] if not replacement else None
+    certain = (draft > 0.0).sum(1) <= drafts.shape[1] if not replacement else None
     if certain is not None and certain.any():  # the drafts are all there is: draw from the target
-        tokens = _drawn(p, residual)
+        tokens = _drawn(target.double(), residual)
         rest = ~certain
         if rest.any():
             rows = (x[rest] for x in (target, draft, drafts, uniforms))
             tokens[rest] = optimal(*rows, replacement=False).tokens
         return _verdicts(tokens, drafts)
 
-    rows = _Rows(p, q, drafts.shape[1], replacement)
+    rows = _Rows(target, draft, drafts.shape[1], replacement)
     opened = None
     while True:
         groups = rows.groups(opened)
         plan = _plan(groups)
-        at = rows.places(groups, drafts)
+        at = rows.places(groups, drafts, opened)
         top = at.amax(1, keepdim=True)
         above = top >= plan.split
         first = torch.where(above, plan.split, 0)
-        last = torch.where(above, groups.p.shape[1], plan.split)
+        last = torch.where(above, groups.q.shape[1], plan.split)
         height = plan.selected - mixing[:, None] * groups.contained
-        # Weights as sums from the end: beside q = 1, tokens of q = 1e-20 are lost in sums from the
-        # start, but they can be likely drafts without replacement.
-        start, stop = _block(height, -groups.outside, top, first, last)
+        slope, start, stop = _block(height, groups.outside, top, first, last)
         if plan.doubtful is None:  # all tokens are there
             break
-        ends = (start, stop, top, first, last)
-        doubtful = plan.doubtful | _doubtful_block(groups, plan, height, mixing[:, None], *ends)
+        doubtful = plan.doubtful | _doubtful_block(
+            groups, plan, height, mixing[:, None], slope, start, stop, top, first, last
+        )
         doubtful.scatter_(1, at, True)
-        doubtful &= groups.cell < _CELLS
+        doubtful &= groups.token < -1
         if not doubtful.any():
             break
         opened = rows.opening(opened, groups, doubtful)
     competes = at >= torch.maximum(start, first)
 
     if replacement:
-        chosen = competes.int().argmax(1)
+        chosen = _first_true(competes)
     else:
-        shares = _pivotal_shares(q, drafts, competes, groups.outside, start, stop)
+        shares = _pivotal_shares(rows.q, drafts, competes, groups.outside, start, stop)
         reached = shares.cumsum(1)
         chosen = torch.searchsorted(reached, within[:, None] * reached[:, -1:], right=True)
         chosen = torch.minimum(chosen, _last_true(shares > 0.0)[:, None]).squeeze(1)
 
-    token = _at(drafts, chosen)
-    p_token = _at(p, token)
-    raised_to = torch.maximum(p_token, plan.level.squeeze(1) * _at(q, token))
-    kept = _at(at, chosen) >= plan.split.squeeze(1)
-    kept = (kept | (acceptance * raised_to < p_token)) & (p_token > 0.0)
+    chosen = chosen[:, None]
+    token = drafts.gather(1, chosen)
+    p_token, q_token = rows.shares(token)
+    raised_to = torch.maximum(p_token, plan.level * q_token)
+    kept = at.gather(1, chosen) >= plan.split
+    kept = ((kept | (acceptance[:, None] * raised_to < p_token)) & (p_token > 0.0)).squeeze(1)
+    token = token.squeeze(1)
     if not kept.all():
-        lost = ~kept
-        # What p has above cap q, and all tokens that are never drafted.
-        excess = (p - plan.cap * q)[lost].clamp_(min=0.0)
-        excess.masked_fill_((rows.ratio < plan.floor)[lost], 0.0)
-        # Where only rounding can reject, from p.
-        excess = torch.where(excess.sum(1, keepdim=True) > 0.0, excess, p[lost])
-        token[lost] = _drawn(excess, residual[lost])
+        lost = (~kept).nonzero().squeeze(1)
+        token[lost] = _drawn(rows.residual(lost, plan), residual[lost])
     return _verdicts(token, drafts)
 
 
@@ -173,7 +169,10 @@ _SORTED = 4096
 _CELL_BITS, _OCTAVES = 7, 8
 _CELLS = 2 * _OCTAVES << _CELL_BITS
 _FIRST_CELL = (1023 - _OCTAVES) << _CELL_BITS
-_HIGH_HALF = 1 if sys.byteorder == "little" else 0
+#: Numbers of p and q that a thread turns into cells at once.
+_PART = 1 << 14
+#: Ratios p/q equal but for their rounding errors are tied: 18 bits are rounded away.
+_HALF_A_TIE = 1 << 17
 #: Without replacement, tokens are light up to this share of what K - 1 drafts leave of q: sums of
 #: their powers stand for them.
 _LIGHT = 1 / 256
@@ -183,12 +182,10 @@ _POWERS = 10
 class _Groups(NamedTuple):
     """Tokens in the order of p/q, those of a closed cell together: M groups, M + 1 places."""
 
-    p: Tensor  # [N, M], as all up to `most`
-    q: Tensor
+    q: Tensor  # [N, M], as all up to `most`
     low: Tensor  # bounds of p/q
     high: Tensor
-    token: Tensor  # of a group of one token; else -1
-    cell: Tensor  # of a group that can be opened; else _CELLS + 1
+    token: Tensor  # a token, or _cell_label of a cell that can be opened, or -1: nothing
     least: Tensor | None  # bounds of the growth of `contained` by q, inside of cells
     most: Tensor | None
     sums_p: Tensor  # before each place, [N, M + 1], as all that follow
@@ -209,12 +206,14 @@ class _Plan(NamedTuple):
 class _Rows:
     """Rows of p and q as groups: by cells of p/q, without a sort, and as fine as it needs to be."""
 
-    def __init__(self, p: Tensor, q: Tensor, num_drafts: int, replacement: bool) -> None:
-        self.p, self.q, self.num_drafts, self.replacement = p, q, num_drafts, replacement
-        never = q <= 0.0
-        # Ratios equal but for their rounding errors are tied: 18 bits are rounded away.
-        bits = (p / q).view(torch.int64).add_(0x20000).bitwise_and_(~0x3FFFF)
-        self.ratio = bits.view(torch.float64).masked_fill_(never, torch.inf)
+    def __init__(self, target: Tensor, draft: Tensor, num_drafts: int, replacement: bool) -> None:
+        self.num_drafts, self.replacement = num_drafts, replacement
+        self.by_cells = target.shape[1] > _SORTED and target.device.type == "cpu"
+        self.p, self.q = target, draft
+        self.sums_p = self.sums_q = torch.ones_like(target[:, :1], dtype=torch.float64)
+        if not (self.by_cells and replacement):  # else part by part: it is memory that takes time
+            self.p, self.q = _normalised(target), _normalised(draft)
+        p, q = self.p, self.q
         if not replacement:
             most, where = q.topk(min(max(num_drafts - 1, 1), q.shape[1]), dim=1)
             self.slowest = q.scatter(1, where[:, : num_drafts - 1], 0.0).sum(1, keepdim=True)
@@ -222,149 +221,151 @@ class _Rows:
             if num_drafts == 1:
                 others = others - most
             self.odds = (q / (1.0 - q)).scatter_(1, where[:, :1], most[:, :1] / others)
-        self.by_cells = p.shape[1] > _SORTED and p.device.type == "cpu"
         if not self.by_cells:
             return
-        high_half = bits.view(torch.int32).view(*bits.shape, 2)[..., _HIGH_HALF]
-        self.cell = (high_half >> 20 - _CELL_BITS).sub_(_FIRST_CELL).clamp_(0, _CELLS - 1)
-        self.cell.masked_fill_(never, _CELLS)
-        offsets = (_CELLS + 1) * torch.arange(len(p), device=p.device)
-        self.flat_cell = (self.cell + offsets[:, None]).flatten() if len(p) > 1 else self.cell[0]
         edges = torch.arange(_FIRST_CELL, _FIRST_CELL + _CELLS + 1, device=p.device)
         edges = (edges << 52 - _CELL_BITS).view(torch.float64)
-        self.low, self.high = edges[:-1].clone(), edges[1:].clone()
-        self.low[0], self.high[-1] = 0.0, torch.inf
-        self.cell_p, self.cell_q = self._by_cell(p), self._by_cell(q)
+        lowest, highest, never = (float(edges[i]) for i in (0, -2, -1))
+        self.cell = torch.empty(p.shape, dtype=torch.int16)
+        cell_p, cell_q = edges.new_zeros(2, len(p), _CELLS + 1)
+        for part in self._parts():
+            p_part, q_part = p[:, part].double(), q[:, part].double()
+            # No number where a token is never drafted: it is in a cell that does not count.
+            ratio = q_part.sign().mul_(p_part).div_(q_part)
+            ratio.clamp_(lowest, highest).nan_to_num_(never)
+            cell = ratio.view(torch.int64).sub_((_FIRST_CELL << 52 - _CELL_BITS) - _HALF_A_TIE)
+            cell >>= 52 - _CELL_BITS
+            self.cell[:, part] = cell
+            cell_p.scatter_add_(1, cell, p_part)
+            cell_q.scatter_add_(1, cell, q_part)
+        self.sums_p, self.sums_q = cell_p.sum(1, keepdim=True), cell_q.sum(1, keepdim=True)
+        scale = self.sums_q / self.sums_p
+        low, high = edges[:-1] * scale, edges[1:] * scale
+        low[:, 0], high[:, -1] = 0.0, torch.inf
+        columns = [low, high, cell_p[:, :-1] / self.sums_p, cell_q[:, :-1] / self.sums_q]
         if not replacement:
-            self.heavy = q > _LIGHT * self.slowest
-            self.light = (q / (_LIGHT * self.slowest)).masked_fill_(self.heavy, 0.0)
-            self.cell_odds = self._by_cell(self.odds)
-            self.cell_heavy = self._by_cell(self.heavy.double())
-            powers = [self.light]
-            while len(powers) < _POWERS:
-                powers.append(powers[-1] * self.light)
-            self.cell_powers = torch.stack([self._by_cell(power) for power in powers], 2)
-            columns = self._picked(self.heavy, (q, 0.0), (self.ratio, torch.inf))
-            order = columns[1].argsort(dim=1, stable=True)
-            self.heavy_q = columns[0].gather(1, order)
+            heavy = q > _LIGHT * self.slowest
+            self.light = (q / (_LIGHT * self.slowest)).masked_fill_(heavy, 0.0)
+            cell = self.cell.long()
+            columns += [self._by_cell(cell, x) for x in (self.odds, heavy.double())]
+            power = torch.ones_like(q)
+            columns += [self._by_cell(cell, power.mul_(self.light)) for _ in range(_POWERS)]
+            tokens, there = self._picked(heavy)
+            p_heavy, q_heavy = p.gather(1, tokens), q.gather(1, tokens) * there
+            self.heavy_q = q_heavy.gather(1, _ratios(p_heavy, q_heavy).argsort(dim=1, stable=True))
+        self.cells = torch.stack(columns, 1)
+        self.labels = torch.where(columns[3] > 0.0, _cell_label(torch.arange(_CELLS)), -1)
 
-    def _by_cell(self, values: Tensor) -> Tensor:
+    def shares(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """p and q of some tokens of each row."""
+        return self.p.gather(1, tokens) / self.sums_p, self.q.gather(1, tokens) / self.sums_q
+
+    def residual(self, rows: Tensor, plan: _Plan) -> Tensor:
+        """What p has above cap q, and all tokens that are never drafted: up to a factor, a law."""
+        scale = self.sums_p / self.sums_q
+        cap, floor = (plan.cap * scale)[rows], (plan.floor * scale)[rows]
+        law = cap.new_empty(len(rows), self.p.shape[1])
+        for part in self._parts():
+            p, q = self.p[rows, part].double(), self.q[rows, part].double()
+            below = p < floor * q
+            law[:, part] = p.sub_(q.mul_(cap)).clamp_(min=0.0).masked_fill_(below, 0.0)
+        none = law.sum(1) <= 0.0  # where only rounding can reject, from p
+        if none.any():
+            law[none] = self.p[rows[none]].double()
+        return law
+
+    def _parts(self) -> list[slice]:
+        """Tokens in parts that stay in the caches; on a device, all of them."""
+        if not self.by_cells:
+            return [slice(None)]
+        num_rows, vocab_size = self.p.shape
+        size = max(_PART * torch.get_num_threads() // max(num_rows, 1), 1024)
+        return [slice(start, start + size) for start in range(0, vocab_size, size)]
+
+    def _by_cell(self, cell: Tensor, values: Tensor) -> Tensor:
         """Sums over the tokens of each cell, [N, cells]."""
-        sums = values.new_zeros(len(values) * (_CELLS + 1))
-        sums.index_add_(0, self.flat_cell, values.flatten())
-        return sums.view(-1, _CELLS + 1)[:, :-1]
+        sums = values.new_zeros(len(values), _CELLS + 1)
+        return sums.scatter_add_(1, cell, values)[:, :-1]
 
-    def _picked(self, mask: Tensor, *columns: tuple[Tensor, float]) -> list[Tensor]:
-        """Some tokens of each row in their order, and a filling behind them; their numbers last."""
+    def _picked(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Some tokens of each row in their order, then zeros, and which are there."""
         row, token = mask.nonzero(as_tuple=True)
         counts = torch.bincount(row, minlength=len(mask))
-        size = max(int(counts.max()), 1)
-        at = row * size + torch.arange(len(row), device=row.device)
-        at -= (counts.cumsum(0) - counts)[row]
-        number = row * mask.shape[1] + token
-        found = []
-        for column, filling in columns:
-            picked = column.new_full((len(mask) * size,), filling)
-            picked[at] = column.take(number)
-            found.append(picked.view(-1, size))
-        numbers = token.new_full((len(mask) * size,), -1)
-        numbers[at] = token
-        return [*found, numbers.view(-1, size)]
+        places = torch.arange(max(int(counts.max()), 1))
+        there = places < counts[:, None]
+        return there.long().masked_scatter_(there, token), there
 
-    def places(self, groups: _Groups, drafts: Tensor) -> Tensor:
+    def places(self, groups: _Groups, drafts: Tensor, opened: Tensor | None) -> Tensor:
         """The groups that hold the drafts; [N, K]."""
-        found = []
-        for token in drafts.unbind(1):
-            holds = groups.token == token[:, None]
-            if self.by_cells:
-                holds |= groups.cell == self.cell.gather(1, token[:, None])
-            found.append(holds.int().argmax(1))
-        return torch.stack(found, 1)
+        labels = drafts
+        if self.by_cells:
+            cell = self.cell.gather(1, drafts).long()
+            labels = _cell_label(cell)
+            if opened is not None:
+                labels = torch.where(opened.gather(1, cell), drafts, labels)
+        return _first_true(groups.token[:, None] == labels[:, :, None])
 
     def opening(self, opened: Tensor | None, groups: _Groups, doubtful: Tensor) -> Tensor:
         """The table of opened cells with those of some groups."""
         if opened is None:
-            opened = torch.zeros(len(self.p), _CELLS + 2, dtype=torch.bool, device=self.p.device)
+            opened = torch.zeros(len(self.p), _CELLS + 2, dtype=torch.bool)
             opened[:, _CELLS - 1] = True  # the last has no upper bound
-        return opened.scatter(1, torch.where(doubtful, groups.cell, _CELLS + 1), True)
+        return opened.scatter(1, torch.where(doubtful, _cell_label(groups.token), _CELLS + 1), True)
 
     def groups(self, opened: Tensor | None) -> _Groups:
         """Closed cells and the tokens of the others; all tokens where there are no cells."""
         if not self.by_cells:
-            order = self.ratio.argsort(dim=1, stable=True)
-            p, q, ratio = (x.gather(1, order) for x in (self.p, self.q, self.ratio))
+            ratio, order = _ratios(self.p, self.q).sort(dim=1, stable=True)
+            p, q = self.p.gather(1, order), self.q.gather(1, order)
             p = p.masked_fill(q <= 0.0, 0.0)  # never drafted, and of no group
-            contained = None
-            if not self.replacement:
+            sums_p, sums_q, outside = _prefix_sums(p), _prefix_sums(q), _suffix_sums(q)
+            if self.replacement:
+                contained = sums_q.clamp(max=1.0) ** self.num_drafts
+            else:
                 odds = _prefix_sums(self.odds.gather(1, order))
-                contained = 1.0 - _escape(q, _suffix_sums(q), self.num_drafts, odds, self.slowest)
-            return self._grouped(p, q, ratio, ratio, order, order, contained)
-        sources = [(self.p, 0.0), (self.q, 0.0), (self.ratio, torch.inf)]
-        if not self.replacement:
-            sources += [(self.odds, 0.0), (self.light, 0.0)]
-        if opened is None:
-            closed = torch.ones_like(self.cell_q, dtype=torch.bool)
-            p, q, ratio, *extra = (column[:, :0] for column, _ in sources)
-            token = self.cell[:, :0]
-        else:
-            closed = ~opened[:, :_CELLS]
-            p, q, ratio, *extra, token = self._picked(
-                opened[:, : _CELLS + 1].flatten().index_select(0, self.flat_cell).view_as(self.p),
-                *sources,
-            )
-        none = torch.full_like(token, _CELLS + 1)
-        number = torch.arange(_CELLS, device=p.device)
-        can_open = closed & (self.cell_q > 0.0)
-        parts = [
-            (self.low.expand_as(self.cell_p), ratio),
-            (self.high.expand_as(self.cell_p), ratio),
-            (self.cell_p * closed, p),
-            (self.cell_q * closed, q),
-            (torch.full_like(can_open, -1, dtype=torch.int64), token),
-            (torch.where(can_open, number, _CELLS + 1), none),
-        ]
-        if not self.replacement:
-            odds, light = extra
-            heavy = (q > _LIGHT * self.slowest).double()
-            parts += [(self.cell_odds * closed, odds), (self.cell_heavy * closed, heavy)]
-        if opened is None:  # cells are in order
-            order = number.expand_as(self.cell_p)
-            low, high, p, q, token, cell, *extra = (pair[0] for pair in parts)
-        else:
-            joined = [torch.cat(pair, 1) for pair in parts]
-            order = joined[0].argsort(dim=1, stable=True)
-            low, high, p, q, token, cell, *extra = (x.gather(1, order) for x in joined)
+                contained = 1.0 - _escape(q, outside, self.num_drafts, odds, self.slowest)
+            return _Groups(q, ratio, ratio, order, None, None, sums_p, sums_q, outside, contained)
+        columns, token = self.cells, self.labels
+        if opened is not None:
+            columns, token = self._with_tokens(opened)
+        low, high, _, q = columns[:, :4].unbind(1)
+        sums_p, sums_q, *others = _prefix_sums(columns[:, 2:]).unbind(1)
+        outside = _suffix_sums(q)
         if self.replacement:
-            return self._grouped(p, q, low, high, token, cell, None)
-        odds, heavy = extra
-        exponents = torch.arange(1, _POWERS + 1, device=p.device)
-        powers = torch.cat(
-            (self.cell_powers * closed[:, :, None], light[:, :, None] ** exponents), 1
-        )
-        powers = powers.gather(1, order[:, :, None].expand_as(powers)).cumsum(1)
-        powers = torch.cat((torch.zeros_like(powers[:, :1]), powers), 1)
-        before = _prefix_sums(heavy).round().long()
-        escape = _escape(
-            self.heavy_q, _suffix_sums(q), self.num_drafts, _prefix_sums(odds), self.slowest,
-            before, powers,
-        )  # fmt: skip
-        return self._grouped(p, q, low, high, token, cell, 1.0 - escape, heavy)
+            within, k = sums_q.clamp(max=1.0), self.num_drafts
+            growth = within ** (k - 1)
+            contained, growth = growth * within, k * growth
+            least, most = growth[:, :-1], growth[:, 1:]
+        else:
+            odds, heavy, *powers = others
+            contained = 1.0 - _escape(
+                self.heavy_q, outside, self.num_drafts, odds, self.slowest,
+                heavy.round().long(), torch.stack(powers, 2),
+            )  # fmt: skip
+            least, most = self._growth(q, contained, columns[:, 5])
+        return _Groups(q, low, high, token, least, most, sums_p, sums_q, outside, contained)
 
-    def _grouped(
-        self, p: Tensor, q: Tensor, low: Tensor, high: Tensor, token: Tensor, cell: Tensor,
-        contained: Tensor | None, heavy: Tensor | None = None,
-    ) -> _Groups:  # fmt: skip
-        sums_q, k = _prefix_sums(q), self.num_drafts
-        least = most = None
-        if contained is None:
-            within = sums_q.clamp(max=1.0)
-            contained = within**k
-            if self.by_cells:
-                least, most = k * within[:, :-1] ** (k - 1), k * within[:, 1:] ** (k - 1)
-        elif heavy is not None:
-            least, most = self._growth(q, contained, heavy)
-        sums = (_prefix_sums(p), sums_q, _suffix_sums(q), contained)
-        return _Groups(p, q, low, high, token, cell, least, most, *sums)
+    def _with_tokens(self, opened: Tensor) -> tuple[Tensor, Tensor]:
+        """The columns of the cells with the tokens of those opened, and what stands for which."""
+        is_opened = torch.empty(self.p.shape, dtype=torch.bool)
+        for part in self._parts():
+            torch.gather(opened, 1, self.cell[:, part].long(), out=is_opened[:, part])
+        tokens, there = self._picked(is_opened)
+        p, q = self.p.gather(1, tokens).double(), self.q.gather(1, tokens).double()
+        ratio = (_ratios(p, q) * (self.sums_q / self.sums_p)).masked_fill_(~there, torch.inf)
+        q = q / self.sums_q * there
+        found = [ratio, ratio, p / self.sums_p * there, q]
+        if not self.replacement:
+            odds, light = (x.gather(1, tokens) * there for x in (self.odds, self.light))
+            heavy = q > _LIGHT * self.slowest
+            found += [odds, heavy.double(), *(light**n for n in range(1, _POWERS + 1))]
+        closed = ~opened[:, :_CELLS]
+        columns = torch.cat((self.cells[:, :2], self.cells[:, 2:] * closed[:, None]), 1)
+        columns = torch.cat((columns, torch.stack(found, 1)), 2)
+        order = columns[:, 0].argsort(dim=1, stable=True)
+        labels = self.labels.where(closed, -1), tokens.where(there, -1)
+        columns = columns.gather(2, order[:, None].expand_as(columns))
+        return columns, torch.cat(labels, 1).gather(1, order)
 
     def _growth(self, q: Tensor, contained: Tensor, heavy: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds of the growth of `contained` by q, without replacement.
@@ -383,136 +384,120 @@ class _Rows:
         return least, torch.where(heavy > 0.0, highest, most.minimum(highest))
 
 
+def _cell_label(cell: Tensor) -> Tensor:
+    """The number of a cell as a label that no token has; and the other way round."""
+    return -2 - cell
+
+
 def _plan(groups: _Groups) -> _Plan:
     """The optimal subset, and the water levels that make p_I of p."""
-    sums_p, sums_q, outside, contained = groups[-4:]
-    num_groups = groups.p.shape[1]
-    places = torch.arange(num_groups + 1, device=sums_p.device)
-    split = (sums_p - contained).argmin(1, keepdim=True)
-    inside, p_inside = _get(contained, split), _get(sums_p, split)
-    edge = torch.full_like(groups.low[:, :1], torch.inf)
+    sums_p, sums_q, outside, contained = sums = groups[-4:]
+    together = torch.stack(sums, 1)
+    places = torch.arange(groups.q.shape[1] + 1, device=sums_p.device)
+    difference = sums_p - contained
+    split = difference.argmin(1, keepdim=True)
+    p_split, _, out_split, inside = _columns(together, split)
+    p_behind = sums_p - p_split
+    edge = torch.full_like(inside, torch.inf)
+    low = torch.cat((groups.low, edge), 1)
 
-    # A place fits if the level that belongs to it is between the ratios left and right of it.
-    wanted = inside - (p_inside - sums_p)
-    fits = (wanted <= torch.cat((groups.low, edge), 1) * sums_q) & (sums_q > 0.0)
-    raised = (fits | (places == split)).int().argmax(1, keepdim=True)
-    has_inside = _get(sums_q, split) > 0.0
-    raised = torch.where(has_inside, raised, 0)
-    level = torch.where(has_inside, _get(wanted, raised) / _get(sums_q, raised), 0.0)
+    # A place fits if the level that belongs to it is between the ratios left and right of it: it
+    # is the first whose level is below the ratio right of it, or the last of those above the left.
+    fits = inside + p_behind <= low * sums_q
+    raised = _first_true(fits)[:, None].minimum(split)
+    p_raised, q_raised, *_ = _columns(together, raised)
+    level = torch.where(q_raised > 0.0, (inside + p_raised - p_split) / q_raised, 0.0)
 
-    wanted = (1.0 - inside) - (sums_p - p_inside)
-    last_ratio = torch.cat((torch.zeros_like(edge), groups.high), 1)
-    fits = (wanted >= last_ratio * outside) & (outside > 0.0) & (places > split)
-    nothing_capped = _get(outside, split) <= 0.0
+    left = 1.0 - inside
+    high = torch.cat((torch.zeros_like(edge), groups.high), 1)
+    fits = (left - p_behind >= high * outside) & (outside > 0.0)
     capped = (fits * places).amax(1, keepdim=True).maximum(split)
-    capped = torch.where(nothing_capped, num_groups, capped)
-    cap = (_get(wanted, capped) / _get(outside, capped)).clamp(min=0.0)
-    cap = torch.where(nothing_capped, 0.0, cap)
-    floor = _get(torch.cat((groups.low, edge), 1), capped)
+    p_capped, _, out_capped, _ = _columns(together, capped)
+    cap = ((left - (p_capped - p_split)) / out_capped).clamp_(min=0.0)
+    cap = cap.where(out_split > 0.0, 0.0)
+    floor = low.gather(1, capped).where(out_split > 0.0, torch.inf)
+    # Ratios that are rounded to it are up to half a tie lower.
+    floor = (floor.view(torch.int64) - _HALF_A_TIE).view(torch.float64)
 
-    low = torch.where(
-        places <= raised,
-        level * sums_q,
-        level * _get(sums_q, raised) + sums_p - _get(sums_p, raised),
-    )
-    flat = cap * (_get(outside, capped) - outside)
-    high = torch.where(places <= capped, sums_p - p_inside, _get(sums_p, capped) - p_inside + flat)
-    selected = torch.where(places <= split, low, inside + high)
+    up_to_split = level * sums_q.minimum(q_raised) + (sums_p - p_raised).clamp_(min=0.0)
+    behind = p_behind.minimum(p_capped - p_split) + cap * (out_capped - outside).clamp_(min=0.0)
+    selected = torch.where(places <= split, up_to_split, inside + behind)
     if groups.least is None:
         return _Plan(split, level, cap, floor, selected, None)
-    best = _get(sums_p, split) - inside
-    doubtful = _lowest_inside(groups, groups.low, groups.high, sums_p, 1.0, 0.0) < best
     number = places[:-1]
+    doubtful = _may_be_lower(groups, groups.low, groups.high, difference, 1.0, p_split - inside)
     doubtful |= (number == raised - 1) & (level < groups.high)
     doubtful |= (number == capped) & (cap > groups.low)
     return _Plan(split, level, cap, floor, selected, doubtful)
 
 
-def _lowest_inside(
-    groups: _Groups, least: Tensor, most: Tensor, sums: Tensor, mixing: Tensor | float,
-    slope: Tensor | float,
+def _may_be_lower(
+    groups: _Groups, least: Tensor, most: Tensor, height: Tensor, mixing: Tensor | float,
+    than: Tensor, slope: Tensor | float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """A lower bound of sums - mixing contained + slope outside inside of each group.
+    """Groups inside of which `height` may be lower than a number.
 
-    `sums` is convex there and grows by q with `least` to `most`, so that two lines bound it from
-    below; two others bound `contained` from above. Their kinks are where the bound may be lowest.
+    It grows by q with `least` to `most`, less `mixing` times the growth of `contained`, less
+    `slope`, so that it is nowhere lower than two lines from the ends of a group.
     """
-    q, before, behind = groups.q, sums[:, :-1], sums[:, 1:]
-    lost, found = groups.contained[:, :-1], groups.contained[:, 1:]
-    kinks = (
-        (before - behind + most * q) / (most - least),
-        (found - lost - groups.least * q) / (groups.most - groups.least),
-    )
-    bounds = []
-    for kink in kinks:
-        x = kink.nan_to_num(0.0).clamp(min=0.0).minimum(q)
-        height = torch.maximum(before + least * x, behind - most * (q - x))
-        held = torch.minimum(lost + groups.most * x, found - groups.least * (q - x))
-        bounds.append(height - mixing * held + slope * (groups.outside[:, :-1] - x))
-    return torch.minimum(*bounds)
+    falls = (slope + mixing * groups.most - least).clamp_(min=0.0) * groups.q
+    rises = (most - mixing * groups.least - slope).clamp_(min=0.0) * groups.q
+    lowest = torch.maximum(height[:, :-1] - falls, height[:, 1:] - rises)
+    return ~(lowest >= than)
 
 
 def _doubtful_block(
-    groups: _Groups, plan: _Plan, height: Tensor, mixing: Tensor, start: Tensor, stop: Tensor,
-    top: Tensor, first: Tensor, last: Tensor,
+    groups: _Groups, plan: _Plan, height: Tensor, mixing: Tensor, slope: Tensor, start: Tensor,
+    stop: Tensor, top: Tensor, first: Tensor, last: Tensor,
 ) -> Tensor:  # fmt: skip
     """Groups that may hold a lower place inside than the ends of the block."""
-    left, right = (_get(groups.outside, place) for place in (start, stop))
-    slope = (_get(height, stop) - _get(height, start)) / (left - right)
-    number = torch.arange(groups.p.shape[1], device=height.device)
+    number = torch.arange(groups.q.shape[1], device=height.device)
     below = number < plan.split
     least = torch.where(below, groups.low.maximum(plan.level), groups.low.minimum(plan.cap))
     most = torch.where(below, groups.high.maximum(plan.level), groups.high.minimum(plan.cap))
-    lowest = _lowest_inside(groups, least, most, plan.selected, mixing, slope)
-    doubtful = (number >= first) & (number < top) & (lowest < _get(height, start) + slope * left)
-    doubtful |= (number > top) & (number < last) & (lowest < _get(height, stop) + slope * right)
-    return doubtful
+    tilted = height + slope * groups.outside
+    than = torch.where(number < top, tilted.gather(1, start), tilted.gather(1, stop))
+    lower = _may_be_lower(groups, least, most, tilted, mixing, than, slope)
+    return lower & (number >= first) & (number < last)
 
 
 def _block(
-    height: Tensor, weight: Tensor, top: Tensor, first: Tensor, last: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Ends of the edge of the lower hull of (weight, height) over place `top`, in first .. last.
+    height: Tensor, outside: Tensor, top: Tensor, first: Tensor, last: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The edge of the lower hull of (-outside, height) over place `top`: its slope and ends.
 
-    Newton's method for the slope at which the lowest points left and right of the place are level,
-    in a bracket; it is exact when neither point moves any more.
+    Newton's method for the slope at which the lowest points left and right of the place, in
+    first .. last, are level, in a bracket if it takes long; it is exact when neither point moves.
+    Sums from the end, as beside q = 1 tokens of q = 1e-20 are lost in sums from the start, but
+    they can be likely drafts without replacement.
     """
-    places = torch.arange(height.shape[1], device=height.device)
-    left_of = (places >= first) & (places <= top)
-    right_of = (places > top) & (places <= last)
     last_place = height.shape[1] - 1
-    start, stop = top, top + 1
-    lowest = torch.full_like(height[:, :1], -torch.inf)
-    highest = torch.full_like(lowest, torch.inf)
-    slope = (_get(height, stop) - _get(height, start)) / (_get(weight, stop) - _get(weight, start))
-    slope = torch.nan_to_num(slope, 0.0, 0.0, 0.0)
-    for _ in range(_BRIDGE_STEPS):
-        tilted = height - slope * weight
-        new_start = tilted.masked_fill(~left_of, torch.inf).argmin(1, keepdim=True)
-        flipped = tilted.masked_fill(~right_of, torch.inf).flip(1)
-        new_stop = last_place - flipped.argmin(1, keepdim=True)
-        if torch.equal(new_start, start) and torch.equal(new_stop, stop):
+    places = torch.arange(last_place + 1, device=height.device)
+    left = height.masked_fill((places < first) | (places > top), torch.inf)
+    right = height.masked_fill((places <= top) | (places > last), torch.inf)
+    heights = torch.stack((left, right.flip(1)), 1)  # of equal points the outer ones
+    weights = torch.stack((outside, outside.flip(1)), 1)
+    ends = torch.stack((top, last_place - 1 - top), 1)
+    lowest, highest, slope = -torch.inf, torch.inf, torch.nan
+    for step in range(_BRIDGE_STEPS):
+        rise, run = (x.gather(2, ends).diff(dim=1) for x in (heights, weights))
+        newton = rise / run
+        if step >= _UNGUARDED_STEPS:
+            lowest = torch.where(newton > slope, slope.clamp(min=lowest), lowest)
+            highest = torch.where(newton < slope, slope.clamp(max=highest), highest)
+            middle = (lowest + highest) / 2
+            halve = ((newton < lowest) | (newton > highest)) & (middle.abs() < torch.inf)
+            newton = torch.where(halve, middle, newton)
+        slope = newton.nan_to_num(0.0)
+        found = (heights - slope * weights).argmin(2, keepdim=True)
+        if torch.equal(found, ends):
             break
-        start, stop = new_start, new_stop
-        difference = _get(tilted, start) - _get(tilted, stop)
-        lowest = torch.where(difference < 0.0, torch.maximum(lowest, slope), lowest)
-        highest = torch.where(difference > 0.0, torch.minimum(highest, slope), highest)
-        newton = (_get(height, stop) - _get(height, start)) / (
-            _get(weight, stop) - _get(weight, start)
-        )
-        middle = (lowest + highest) / 2
-        outside = (newton < lowest) | (newton > highest)
-        slope = torch.where(outside & middle.isfinite(), middle, torch.nan_to_num(newton, 0.0))
-    return start, stop
+        ends = found
+    return -slope[:, 0], ends[:, 0], last_place - ends[:, 1]
 
 
 def _pivotal_shares(
-    q: Tensor,
-    drafts: Tensor,
-    competes: Tensor,
-    outside: Tensor,
-    start: Tensor,
-    stop: Tensor,
+    q: Tensor, drafts: Tensor, competes: Tensor, outside: Tensor, start: Tensor, stop: Tensor
 ) -> Tensor:
     """Probability of returning each draft of the block, drafts without replacement; [N, K]."""
     k = drafts.shape[1]
@@ -522,29 +507,26 @@ def _pivotal_shares(
     for i in range(k - 1, 0, -1):
         left.append(left[-1] + drawn[:, i])
     left.reverse()  # 1 - q(X_1 .. X_i), i = 1 .. K
-    first = competes.int().argmax(1)
+    first = _first_true(competes)
     z = _at(drawn, first)
-    pivotal = _get(outside, stop).squeeze(1) / (left[-1] + z)
+    behind, from_start = outside.gather(1, stop), outside.gather(1, start)
+    pivotal = behind.squeeze(1) / (left[-1] + z)
     for i in range(k - 1):
         factor = left[i] / (left[i] + z)
         pivotal = torch.where(i >= first, pivotal * factor, pivotal)
     competing = torch.where(competes, drawn, 0.0)
-    in_block = _get(outside, start) - _get(outside, stop)
-    in_block = in_block.maximum(competing.sum(1, keepdim=True))  # never less, however it rounds
+    in_block = (from_start - behind).maximum(
+        competing.sum(1, keepdim=True)
+    )  # never less, however it rounds
     shares = pivotal[:, None] * competing / in_block
     shares = shares.scatter(1, first[:, None], 0.0)
     return shares.scatter(1, first[:, None], (1.0 - shares.sum(1))[:, None])
 
 
 def _escape(
-    q: Tensor,
-    outside: Tensor,
-    num_drafts: int,
-    odds: Tensor,
-    slowest: Tensor,
-    before: Tensor | None = None,
-    powers: Tensor | None = None,
-) -> Tensor:
+    q: Tensor, outside: Tensor, num_drafts: int, odds: Tensor, slowest: Tensor,
+    before: Tensor | None = None, powers: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """1 - Q of prefixes of the tokens: some of K draws without replacement is outside.
 
     In a race of exponential clocks with rates q, (1 - A) sum_{n < K} S_n, where S_n integrates
@@ -600,13 +582,9 @@ def _light_terms(powers: Tensor, scale: Tensor, num_drafts: int) -> list[Tensor]
 
 
 def _later_terms(
-    q: Tensor,
-    t: Tensor,
-    log_weight: Tensor,
-    num_drafts: int,
-    before: Tensor | None,
+    q: Tensor, t: Tensor, log_weight: Tensor, num_drafts: int, before: Tensor | None,
     light: list[Tensor] | None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """weight exp(-t) (e_2 + ... + e_{K-1}) of every prefix, the polynomials of exp(q t) - 1.
 
     Tokens with q t > 40 have rung by t for certain. They are counted apart, so that no difference
@@ -646,12 +624,15 @@ def _uniforms(target: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def _normalised(weights: Tensor, empty: Tensor | None = None) -> Tensor:
     """Rows divided by their sums, in float64; rows without mass are taken from `empty`."""
-    if empty is None:
-        weights = weights.to(torch.float64, copy=True)
-        return weights.div_(weights.sum(1, keepdim=True))
-    weights = weights.double()
-    sums = weights.sum(1, keepdim=True)
-    return torch.where(sums > 0.0, weights / sums, empty)
+    sums = weights.sum(1, keepdim=True, dtype=torch.float64)
+    normalised = weights / sums
+    return normalised if empty is None else torch.where(sums > 0.0, normalised, empty)
+
+
+def _ratios(p: Tensor, q: Tensor) -> Tensor:
+    """p/q, rounded to tie; infinite for tokens that are never drafted."""
+    bits = (p / q).view(torch.int64).add_(_HALF_A_TIE).bitwise_and_(-2 * _HALF_A_TIE)
+    return bits.view(torch.float64).masked_fill_(q <= 0.0, torch.inf)
 
 
 def _accepted(p: Tensor, q: Tensor) -> Tensor:
@@ -660,38 +641,57 @@ def _accepted(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _drawn(law: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse CDF; a token of probability zero is never drawn, whatever the uniform."""
-    reached = law.cumsum(1)
-    point = uniform[:, None] * reached[:, -1:]
-    token = torch.searchsorted(reached, point, right=True).squeeze(1)
-    return torch.minimum(token, _last_true(law > 0.0))
+    """Inverse CDF, over blocks of tokens and then in one of them.
+
+    A token of probability zero is never drawn, whatever the uniform.
+    """
+    if law.shape[1] % _BLOCK:
+        law = torch.nn.functional.pad(law, (0, -law.shape[1] % _BLOCK))
+    blocks = law.unflatten(1, (-1, _BLOCK))
+    sums = blocks.sum(2)
+    block, point = _passed(sums, uniform * sums.sum(1))
+    token, _ = _passed(blocks[torch.arange(len(law), device=law.device), block], point)
+    return block * _BLOCK + token
+
+
+def _passed(weights: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight at which sums of weights pass a number, and what of this is left there."""
+    reached = weights.cumsum(1)
+    place = torch.searchsorted(reached, point[:, None], right=True).squeeze(1)
+    place = place.minimum(_last_true(weights > 0.0))
+    return place, (point - (_at(reached, place) - _at(weights, place))).clamp_(min=0.0)
 
 
 def _last_true(flags: Tensor) -> Tensor:
-    places = torch.arange(flags.shape[1], device=flags.device)
+    places = torch.arange(flags.shape[1], dtype=torch.int32, device=flags.device)
     return (flags * places).amax(1)
 
 
+def _first_true(flags: Tensor) -> Tensor:
+    return flags.view(torch.uint8).argmax(-1)
+
+
 def _prefix_sums(rows: Tensor) -> Tensor:
-    return torch.cat((torch.zeros_like(rows[:, :1]), rows.cumsum(1)), 1)
+    return torch.nn.functional.pad(rows.cumsum(-1), (1, 0))
 
 
 def _suffix_sums(rows: Tensor) -> Tensor:
-    return _prefix_sums(rows.flip(1)).flip(1)
+    return _prefix_sums(rows.flip(-1)).flip(-1)
 
 
 def _at(rows: Tensor, column: Tensor) -> Tensor:
     return rows.gather(1, column[:, None]).squeeze(1)
 
 
-def _get(rows: Tensor, columns: Tensor) -> Tensor:
-    return rows.gather(1, columns)
+def _columns(rows: Tensor, column: Tensor) -> tuple[Tensor, ...]:
+    """Numbers of rows [N, F, M] at a place each, [N, 1]: F times [N, 1]."""
+    return rows.gather(2, column[:, None].expand(-1, rows.shape[1], -1)).unbind(1)
 
 
 def _verdicts(tokens: Tensor, drafts: Tensor) -> Verdicts:
     hits = drafts == tokens[:, None]
     accepted = hits.any(1)
-    return Verdicts(tokens, accepted, torch.where(accepted, hits.int().argmax(1), -1))
+    return Verdicts(tokens, accepted, torch.where(accepted, _first_true(hits), -1))
 
 
 def main() -> None:

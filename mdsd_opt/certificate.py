@@ -207,6 +207,11 @@ def _claim_violations(
             f"the plan proves {float(lower):.12g}, not the claimed lower bound "
             f"{solution.lower_bound:.12g}"
         )
+    elif solution.plan is not None and solution.acceptance_rate > lower + tolerance:
+        found.append(
+            f"the plan reaches {float(lower):.12g}, not the claimed acceptance_rate "
+            f"{solution.acceptance_rate:.12g}"
+        )
     elif solution.proof is not None and solution.lower_bound > lower + tolerance:
         found.append(
             f"the proof gives {float(lower):.12g}, not the claimed lower bound "

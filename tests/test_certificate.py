@@ -382,3 +382,13 @@ def test_no_marginal_proves_too_much(case: Case, weights: list[int], exact: bool
     certificate = certify(case.problem, claim, exact=exact)
     optimum = oracles.optimum_over_subsets(case.target, case.law)
     assert certificate.lower <= optimum + (0 if exact else 1e-13)
+
+
+@EXACT
+def test_a_rate_between_the_bounds_that_the_plan_does_not_reach(exact):
+    problem = TransportProblem([0.5, 0.3, 0.2], WithReplacement([0.2, 0.3, 0.5], 2))
+    found = replace(solve(problem, "full_lp"), status=Status.BOUND, subset=None, upper_bound=1.0)
+    assert certify(problem, found, exact=exact).valid
+    more = replace(found, acceptance_rate=found.acceptance_rate + 0.05)
+    certificate = certify(problem, more, exact=exact)
+    assert any("not the claimed acceptance_rate" in text for text in certificate.violations)

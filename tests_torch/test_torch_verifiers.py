@@ -87,6 +87,57 @@ def test_decisions_on_a_large_vocabulary(name, scheme, noise, num_drafts):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kept", [50, 20_001])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_decisions_on_a_large_vocabulary_of_rounded_and_filtered_weights(scheme, kept, dtype):
+    rng = np.random.default_rng(kept)
+    target = 2.5 * rng.standard_normal((16, 20_001))
+    draft = target + rng.standard_normal(target.shape)
+    weights = []
+    for logits in (target, draft):
+        logits[logits < np.sort(logits, 1)[:, -kept, None]] = -np.inf
+        weights.append(torch.as_tensor(3.0 * mo.softmax(logits)).to(dtype))
+    p, q = (rounded.double().numpy() for rounded in weights)
+    p, q = p / p.sum(1, keepdims=True), q / q.sum(1, keepdims=True)
+    drafts = np.stack([SCHEMES[scheme](law, 4).sample(rng) for law in q])
+    uniforms = rng.random((16, 4))
+    uniforms[:8, 2] = 1.0 - 1e-9  # acceptance: some are rejected
+    expected = mo.verifiers.get("optimal").verify_batch(p, q, drafts, uniforms, scheme)
+    assert not expected.accepted.all()
+    found = decided("optimal", scheme, *weights, drafts, uniforms)[0]
+    for n in np.flatnonzero(found != expected.tokens):
+        assert boundary("optimal", scheme, p[n], q[n], drafts[n], uniforms[n])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_edges_of_hulls_found_in_a_bracket_are_the_same(way, scheme, monkeypatch):
+    rng = np.random.default_rng(4)
+    p, q = rows(rng, "plain", 300, 40)
+    drafts = np.stack([SCHEMES[scheme](law, 3).sample(rng) for law in q])
+    uniforms = rng.random((300, 4))
+    expected = decided("optimal", scheme, p, q, drafts, uniforms)
+    monkeypatch.setattr(torch_verifiers, "_UNGUARDED_STEPS", 1)
+    found = decided("optimal", scheme, p, q, drafts, uniforms)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 5000])
+def test_tokens_are_drawn_by_the_inverse_of_the_cumulative_law(size):
+    rng = np.random.default_rng(size)
+    law = rng.random((400, size)) * (rng.random((400, size)) < 0.3)
+    law[law.sum(1) == 0.0, 0] = 1.0
+    uniforms = rng.random(400)
+    uniforms[:2] = 0.0, np.nextafter(1.0, 0.0)
+    tokens = torch_verifiers._drawn(torch.as_tensor(law), torch.as_tensor(uniforms)).numpy()
+    assert (law[np.arange(400), tokens] > 0.0).all()
+    behind = law.cumsum(1)[np.arange(400), tokens]
+    before = behind - law[np.arange(400), tokens]
+    points = uniforms * law.sum(1)
+    slack = 1e-12 * size
+    assert ((before <= points + slack) & (points <= behind + slack)).all()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("uniform", [0.0, float(np.nextafter(1.0, 0.0))])
 def test_impossible_tokens_never_come_out(name, scheme, uniform):
     rng = np.random.default_rng(2)
