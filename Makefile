@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-engines test-wheels lint bench docs clean
+.PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -39,6 +39,12 @@ MODEL_TESTS ?= tests_models
 test-models: $(VENV)/.test $(VENV)/.models $(VENV)/.smollm2  ## PyTorch and a real language model
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(MODEL_TESTS)
 
+# In an environment of its own, beside the other.
+test-oldest:  ## the same under the lowest versions of PyTorch and transformers that are declared
+	$(MAKE) VENV=.venv-oldest TORCH=torch==2.6.0 .venv-oldest/.test .venv-oldest/.torch
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check transformers==4.57.0
+	$(MAKE) VENV=.venv-oldest test-models
+
 test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines ship, of pinned versions
 	PYTHONPATH=.engines $(BIN)/python -m pytest tests_engines
 
@@ -62,7 +68,7 @@ docs: $(VENV)/.docs  ## the documentation site, in docs/_build/html; warnings ar
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-oldest
 
 $(BIN)/python:
 	./scripts/make-venv $(VENV)

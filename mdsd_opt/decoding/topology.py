@@ -94,7 +94,7 @@ class DynamicTree:
     Attributes
     ----------
     num_nodes : int
-        Drafts of the whole tree, at most.
+        Drafts of the whole tree, at most; those of the root are drawn in any case.
     num_drafts : int
         Drafts after each node that gets any.
     max_depth : int
