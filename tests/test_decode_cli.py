@@ -296,8 +296,8 @@ class TestSeveralPrompts:
         assert "ended by" not in run(*MODELS, "--prompt", "one").stderr
 
     @pytest.mark.parametrize("extra", [(), ("--json",)])
-    def test_after_ctrl_c_the_prompts_that_are_done_are_told(self, run, monkeypatch, extra):
-        break_rule(monkeypatch, KeyboardInterrupt(), WARM_UP + 8)
+    def test_after_ctrl_c_what_is_done_is_told(self, run, monkeypatch, extra):
+        break_rule(monkeypatch, KeyboardInterrupt(), WARM_UP + 9)
         chosen = (*MODELS, *self.PROMPTS, "--verifier", "traversal", *extra)
         done = run(*chosen)
         assert done.returncode == 130
@@ -305,9 +305,13 @@ class TestSeveralPrompts:
         if extra:
             document = json.loads(done.stdout)
             assert document["interrupted"]
-            assert len(document["outputs"]) == 2
+            ends = [output["ended_by"] for output in document["outputs"]]
+            assert ends == ["length", "length", "interrupted"]
+            last = document["outputs"][-1]
+            assert 0 < last["num_tokens"] < document["outputs"][0]["num_tokens"]
+            assert last["num_tokens"] == len(last["text"].split())
         else:
-            assert _ends(done) == [("1", "length"), ("2", "length")]
+            assert _ends(done) == [("1", "length"), ("2", "length"), ("3", "interrupted")]
 
     def test_an_unfit_one_is_told_before_any_text(self, run, monkeypatch):
         monkeypatch.setattr(fake_models.FakeModel, "context_length", 2, raising=False)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mdsd_opt.decoding.comparison import Begin, ComparedRule
     from mdsd_opt.decoding.draft_tree import Tokens
 
+#: What is called after a step with the prompt's number, the new tokens and all metrics so far.
+OnStep = Callable[[int, "Tokens", "Metrics"], None]
+
 #: The rates behind plans and forecasts are measured on so many of the prompts.
 _MEASURED_PROMPTS = 16
 
@@ -215,14 +218,22 @@ def _continue_all(
 ) -> None:
     """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
     from mdsd_opt.cli.decode_screen import continuation
+    from mdsd_opt.decoding import Generation
 
     outputs: list[Generation] = []
+    begun: dict[int, Generation] = {}
+
+    def keep(n: int, new: Tokens, metrics: Metrics) -> None:
+        before = begun[n].tokens if n in begun else ()
+        begun[n] = Generation(before + new, metrics, "interrupted")
+
     show = _with_a_bar if as_json else _on_the_screen
     interrupted = False
     try:
-        show(options, texts, tokenizer, outputs)
+        show(options, texts, tokenizer, outputs, keep)
     except KeyboardInterrupt:
         interrupted = True
+        outputs += [output for n, output in begun.items() if n == len(outputs)]
     if outputs:
         total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
         if as_json:
@@ -239,8 +250,9 @@ def _continue_all(
 
 
 def _on_the_screen(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation]
-) -> None:
+    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
+    keep: OnStep,
+) -> None:  # fmt: skip
     from mdsd_opt.cli.decode_screen import Screen
     from mdsd_opt.cli.output import notices_afterwards
     from mdsd_opt.decoding import generate_batch
@@ -250,23 +262,32 @@ def _on_the_screen(
         Screen(text, ids, tokenizer, title if len(texts) > 1 else None)
         for text, ids, title in zip(texts, options["prompts"], titles, strict=True)
     ]
-    batch_outputs = generate_batch(
-        **options, on_step=lambda n, new, metrics: screens[n](new, metrics)
-    )
+
+    def show(n: int, new: Tokens, metrics: Metrics) -> None:
+        keep(n, new, metrics)
+        screens[n](new, metrics)
+
+    batch_outputs = generate_batch(**options, on_step=show)
     for screen in screens:
         with notices_afterwards(), screen:
             outputs.append(next(batch_outputs))
 
 
 def _with_a_bar(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation]
-) -> None:
+    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
+    keep: OnStep,
+) -> None:  # fmt: skip
     from mdsd_opt.decoding import generate_batch
     from mdsd_opt.progress import progress_bar
 
     tokens = options["max_new_tokens"]
     with progress_bar("tokens", len(texts) * tokens, sys.stderr.isatty()) as advance:
-        for output in generate_batch(**options, on_step=lambda n, new, metrics: advance(len(new))):
+
+        def show(n: int, new: Tokens, metrics: Metrics) -> None:
+            keep(n, new, metrics)
+            advance(len(new))
+
+        for output in generate_batch(**options, on_step=show):
             outputs.append(output)
             advance(tokens - len(output.tokens))  # what an early end leaves out
 
