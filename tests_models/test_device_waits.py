@@ -12,7 +12,8 @@ from support.model_families import model_of, text_of
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdsd_opt.decoding import custom_generate, generate, generate_steps
+from mdsd_opt.decoding import DynamicTree, custom_generate, generate, generate_steps
+from mdsd_opt.decoding.place_values import initial_rates
 from mdsd_opt.decoding.step_laws import DEVICE_RULES
 from mdsd_opt.device_laws import transfers
 from mdsd_opt.models.tree_pass import TreeModel
@@ -90,6 +91,27 @@ def test_a_step_waits_twice(as_a_device, scheme, rule):
     assert waits(steps_of(scheme=scheme, rule=rule, **filters)) == {"cpu": 2, "numpy": 2}
 
 
+@pytest.mark.parametrize("tree", ["dynamic8", "dynamic24", "planned8", "sparse9", "chain4"])
+def test_so_it_does_whatever_the_tree(as_a_device, tree):
+    assert waits(steps_of(tree=tree)) == {"cpu": 2, "numpy": 2}
+
+
+def test_rates_that_ask_for_draft_laws_wait_for_each(as_a_device):
+    """They are given probabilities, as on the host."""
+    asked = []
+
+    def rates(law):
+        asked.append(law)
+        return initial_rates(2)
+
+    tree = DynamicTree(6, 2, rates=rates)
+    found = waits(steps_of(tree=tree))
+    assert all(isinstance(law, np.ndarray) for law in asked)
+    np.testing.assert_allclose([law.sum() for law in asked], 1.0)
+    drawn_from = [law for law in asked if law.size > 3]  # the others only value places
+    assert found["cpu"] == 2 + len(drawn_from) // 2
+
+
 def test_stopping_criteria_of_generate_wait_once_for_each_token(as_a_device):
     model = model_of("llama", 0).model
     found, counted, asked = [], Waits(), Asked()
@@ -152,11 +174,12 @@ def test_promised_tokens_are_those_that_a_host_sees(as_a_device, scheme, rule):
     assert found.metrics.acceptance_rate > 0.99
 
 
-def test_promised_trees_are_drawn_trees(as_a_device, monkeypatch):
+@pytest.mark.parametrize("tree", ["3x2", "dynamic8"])
+def test_promised_trees_are_drawn_trees(as_a_device, monkeypatch, tree):
     """Same random numbers, same draws: without replacement none coincide, and the text is one."""
     texts = []
     for _ in range(2):
-        steps = steps_of(scheme="without_replacement", tree="3x2")
+        steps = steps_of(scheme="without_replacement", tree=tree)
         texts.append([tokens for tokens, _ in islice(steps, 6)])
         monkeypatch.undo()
     assert texts[0] == texts[1]

@@ -142,12 +142,13 @@ def grow(
             make(law, topology.drafts_at(node.place)) for node, law in zip(inner, laws, strict=True)
         ]
         level = []
-        for node, drafts, draws in zip(inner, made, _sampled(made, rng), strict=True):
+        for node, drafts, draws in zip(inner, made, draw_all(made, rng), strict=True):
             level += node.add_drafts(drafts, draws, values[node.place])
     return root
 
 
-def _sampled(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
+def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
+    """Draws of each node of a level; promised ones where the host would have to wait for them."""
     if isinstance(made[0], BinnedDrafts):
         return sampled(made, rng)
     return [drafts.sample(rng) for drafts in made]

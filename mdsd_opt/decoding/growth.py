@@ -11,6 +11,7 @@ from mdsd_opt.decoding.draft_tree import (
     DraftModel,
     Law,
     Node,
+    draw_all,
     grow,
 )
 from mdsd_opt.decoding.place_rates import RunningRates
@@ -26,6 +27,7 @@ from mdsd_opt.decoding.topology import (
     Tree,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
+from mdsd_opt.device_laws.weights import probabilities
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -174,20 +176,22 @@ def _grown(
     left = max(tree.num_nodes, num_drafts)
     for depth in range(tree.max_depth):
         widest = max(left // (num_drafts * (tree.max_depth - depth)), 1)
-        level = sorted(level, key=lambda item: (-item[0], item[1].tokens))[:widest]
+        level = sorted(level, key=lambda item: (-item[0], item[1].place))[:widest]
         level = level[: left // num_drafts]
         if not level:
             break
         laws = model([node.tokens for _, node in level])
+        made = [make(law, num_drafts) for law in laws]
+        left -= num_drafts * len(made)
         following = []
-        for (chance, node), law in zip(level, laws, strict=True):
-            drafts = make(law, num_drafts)
-            left -= num_drafts
+        for (chance, node), law, drafts, draws in zip(
+            level, laws, made, draw_all(made, rng), strict=True
+        ):
             places = _rates_after(law, rates, num_drafts)
             fixed = _always_drafted(drafts)
-            for child in node.add_drafts(drafts, drafts.sample(rng), values.get(node.place)):
+            for child in node.add_drafts(drafts, draws, values.get(node.place)):
                 token = child.tokens[-1]
-                rate = law[token] if token in fixed else places[child.place[-1]]
+                rate = law[token] if fixed and token in fixed else places[child.place[-1]]
                 following.append((chance * float(rate), child))
         level = following
     return root
@@ -195,7 +199,7 @@ def _grown(
 
 def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
     """Of each place after a node."""
-    table = rates(law) if callable(rates) else rates
+    table = rates(probabilities(law)) if callable(rates) else rates
     if len(table) <= num_drafts:
         raise InvalidInput(
             f"the rates are for up to {len(table) - 1} drafts, but a node has {num_drafts}: "

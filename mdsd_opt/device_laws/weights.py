@@ -10,6 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.device_laws.transfers import on_host
+
 UNIT = 2.0**52
 
 
@@ -44,6 +49,14 @@ def integer_weights(
     if min_p is not None and min_p > 0:
         law = _at_least(law, min_p * law.amax(-1, keepdim=True))
     return law.mul_(UNIT).round_()
+
+
+def probabilities(law: Any) -> NDArray[np.float64]:
+    """A draft law on the host: itself, or what integer weights stand for, which waits for them."""
+    if isinstance(law, np.ndarray):
+        return law
+    weights: NDArray[np.float64] = on_host(law)[0]
+    return weights / weights.sum()
 
 
 def _at_least(law: Any, floor: Any) -> Any:
