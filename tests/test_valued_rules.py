@@ -364,7 +364,7 @@ def test_outputs_follow_the_target_exactly(name, scheme, vocab_size, tree):
 @pytest.mark.parametrize("name", HULL_RULES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_growing_trees_are_lossless_for_values_known_before_the_draws(name, scheme):
-    """Values of what grew are not, where tokens decide which of two drafts grows; that shows."""
+    """Values of what grew are not, where draws that coincide decide it, nor values of tokens."""
     either = np.array([[0.0, 0.0], [0.8, 0.0], [0.4, 0.4]])
     tree = DynamicTree(6, num_drafts=2, max_depth=3, rates=either)
     target, draft = tables(8, 3, 3)
@@ -382,10 +382,19 @@ def test_growing_trees_are_lossless_for_values_known_before_the_draws(name, sche
     def as_grown(node):
         return np.array([1.0 + 4 * len(node.children[t].children) for t in node.draws.tolist()])
 
+    def of_tokens(node):
+        return 1.0 + 4.0 * (node.draws == node.draws.max())
+
     check_law(name, target, draft, tree, scheme)
     check_law(name, target, draft, tree, scheme, valued(planned))
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+    wrong = [of_tokens]
+    if scheme == "with_replacement":
+        wrong.append(as_grown)
+    else:  # none coincide, and places alone decide
         check_law(name, target, draft, tree, scheme, valued(as_grown))
+    for values in wrong:
+        with pytest.raises(AssertionError, match="Not equal to tolerance"):
+            check_law(name, target, draft, tree, scheme, valued(values))
 
 
 class Synthetic:
