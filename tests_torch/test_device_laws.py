@@ -27,6 +27,7 @@ from mdsd_opt.device_laws.promises import PromisedToken, token_ids
 from mdsd_opt.device_laws.tables import bin_tables, sums_on_device, undrafted_table
 from mdsd_opt.device_laws.weights import UNIT, integer_weights
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.prefix_search import bin_groups
 from mdsd_opt.prefix_search.bin_groups import raced_groups
 from mdsd_opt.prefix_search.race_sums import race_sums_of_row
 from mdsd_opt.verifiers import get
@@ -212,10 +213,10 @@ def test_every_rule_decides_on_the_device_or_says_why_not():
 
 
 def test_the_enumeration_finds_a_wrong_race(monkeypatch):
-    right = plan.raced_groups
-    monkeypatch.setattr(plan, "raced_groups", plan.replaced_groups)
+    right = bin_groups.raced_groups
+    monkeypatch.setattr(bin_groups, "raced_groups", bin_groups.replaced_groups)
     assert _off(Distinct) > 1e-3
-    monkeypatch.setattr(plan, "raced_groups", lambda table, count: right(table, count - 1))
+    monkeypatch.setattr(bin_groups, "raced_groups", lambda table, count: right(table, count - 1))
     assert _off(Distinct) > 1e-3
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.device_laws.tables import BinTable
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search.bin_groups import raced_groups, replaced_groups
+from mdsd_opt.prefix_search.bin_groups import groups_of
 from mdsd_opt.verifiers.optimal.bin_marginal import bin_marginal
 from mdsd_opt.verifiers.optimal.block_rules import Drawn
 from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_joins, mean_over_levels
@@ -55,8 +55,7 @@ class BinPlan:
     def __init__(
         self, table: BinTable, demand: float, num_drafts: int, replaced: bool = True
     ) -> None:
-        replaced |= num_drafts == 1
-        groups = (replaced_groups if replaced else raced_groups)(table, num_drafts)
+        groups = groups_of(table, num_drafts, replaced)
         self._table, self._groups = table, groups
         self._scheme = _REPLACED if replaced else _DISTINCT
         marginal = bin_marginal(groups, demand)

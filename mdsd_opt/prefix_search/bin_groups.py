@@ -43,6 +43,12 @@ class BinGroups:
     place: Integers
 
 
+def groups_of(bins: Bins, num_drafts: int, replaced: bool) -> BinGroups:
+    """The groups for K draws with replacement or without; a single draw is the same either way."""
+    made = replaced_groups if replaced or num_drafts == 1 else raced_groups
+    return made(bins, num_drafts)
+
+
 def replaced_groups(bins: Bins, num_drafts: int) -> BinGroups:
     """Every bin for itself; draws with replacement."""
     drafted = np.flatnonzero(bins.q > 0.0)

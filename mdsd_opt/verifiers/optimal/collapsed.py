@@ -1,8 +1,7 @@
 """The optimal rule on closed bins of p/q: one pass, an exact law, a certified loss of acceptance.
 
-The selection marginal has one ratio to q in every bin (`bin_marginal`), whatever the drafts of the
-vocabulary are; a token is accepted with min(1, p/p_I), by its own p. What the bins lose is what
-`acceptance_rate` reports as its `gap`.
+The selection marginal has one ratio to q in every bin (`bin_marginal`); a token is accepted with
+min(1, p/p_I), by its own p. What the bins lose is what `acceptance_rate` reports as its `gap`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search.bin_groups import raced_groups, replaced_groups
+from mdsd_opt.prefix_search.bin_groups import groups_of
 from mdsd_opt.prefix_search.bin_kernels import row_table
 from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
 from mdsd_opt.prefix_search.race_sums import race_sums_of_row
@@ -56,8 +55,7 @@ class CollapsedPlan(SelectionPlan):
     def __init__(self, p: Vector, drafts: Searched) -> None:
         self.drafts, self.target, self.q = drafts, p, drafts.q
         bins, self.bins = _bins_of(p, drafts)
-        replaced = isinstance(drafts, WithReplacement) or drafts.num_drafts == 1
-        groups = (replaced_groups if replaced else raced_groups)(bins, drafts.num_drafts)
+        groups = groups_of(bins, drafts.num_drafts, isinstance(drafts, WithReplacement))
         marginal = bin_marginal(groups)
         self.x, self.w, self.gains = marginal.x, groups.q, np.diff(groups.contained)
         self.above, self.split, self.most = groups.above, marginal.split, marginal.most
