@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from mdsd_opt.decoding import Node, get_rule, parse_topology
+from mdsd_opt.decoding.device_laws.plan import BinPlan
 from mdsd_opt.decoding.draft_tree import grow
 from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.decoding.topology import Topology
-from mdsd_opt.device_laws.plan import BinPlan
 from mdsd_opt.drafts.by_name import scheme_maker
 
 

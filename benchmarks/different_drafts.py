@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 import mdsd_opt as mo
+from mdsd_opt.base.versions import versions
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
 from mdsd_opt.verifiers.optimal import Optimal
 from mdsd_opt.verifiers.ratio_hull import RatioHull
-from mdsd_opt.versions import versions
 
 #: Temperatures of the drafts, in the order in which rules that go one by one see them.
 SETTINGS = ((1.0, 1.0), (0.7, 1.4), (1.0, 1.5), (0.5, 1.0), (0.7, 1.0, 1.4), (0.5, 1.0, 1.5))

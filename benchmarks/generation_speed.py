@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from mdsd_opt.decoding import PromptLookup, custom_generate, generate
-from mdsd_opt.models.loading import load_model, without_layers
-from mdsd_opt.models.tree_pass import TreeModel
+from mdsd_opt.decoding.models.loading import load_model, without_layers
+from mdsd_opt.decoding.models.tree_pass import TreeModel
 
 
 @dataclass

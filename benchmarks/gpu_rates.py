@@ -21,9 +21,9 @@ import numpy as np
 import sorted_rates
 
 import mdsd_opt as mo
+from mdsd_opt.base.versions import versions
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.gpu import why_unavailable
-from mdsd_opt.versions import versions
 
 RATES = "acceptance_rates"
 VERIFY = "verify_batch"
@@ -77,7 +77,7 @@ def make_logits(cupy: Any, size: int, num_rows: int, dtype: str, seed: int) -> l
 
 def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Callable[[], Any]:
     """The kernel alone, without the check of the rows that a call ends with."""
-    from mdsd_opt.arrays import Opened
+    from mdsd_opt.base.arrays import Opened
     from mdsd_opt.gpu import interop, rates
     from mdsd_opt.gpu.cupy_engine import engine_of_device
     from mdsd_opt.gpu.pair import Pair

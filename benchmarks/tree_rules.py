@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.distributions import softmax
+from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import PlannedTree, Topology, get_rule, grow, parse_topology, sparse
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.decoding.tree_optimum import tree_bound
-from mdsd_opt.distributions import softmax
 from mdsd_opt.errors import MdsdError
-from mdsd_opt.report.intervals import mean_interval
 
 RULES = ("traversal_hull", "level_sequential", "traversal", "block_verification", "optimal", "rrs")
 BOUND, BASE = "bound", "traversal"
@@ -81,7 +81,7 @@ class Texts:
     """A text that grows by what the target says, with the laws of both models after it."""
 
     def __init__(self, big: Any, small: Any, prompt: str, temperature: float) -> None:
-        from mdsd_opt.models.tree_pass import TreeModel
+        from mdsd_opt.decoding.models.tree_pass import TreeModel
 
         self.text = big.encode(prompt)
         self._models = TreeModel(big), TreeModel(small)
@@ -224,7 +224,7 @@ def steps_of(options: argparse.Namespace, texts: Texts, scheme: str, n: int) -> 
 
 
 def load(target: str, draft: str) -> tuple[Any, Any]:
-    from mdsd_opt.cli.capture import load_pair, skipped_layers
+    from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
 
     return load_pair(target, draft, skipped_layers(draft), None, None, "bfloat16", "cpu")
 

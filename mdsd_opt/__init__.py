@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mdsd_opt import _old_names
 from mdsd_opt._version import __version__
 
 if TYPE_CHECKING:
@@ -17,23 +18,28 @@ if TYPE_CHECKING:
     from mdsd_opt import corpora as corpora
     from mdsd_opt import decoding as decoding
     from mdsd_opt import drafts as drafts
-    from mdsd_opt import engines as engines
     from mdsd_opt import gpu as gpu
     from mdsd_opt import solvers as solvers
-    from mdsd_opt import tree_audit as tree_audit
     from mdsd_opt import verifiers as verifiers
     from mdsd_opt.auditing import AuditReport as AuditReport
     from mdsd_opt.auditing import audit as audit
     from mdsd_opt.auditing import audit_drafts as audit_drafts
     from mdsd_opt.auditing import audit_trace as audit_trace
+    from mdsd_opt.auditing import engines as engines
     from mdsd_opt.auditing import load_trace as load_trace
+    from mdsd_opt.auditing import trees as trees
+    from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
+    from mdsd_opt.auditing.trees import audit_tree as audit_tree
+    from mdsd_opt.base.distributions import softmax as softmax
+    from mdsd_opt.base.versions import show_versions as show_versions
     from mdsd_opt.batch import acceptance_rates as acceptance_rates
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
-    from mdsd_opt.certificate import Certificate as Certificate
-    from mdsd_opt.certificate import certify as certify
-    from mdsd_opt.distributions import softmax as softmax
-    from mdsd_opt.draft_choice import best_draft_temperature as best_draft_temperature
-    from mdsd_opt.draft_choice import compare_draft_schemes as compare_draft_schemes
+    from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
+    from mdsd_opt.batch.top_logprobs import acceptance_interval as acceptance_interval
+    from mdsd_opt.corpora.accepted import AcceptedRate as AcceptedRate
+    from mdsd_opt.corpora.accepted import accepted_rates as accepted_rates
+    from mdsd_opt.corpora.draft_choice import best_draft_temperature as best_draft_temperature
+    from mdsd_opt.corpora.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
     from mdsd_opt.drafts import FixedPlusDrafts as FixedPlusDrafts
     from mdsd_opt.drafts import GreedyDrafts as GreedyDrafts
@@ -44,31 +50,30 @@ if TYPE_CHECKING:
     from mdsd_opt.drafts import WithReplacement as WithReplacement
     from mdsd_opt.errors import MdsdError as MdsdError
     from mdsd_opt.errors import ProblemTooLarge as ProblemTooLarge
-    from mdsd_opt.files.problems import load_problem as load_problem
-    from mdsd_opt.files.problems import save_problem as save_problem
-    from mdsd_opt.frontier import Relaxation as Relaxation
-    from mdsd_opt.frontier import relax as relax
     from mdsd_opt.problem import TransportProblem as TransportProblem
-    from mdsd_opt.report.accepted import AcceptedRate as AcceptedRate
-    from mdsd_opt.report.accepted import accepted_rates as accepted_rates
-    from mdsd_opt.solution import Solution as Solution
-    from mdsd_opt.solution import Status as Status
-    from mdsd_opt.solution import TransportPlan as TransportPlan
+    from mdsd_opt.problem.certificate import Certificate as Certificate
+    from mdsd_opt.problem.certificate import certify as certify
+    from mdsd_opt.problem.files import load_problem as load_problem
+    from mdsd_opt.problem.files import save_problem as save_problem
+    from mdsd_opt.problem.solution import Solution as Solution
+    from mdsd_opt.problem.solution import Status as Status
+    from mdsd_opt.problem.solution import TransportPlan as TransportPlan
     from mdsd_opt.solvers import methods as methods
     from mdsd_opt.solvers import solve as solve
-    from mdsd_opt.top_logprobs import AcceptanceInterval as AcceptanceInterval
-    from mdsd_opt.top_logprobs import acceptance_interval as acceptance_interval
-    from mdsd_opt.tree_audit import TreeAuditReport as TreeAuditReport
-    from mdsd_opt.tree_audit import audit_tree as audit_tree
-    from mdsd_opt.versions import show_versions as show_versions
+    from mdsd_opt.solvers.frontier import Relaxation as Relaxation
+    from mdsd_opt.solvers.frontier import relax as relax
+
+    tree_audit = trees  # its public name
+
+_old_names.install()
 
 # Public names and where they live; each is imported when it is first asked for, so that
 # `import mdsd_opt` stays quick.
 _HOME = {
-    "AcceptanceInterval": "top_logprobs",
-    "AcceptedRate": "report.accepted",
+    "AcceptanceInterval": "batch.top_logprobs",
+    "AcceptedRate": "corpora.accepted",
     "AuditReport": "auditing",
-    "Certificate": "certificate",
+    "Certificate": "problem.certificate",
     "DraftSetLaw": "drafts",
     "FixedPlusDrafts": "drafts",
     "GreedyDrafts": "drafts",
@@ -76,33 +81,33 @@ _HOME = {
     "MdsdError": "errors",
     "MixtureDrafts": "drafts",
     "ProblemTooLarge": "errors",
-    "Relaxation": "frontier",
-    "Solution": "solution",
-    "Status": "solution",
+    "Relaxation": "solvers.frontier",
+    "Solution": "problem.solution",
+    "Status": "problem.solution",
     "TopKDrafts": "drafts",
-    "TransportPlan": "solution",
+    "TransportPlan": "problem.solution",
     "TransportProblem": "problem",
-    "TreeAuditReport": "tree_audit",
+    "TreeAuditReport": "auditing.trees",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
-    "acceptance_interval": "top_logprobs",
+    "acceptance_interval": "batch.top_logprobs",
     "acceptance_rates": "batch",
-    "accepted_rates": "report.accepted",
+    "accepted_rates": "corpora.accepted",
     "audit": "auditing",
     "audit_drafts": "auditing",
     "audit_trace": "auditing",
-    "audit_tree": "tree_audit",
-    "best_draft_temperature": "draft_choice",
-    "certify": "certificate",
-    "compare_draft_schemes": "draft_choice",
-    "load_problem": "files.problems",
+    "audit_tree": "auditing.trees",
+    "best_draft_temperature": "corpora.draft_choice",
+    "certify": "problem.certificate",
+    "compare_draft_schemes": "corpora.draft_choice",
+    "load_problem": "problem.files",
     "load_trace": "auditing",
     "methods": "solvers",
-    "relax": "frontier",
+    "relax": "solvers.frontier",
     "relaxed_rates": "batch",
-    "save_problem": "files.problems",
-    "show_versions": "versions",
-    "softmax": "distributions",
+    "save_problem": "problem.files",
+    "show_versions": "base.versions",
+    "softmax": "base.distributions",
     "solve": "solvers",
 }
 

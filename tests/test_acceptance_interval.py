@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
+from mdsd_opt.batch.top_logprobs.listed import Listed
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
-from mdsd_opt.top_logprobs.listed import Listed
 
 SCHEMES = ("with_replacement", "without_replacement")
 Law = NDArray[np.float64]

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mdsd_opt.arrays import frozen, library_of, like, to_numpy
+from mdsd_opt.base.arrays import frozen, library_of, like, to_numpy
 from mdsd_opt.errors import InvalidInput
 
 

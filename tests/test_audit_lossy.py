@@ -11,7 +11,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.auditing import standing
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.frontier.rules import Lenience
+from mdsd_opt.solvers.frontier.rules import Lenience
 
 P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
 PROBLEM = mo.TransportProblem(P, mo.WithReplacement(Q, 1))

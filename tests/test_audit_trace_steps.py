@@ -11,11 +11,11 @@ from test_audit_tree import block, chain, drawn, path
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace
+from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, get_rule, grow, parse_topology
 from mdsd_opt.decoding.generation import weigh
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.tree_audit import TableModel
 
 V, STEPS = 5, 800
 

@@ -12,13 +12,13 @@ from support.tables import Table, target_law
 from support.tables import trees as oracle_trees
 
 import mdsd_opt as mo
+from mdsd_opt.auditing.trees import TableModel
+from mdsd_opt.auditing.trees.drawn_trees import drawn_trees
+from mdsd_opt.auditing.trees.tables import Laws
+from mdsd_opt.auditing.trees.texts import Texts
 from mdsd_opt.decoding import Node, get_rule, parse_topology
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
-from mdsd_opt.tree_audit import TableModel
-from mdsd_opt.tree_audit.drawn_trees import drawn_trees
-from mdsd_opt.tree_audit.tables import Laws
-from mdsd_opt.tree_audit.texts import Texts
 
 
 def tables(vocab_size: int, seed: int = 0) -> tuple[TableModel, TableModel]:

@@ -15,8 +15,8 @@ from support import oracles
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
+from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.data import sample_logits_path
-from mdsd_opt.files.logits import load_logits
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 LAWS = {

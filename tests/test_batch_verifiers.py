@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 import mdsd_opt as mo
 from mdsd_opt import verifiers
+from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.batch.row_functions import batch_verifiers, is_bound
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
-from mdsd_opt.files.logits import load_logits
 from mdsd_opt.verifiers.rrs_rates import without_replacement_rate
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")

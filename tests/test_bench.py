@@ -11,10 +11,10 @@ from importlib.util import find_spec
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.bench import Record, Report, changes, flows, load_report, run, scaling
-from mdsd_opt.bench.solvers import build
+from mdsd_opt.cli.bench import Record, Report, changes, flows, load_report, run, scaling
+from mdsd_opt.cli.bench.solvers import build
+from mdsd_opt.cli.report.bench_files import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
-from mdsd_opt.report.bench_files import markdown, save_report
 from mdsd_opt.solvers.integer_masses import integer_masses
 
 

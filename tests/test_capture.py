@@ -19,10 +19,10 @@ from support.corpora import flip_a_byte
 from support.markov import MarkovModel, prompts
 
 from mdsd_opt import errors, softmax
-from mdsd_opt.capture import CaptureSettings, capture, read_prompts, read_text, windows
+from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
+from mdsd_opt.corpora.capture import CaptureSettings, capture, read_prompts, read_text, windows
 from mdsd_opt.corpora.manifest import load_manifest
-from mdsd_opt.files.logits import load_logits
 
 #: So that child processes find the package `support`.
 WITH_SUPPORT = {
@@ -328,7 +328,7 @@ def as_options(settings):
 
 def test_ctrl_c_and_a_kill_in_the_middle(tmp_path):
     code = (
-        "import sys; from support.markov import *; from mdsd_opt.capture import *;"
+        "import sys; from support.markov import *; from mdsd_opt.corpora.capture import *;"
         "capture(prompts(), MarkovModel(seed=0, seconds=.03), MarkovModel(seed=1), sys.argv[1],"
         "CaptureSettings(num_tokens=5, dtype='float32', shard_bytes=960))"
     )
@@ -352,7 +352,8 @@ def test_ctrl_c_and_a_kill_in_the_middle(tmp_path):
 
 def test_a_full_disk_keeps_finished_shards(tmp_path):
     code = (
-        "import resource, sys; from support.markov import *; from mdsd_opt.capture import *;"
+        "import resource, sys; from support.markov import *;"
+        "from mdsd_opt.corpora.capture import *;"
         "texts = prompts(6) + [[0] * 2000];"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
         "settings = CaptureSettings(num_tokens=0, dtype='float32', shard_bytes=1);"

@@ -14,11 +14,12 @@ from support.corpora import RUN, flip_a_byte
 from support.markov import MarkovModel, prompts
 from test_capture import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interrupted, content
 
-from mdsd_opt import errors, progress
-from mdsd_opt.capture import CaptureSettings, capture
+from mdsd_opt import errors
+from mdsd_opt.base import progress
+from mdsd_opt.base.files.arrays import read_safetensors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
+from mdsd_opt.corpora.capture import CaptureSettings, capture
 from mdsd_opt.corpora.scoring import load_rates
-from mdsd_opt.files.arrays import read_safetensors
 
 CONFIG = RatesConfig(
     ("with_replacement", "without_replacement", "top_k"), ("optimal", "rrs", "kseq"), (1, 2, 4)
@@ -107,7 +108,7 @@ def test_an_interrupted_capture_goes_on_to_the_same_bytes(tmp_path, last_call):
 
 def test_a_kill_in_the_middle(tmp_path):
     code = (
-        "import sys; from support.markov import *; from mdsd_opt.capture import *;"
+        "import sys; from support.markov import *; from mdsd_opt.corpora.capture import *;"
         "from mdsd_opt.corpora import RatesConfig;"
         "capture(prompts(), MarkovModel(seed=0, seconds=.03), MarkovModel(seed=1), sys.argv[1],"
         "CaptureSettings(num_tokens=5, dtype='float32', shard_bytes=960),"

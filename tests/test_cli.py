@@ -390,8 +390,8 @@ def test_solve_says_why_a_method_is_not_used(run, tmp_path):
 
 
 def test_solve_goes_on_where_a_certificate_or_auto_is_refused(run, golden, monkeypatch):
+    from mdsd_opt.cli.report import methods
     from mdsd_opt.errors import ProblemTooLarge
-    from mdsd_opt.report import methods
 
     solve = methods.solve
 

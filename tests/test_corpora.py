@@ -25,14 +25,14 @@ from support.corpora import (
 )
 
 from mdsd_opt import errors
+from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
+from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
+from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.corpora.manifest import Manifest, ShardEntry
 from mdsd_opt.corpora.rank_signs import signs_of_life
+from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.corpora.streaming import NUM_BINS, RunningSummary
-from mdsd_opt.files.arrays import read_safetensors, write_safetensors
-from mdsd_opt.files.logits import LogitsSample, load_logits
-from mdsd_opt.report.intervals import mean_interval
-from mdsd_opt.report.rates import rate_rows
 
 CONFIG = RatesConfig(
     verifiers=("optimal", "rrs", "kseq", "spechub"), num_drafts=(1, 2, 3), temperature=0.8
@@ -80,7 +80,7 @@ def test_a_corpus_gives_the_rows_of_one_large_array(corpus):
 def test_chunks_do_not_change_a_rate(corpus, tmp_path, monkeypatch):
     shard = open_corpus(corpus).shards[0]
     score_shard(shard, tmp_path / "whole.safetensors", CONFIG)
-    monkeypatch.setattr("mdsd_opt.files.logits.CHUNK_BYTES", 3 * 2 * 60 * 2)
+    monkeypatch.setattr("mdsd_opt.base.files.logits.CHUNK_BYTES", 3 * 2 * 60 * 2)
     seen = []
     score_shard(shard, tmp_path / "chunks.safetensors", CONFIG, progress=seen.append)
     assert seen == [3] * 6 + [2]

@@ -18,11 +18,11 @@ from support.corpora import (
 )
 
 from mdsd_opt import errors
+from mdsd_opt.base.files import file_sha256
+from mdsd_opt.base.files.arrays import read_safetensors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard, sums
 from mdsd_opt.corpora.manifest import load_manifest
-from mdsd_opt.files import file_sha256
-from mdsd_opt.files.arrays import read_safetensors
-from mdsd_opt.reproduce import Logits, reproduce
+from mdsd_opt.corpora.reproduce import Logits, reproduce
 
 CONFIG = RatesConfig(("with_replacement",), ("optimal",), (2,))
 OPTIONS = ("--schemes", "with_replacement", "--verifiers", "optimal", "-k", "2", "--json")

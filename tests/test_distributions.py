@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.strategies import distributions
 
 from mdsd_opt import TransportProblem, WithReplacement, softmax
-from mdsd_opt.distributions import Distribution
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
 
 LOG = np.log

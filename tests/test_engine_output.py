@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.base.files.engine_output import paired_positions, read_scored_texts
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files.engine_output import paired_positions, read_scored_texts
 
 RNG = np.random.default_rng(0)
 V, LENGTH = 30, 5

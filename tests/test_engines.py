@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt import engines
-from mdsd_opt.engines import Engine, loading, registry
+from mdsd_opt.auditing import engines
+from mdsd_opt.auditing.engines import Engine, loading, registry
+from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
-from mdsd_opt.tree_audit import TableModel
 
 
 def rejection(p: Any, q: Any, drafts: tuple[int, ...]) -> tuple[int, ...]:

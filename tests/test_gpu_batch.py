@@ -17,7 +17,7 @@ from support.host_engine import Build, HostEngine
 from support.kernel_cases import LOG2_E, near_rows
 
 import mdsd_opt as mo
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import dispatch
 from mdsd_opt.batch.device_rates import Request, rates_in_chunks
 from mdsd_opt.errors import UnsupportedScheme

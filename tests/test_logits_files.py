@@ -15,9 +15,9 @@ from safetensors.numpy import save_file
 
 import mdsd_opt as mo
 from mdsd_opt import softmax
+from mdsd_opt.base.files.arrays import read_npy
+from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.errors import InvalidInput, MdsdError, MissingExtra, UnreadableFile
-from mdsd_opt.files.arrays import read_npy
-from mdsd_opt.files.logits import LogitsSample, load_logits
 
 RNG = np.random.default_rng(4)
 TARGET, DRAFT = RNG.normal(size=(2, 2, 3, 7)).astype(np.float32)
@@ -335,7 +335,7 @@ class TestParts:
         files = [*source] if isinstance(source, tuple) else [source]
         arguments = ["rates", *files, "--csv", "-k", "2", *(["--kind", kind] if kind else [])]
         expected = run_cli(*arguments)
-        monkeypatch.setattr("mdsd_opt.files.logits.CHUNK_BYTES", 2 * 2 * 7 * 8)
+        monkeypatch.setattr("mdsd_opt.base.files.logits.CHUNK_BYTES", 2 * 2 * 7 * 8)
         sample = load_logits(source)
         assert [start for start, _ in sample.parts(kind)] == [0, 2, 4]
         found = run_cli(*arguments, "--progress")
@@ -349,7 +349,7 @@ class TestParts:
         target = TARGET.reshape(6, 7).copy()
         target[3, 0] = np.nan
         source = write(tmp_path, ".npz", target=target, draft=DRAFT.reshape(6, 7))
-        monkeypatch.setattr("mdsd_opt.files.logits.CHUNK_BYTES", 2 * 2 * 7 * 4)
+        monkeypatch.setattr("mdsd_opt.base.files.logits.CHUNK_BYTES", 2 * 2 * 7 * 4)
         done = run_cli("rates", source, "-k", "2")
         assert done.returncode == 2
         assert "begins with position 2: target_logits row 1 has a NaN" in done.stderr

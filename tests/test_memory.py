@@ -18,7 +18,7 @@ CHILD = """
 import os, resource, sys
 import numpy as np
 import mdsd_opt as mo
-from mdsd_opt.files.logits import load_logits
+from mdsd_opt.base.files.logits import load_logits
 
 def ceiling(megabytes):
     status = open("/proc/self/status").read()

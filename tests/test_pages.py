@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.bench.record import Record, Report
+from mdsd_opt.cli.bench.record import Record, Report
+from mdsd_opt.cli.report.audit_page import save_audit_page
+from mdsd_opt.cli.report.bench_page import save_bench_page
+from mdsd_opt.cli.report.pages import check_page_path
+from mdsd_opt.cli.report.rates_page import save_rates_page
+from mdsd_opt.corpora.intervals import MeanInterval
+from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.errors import InvalidInput, MissingExtra
-from mdsd_opt.report.audit_page import save_audit_page
-from mdsd_opt.report.bench_page import save_bench_page
-from mdsd_opt.report.intervals import MeanInterval
-from mdsd_opt.report.pages import check_page_path
-from mdsd_opt.report.rates import RateRow
-from mdsd_opt.report.rates_page import save_rates_page
 
 VOID = {"meta", "link", "br", "img"}
 

@@ -25,6 +25,8 @@ from mdsd_opt import (
     load_problem,
     save_problem,
 )
+from mdsd_opt.base.files import atomic_write, read_json
+from mdsd_opt.base.files.arrays import read_npz, read_safetensors
 from mdsd_opt.drafts import (
     DraftScheme,
     DraftSetLaw,
@@ -35,8 +37,6 @@ from mdsd_opt.drafts import (
     TopKDrafts,
 )
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnreadableFile, UnsupportedScheme
-from mdsd_opt.files import atomic_write, read_json
-from mdsd_opt.files.arrays import read_npz, read_safetensors
 
 SUFFIXES = [".json", ".npz", ".safetensors"]
 

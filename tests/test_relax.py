@@ -18,11 +18,11 @@ from support.strategies import PREFIX_SCHEMES, SCHEMES, Case, cases, distributio
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.frontier import decomposition
-from mdsd_opt.frontier.costs import CostCurve
-from mdsd_opt.frontier.distances import distances
-from mdsd_opt.frontier.relaxation import frontier_of
-from mdsd_opt.frontier.survey import survey_frontier
+from mdsd_opt.solvers.frontier import decomposition
+from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.distances import distances
+from mdsd_opt.solvers.frontier.relaxation import frontier_of
+from mdsd_opt.solvers.frontier.survey import survey_frontier
 
 shares = st.sampled_from(
     [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]

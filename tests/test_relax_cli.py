@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.frontier import rules
+from mdsd_opt.solvers.frontier import rules
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
-from mdsd_opt.frontier import relaxed_rows
+from mdsd_opt.solvers.frontier import relaxed_rows
 
 SCHEMES = tuple(SINGLE_MODEL_SCHEMES)
 

@@ -12,12 +12,12 @@ from support.corpora import RUN, write_corpus
 
 import mdsd_opt as mo
 from mdsd_opt import errors
+from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import RatesConfig
+from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
+from mdsd_opt.corpora.reproduce import EXPERIMENTS, Logits, reproduce
+from mdsd_opt.corpora.reproduce.experiment import Outcome, compared, measured_range
 from mdsd_opt.data import sample_logits_path
-from mdsd_opt.files.logits import load_logits
-from mdsd_opt.report.intervals import MeanInterval, mean_interval
-from mdsd_opt.reproduce import EXPERIMENTS, Logits, reproduce
-from mdsd_opt.reproduce.experiment import Outcome, compared, measured_range
 
 SMALL = {
     "hu2025": {"temperatures": (0.0, 1.0), "numbers": (1, 2)},
@@ -194,7 +194,7 @@ def test_logits_without_a_position(tmp_path):
 
 
 def test_import_stays_light():
-    code = "import sys, mdsd_opt.reproduce.hu2025, mdsd_opt.corpora; print(*sys.modules)"
+    code = "import sys, mdsd_opt.corpora.reproduce.hu2025, mdsd_opt.corpora; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert not loaded & {"scipy", "numba", "cvxpy", "rich", "typer", "torch", "distributed", "ray"}

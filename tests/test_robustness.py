@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 import mdsd_opt as mo
-from mdsd_opt.bench import load_report
+from mdsd_opt.base.files.logits import load_logits
+from mdsd_opt.cli.bench import load_report
 from mdsd_opt.errors import MdsdError, SolverError, UnreadableFile
-from mdsd_opt.files.logits import load_logits
 
 FUZZ = settings(
     max_examples=150,

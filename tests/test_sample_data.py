@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.data import sample_logits_path
-from mdsd_opt.distributions import softmax
-from mdsd_opt.files.logits import load_logits
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.prefix_search import bounds
 from mdsd_opt.prefix_search.searched import is_searched
+from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import subset_selection
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
-from mdsd_opt.water_filling import water_fill
 
 SCHEMES = [mo.WithReplacement, mo.WithoutReplacement]
 scheme = pytest.mark.parametrize("scheme", SCHEMES)

@@ -15,7 +15,7 @@ from mdsd_opt.decoding import Topology, get_rule, k_ary, tree_bound, tree_optimu
 from mdsd_opt.decoding.text_tree import RandomTrees, TextTree
 from mdsd_opt.decoding.tree_programmes import FromAbove
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
-from mdsd_opt.solution import Status
+from mdsd_opt.problem.solution import Status
 
 FIRST_GOES_ON = Topology({(): 2, (0,): 1}, "first goes on")
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1}, "3 | 2-1-0")

@@ -12,8 +12,8 @@ from support import oracles
 from support.strategies import PREFIX_SCHEMES, Case, cases, distributions
 
 from mdsd_opt.drafts import FixedPlusDrafts, GreedyDrafts, PrefixDraftScheme, WithReplacement
+from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
 from mdsd_opt.solvers import exact_optimum
-from mdsd_opt.water_filling import exact_water_fill, water_fill
 
 
 def drafts_of(case: Case) -> PrefixDraftScheme:

@@ -16,9 +16,8 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 import mdsd_opt as mo
-from mdsd_opt import engines
-from mdsd_opt.decoding import Topology
-from mdsd_opt.engines import (
+from mdsd_opt.auditing import engines
+from mdsd_opt.auditing.engines import (
     dspark_engine,
     eagle_engine,
     lmdeploy_engine,
@@ -27,8 +26,9 @@ from mdsd_opt.engines import (
     sglang_engine,
     vllm_engine,
 )
+from mdsd_opt.auditing.trees import TableModel
+from mdsd_opt.decoding import Topology
 from mdsd_opt.errors import MissingExtra
-from mdsd_opt.tree_audit import TableModel
 
 torch = pytest.importorskip("torch")
 ORDINARY = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))

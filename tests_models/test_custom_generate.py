@@ -24,8 +24,8 @@ from transformers import (
 )
 
 from mdsd_opt.decoding import Metrics, custom_generate
+from mdsd_opt.decoding.models.self_check import PathByPath
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.models.self_check import PathByPath
 
 
 @pytest.fixture(scope="module")

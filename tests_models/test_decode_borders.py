@@ -15,9 +15,9 @@ from support.terminal import WIDTH, on_a_terminal
 from support.tiny_folders import TEMPLATE, tiny_folder
 
 from mdsd_opt.cli import main
-from mdsd_opt.models import self_check
-from mdsd_opt.models.passes import TreePass
-from mdsd_opt.models.static_pass import StaticTreePass
+from mdsd_opt.decoding.models import self_check
+from mdsd_opt.decoding.models.passes import TreePass
+from mdsd_opt.decoding.models.static_pass import StaticTreePass
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_a_cut_gguf_file_is_one_line(run, tmp_path):
 
 
 def test_without_a_network_nobody_waits_for_the_hub(run, monkeypatch):
-    import mdsd_opt.models.loading as loading
+    import mdsd_opt.decoding.models.loading as loading
 
     def nowhere(*_):
         raise OSError("Name or service not known")

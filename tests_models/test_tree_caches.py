@@ -10,10 +10,10 @@ import torch
 from support.model_families import SIZE, model_of, text_of
 
 from mdsd_opt.decoding import generate
-from mdsd_opt.models.passes import TreePass
-from mdsd_opt.models.self_check import PathByPath
-from mdsd_opt.models.static_pass import StaticTreePass
-from mdsd_opt.models.tree_pass import TreeModel
+from mdsd_opt.decoding.models.passes import TreePass
+from mdsd_opt.decoding.models.self_check import PathByPath
+from mdsd_opt.decoding.models.static_pass import StaticTreePass
+from mdsd_opt.decoding.models.tree_pass import TreeModel
 
 
 @pytest.fixture(params=[TreePass, StaticTreePass])

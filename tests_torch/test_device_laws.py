@@ -16,16 +16,16 @@ from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
 from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
+from mdsd_opt.decoding.device_laws import plan, races, tables
+from mdsd_opt.decoding.device_laws.draws import draw, draw_distinct
+from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
+from mdsd_opt.decoding.device_laws.plan import BinPlan
+from mdsd_opt.decoding.device_laws.promises import PromisedToken, token_ids
+from mdsd_opt.decoding.device_laws.tables import bin_tables, sums_on_device, undrafted_table
+from mdsd_opt.decoding.device_laws.weights import UNIT, integer_weights
 from mdsd_opt.decoding.draft_tree import settle
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
-from mdsd_opt.device_laws import plan, races, tables
-from mdsd_opt.device_laws.draws import draw, draw_distinct
-from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
-from mdsd_opt.device_laws.plan import BinPlan
-from mdsd_opt.device_laws.promises import PromisedToken, token_ids
-from mdsd_opt.device_laws.tables import bin_tables, sums_on_device, undrafted_table
-from mdsd_opt.device_laws.weights import UNIT, integer_weights
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import bin_groups
 from mdsd_opt.prefix_search.bin_groups import raced_groups

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mdsd_opt as mo
-from mdsd_opt.arrays import library_of, like, to_numpy
+from mdsd_opt.base.arrays import library_of, like, to_numpy
 
 
 def test_bfloat16_shares_its_bits():

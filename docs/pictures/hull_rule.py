@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import mdsd_opt as mo
-from mdsd_opt.water_filling import water_fill
+from mdsd_opt.problem.water_filling import water_fill
 
 IMAGES = Path(__file__).parents[1] / "images"
 LEVELS = (0.0, 0.25, 0.5, 0.65, 0.75, 0.95)

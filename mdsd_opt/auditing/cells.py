@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
 
 Vector = NDArray[np.float64]

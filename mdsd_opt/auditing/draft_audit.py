@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.draft_transform import repeat_probabilities, transform
@@ -20,6 +19,7 @@ from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.drafts import DraftScheme, DraftSetLaw
 from mdsd_opt.errors import InvalidInput, UnservedDraw
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing.subject import Subject, Tokens, draft_argument
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 

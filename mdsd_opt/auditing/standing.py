@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.report import AuditReport, Interval, Standing
-from mdsd_opt.frontier.costs import CostCurve
-from mdsd_opt.frontier.distances import distances
-from mdsd_opt.frontier.relaxation import frontier_of
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.distances import distances
+from mdsd_opt.solvers.frontier.relaxation import frontier_of
 
 Vector = NDArray[np.float64]
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.plug_ins import loaded
 from mdsd_opt.drafts import (
     DraftScheme,
     GreedyDrafts,
@@ -24,7 +25,6 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.errors import InvalidInput, UnservedDraw
-from mdsd_opt.plug_ins import loaded
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 

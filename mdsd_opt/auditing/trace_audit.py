@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
@@ -19,7 +18,8 @@ from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.trace_input import one_token_a_step, several_tokens_a_step
 from mdsd_opt.auditing.trace_rows import TraceRows, schemes_of, transform_rows
 from mdsd_opt.auditing.trace_steps import step_checks, transform_steps, whole_steps
-from mdsd_opt.distributions import check_sampling_parameters, softmax
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.distributions import check_sampling_parameters, softmax
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput
 

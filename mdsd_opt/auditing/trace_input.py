@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing.trace_rows import ToProbabilities, probabilities_of
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
-from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files import parse_json
-from mdsd_opt.files.arrays import (
+from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.files import parse_json
+from mdsd_opt.base.files.arrays import (
     Arrays,
     checked_suffix,
     missing_array,
@@ -21,6 +20,7 @@ from mdsd_opt.files.arrays import (
     read_safetensors,
     text_of,
 )
+from mdsd_opt.errors import UnreadableFile
 
 _FORMATS = {
     ".npz": "arrays target, draft, drafts, tokens, parents",

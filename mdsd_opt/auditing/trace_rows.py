@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
 from mdsd_opt.auditing.draft_transform import transform
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.distributions import Distribution
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge

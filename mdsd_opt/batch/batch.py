@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
+from mdsd_opt.base.kinds import as_logits
 from mdsd_opt.batch.job import Job
-from mdsd_opt.batch.kinds import as_logits
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 if TYPE_CHECKING:

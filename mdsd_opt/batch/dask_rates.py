@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.job import Job
 from mdsd_opt.errors import InvalidInput
 

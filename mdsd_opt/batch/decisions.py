@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.rows import LogitRows
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.dispatch import on_device
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.row_functions import entry

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.device_rates import NOT_READ, Request
 from mdsd_opt.batch.dispatch import on_device
 from mdsd_opt.gpu import interop, streaming

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop
 from mdsd_opt.gpu.availability import is_available, require_device

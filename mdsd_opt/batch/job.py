@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened
+from mdsd_opt.base.arrays import Opened
+from mdsd_opt.base.progress import progress_bar
+from mdsd_opt.base.threads import available_threads
 from mdsd_opt.batch.row_functions import RowFunction, row_function
 from mdsd_opt.batch.rows import LogitRows, Sampling, common_dtype, paired_rows
 from mdsd_opt.errors import InvalidDistribution, MdsdError
-from mdsd_opt.progress import progress_bar
-from mdsd_opt.threads import available_threads
 from mdsd_opt.verifiers import Verifier
 
 #: Tokens a thread takes at once: some milliseconds of work, little enough to be shared evenly.

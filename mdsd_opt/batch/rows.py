@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened, frozen
-from mdsd_opt.distributions import bad_row_error, check_sampling_parameters, softmax
+from mdsd_opt.base.arrays import Opened, frozen
+from mdsd_opt.base.distributions import bad_row_error, check_sampling_parameters, softmax
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 

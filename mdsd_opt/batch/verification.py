@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
-from mdsd_opt.arrays import Opened, to_numpy
+from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.rates import check_device

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import TransportProblem

@@ -9,8 +9,8 @@ from math import gcd, prod
 from numbers import Rational
 from typing import Any
 
-from mdsd_opt.arrays import to_numpy
-from mdsd_opt.distributions import Distribution
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import (
     DraftScheme,
     DraftSetLaw,

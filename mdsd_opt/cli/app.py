@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from mdsd_opt._version import __version__
-from mdsd_opt.cli.audit import audit
-from mdsd_opt.cli.bench import bench
-from mdsd_opt.cli.capture import capture
-from mdsd_opt.cli.check import check
-from mdsd_opt.cli.decode import decode
-from mdsd_opt.cli.plan import plan
-from mdsd_opt.cli.rates import rates
-from mdsd_opt.cli.relax import relax
-from mdsd_opt.cli.reproduce import reproduce
-from mdsd_opt.cli.solve import solve
+from mdsd_opt.cli.verbs.audit import audit
+from mdsd_opt.cli.verbs.bench import bench
+from mdsd_opt.cli.verbs.capture import capture
+from mdsd_opt.cli.verbs.check import check
+from mdsd_opt.cli.verbs.decode import decode
+from mdsd_opt.cli.verbs.plan import plan
+from mdsd_opt.cli.verbs.rates import rates
+from mdsd_opt.cli.verbs.relax import relax
+from mdsd_opt.cli.verbs.reproduce import reproduce
+from mdsd_opt.cli.verbs.solve import solve
 
 app = typer.Typer(
     name="mdsd-opt",

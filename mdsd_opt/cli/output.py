@@ -22,7 +22,7 @@ def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
     """
     from rich.console import Console
 
-    from mdsd_opt.report.fitting import natural_width, parts_that_fit
+    from mdsd_opt.cli.report.fitting import natural_width, parts_that_fit
 
     file = file or sys.stdout
     title, caption = table.title, table.caption

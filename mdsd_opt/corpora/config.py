@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
-from mdsd_opt.distributions import check_sampling_parameters
+from mdsd_opt.base.distributions import check_sampling_parameters
+from mdsd_opt.corpora.rates import combinations
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.report.rates import combinations
 
 
 class Column(NamedTuple):

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mdsd_opt.base.files import unreadable
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.manifest import Manifest, load_manifest
 from mdsd_opt.corpora.stored_rates import stored_config
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files import unreadable
 
 _SHARD_SUFFIXES = (".safetensors", ".npz")
 
@@ -24,7 +24,8 @@ class Corpus:
     ----------
     folder : Path
     shards : tuple of Path
-        Files that `mdsd_opt.files.logits.load_logits` reads; of `stored_rates`, if there are any.
+        Files that `mdsd_opt.base.files.logits.load_logits` reads; of `stored_rates`, if there are
+        any.
     manifest : Manifest or None
         Of a captured corpus.
     """

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from mdsd_opt.base.threads import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, WorkerDied
-from mdsd_opt.threads import available_threads
 
 _CONNECT_SECONDS = 10
 

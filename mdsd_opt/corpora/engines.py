@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mdsd_opt.base.threads import available_threads
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.scoring import ShardRates, load_rates, score_shard
 from mdsd_opt.errors import MissingExtra, UnknownName
-from mdsd_opt.threads import available_threads
 
 #: Engines by name, with what they are for.
 ENGINES = {

@@ -13,9 +13,9 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from typing import Any
 
+from mdsd_opt.base.threads import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, WorkerDied
-from mdsd_opt.threads import available_threads
 
 
 def require() -> None:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mdsd_opt.base.files import atomic_write, read_json
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files import atomic_write, read_json
 
 MANIFEST_NAME = "manifest.json"
 _FORMAT = "mdsd-opt corpus 1"

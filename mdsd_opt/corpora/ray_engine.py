@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mdsd_opt.base.threads import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, MdsdError, WorkerDied
-from mdsd_opt.threads import available_threads
 
 _MAX_RETRIES = 3
 _CONNECT_SECONDS = 10

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
+from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.rates import combinations, rates_of_rows
 from mdsd_opt.corpora.sums import identity, require_sum
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files.arrays import read_safetensors, write_safetensors
-from mdsd_opt.files.logits import load_logits
-from mdsd_opt.report.rates import combinations, rates_of_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

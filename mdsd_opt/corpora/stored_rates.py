@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.files.arrays import missing_array, read_safetensors
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.scoring import ShardRates
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.files.arrays import missing_array, read_safetensors
 
 #: Where a manifest says it, among its settings.
 RATES_KEY = "rates"

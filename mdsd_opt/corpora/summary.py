@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mdsd_opt.base.files import unreadable
+from mdsd_opt.base.progress import progress_bar
 from mdsd_opt.batch.row_functions import is_bound
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import Corpus, open_corpus
 from mdsd_opt.corpora.engines import RANK_TIMEOUT, Placement, Task, engine
+from mdsd_opt.corpora.rates import RateRow, with_gaps
 from mdsd_opt.corpora.stored_rates import StoredShard
 from mdsd_opt.corpora.streaming import RunningSummary
 from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.files import unreadable
-from mdsd_opt.progress import progress_bar
-from mdsd_opt.report.rates import RateRow, with_gaps
 
 #: Rows of scored rates that are summed up in one go.
 _ROWS = 1 << 15

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from mdsd_opt.base.files import file_sha256, file_size
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.files import file_sha256, file_size
 
 
 def require_sum(path: str | os.PathLike[str], sha256: str) -> None:

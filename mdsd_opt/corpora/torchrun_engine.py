@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from mdsd_opt.base.threads import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.corpora.rank_signs import Peer, signs_of_life
 from mdsd_opt.errors import InvalidInput, WorkerDied
-from mdsd_opt.threads import available_threads
 
 _POLL_SECONDS = 0.2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 
 
 @kernel

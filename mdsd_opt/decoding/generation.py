@@ -21,7 +21,7 @@ from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.frontier.budgets import checked_relax
+from mdsd_opt.solvers.frontier.budgets import checked_relax
 
 
 class ContextEnds(UserWarning):

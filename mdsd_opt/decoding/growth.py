@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mdsd_opt.decoding.device_laws.weights import probabilities
 from mdsd_opt.decoding.draft_tree import (
     DraftModel,
     Law,
@@ -27,7 +28,6 @@ from mdsd_opt.decoding.topology import (
     Tree,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
-from mdsd_opt.device_laws.weights import probabilities
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput

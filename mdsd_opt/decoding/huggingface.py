@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mdsd_opt.decoding.device_laws.promises import known, token_ids
+from mdsd_opt.decoding.device_laws.transfers import on_device
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.decoding.topology import Tree
-from mdsd_opt.device_laws.promises import known, token_ids
-from mdsd_opt.device_laws.transfers import on_device
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.models.tree_pass import TreeModel
+    from mdsd_opt.decoding.models.tree_pass import TreeModel
 
 #: Processors that treat every row by itself, whatever its place in the batch.
 _ROW_BY_ROW = {
@@ -231,8 +231,8 @@ class _Batch:
     def __init__(
         self, model: Any, draft_model: Any, input_ids: Any, given: dict[str, Any], processors: Any
     ) -> None:
-        from mdsd_opt.models.loading import LoadedModel
-        from mdsd_opt.models.tree_pass import TreeModel
+        from mdsd_opt.decoding.models.loading import LoadedModel
+        from mdsd_opt.decoding.models.tree_pass import TreeModel
 
         target, draft = (
             LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.errors import InvalidInput
 

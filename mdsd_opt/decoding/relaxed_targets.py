@@ -14,8 +14,8 @@ from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.rules import TopDown, TreeRule
 from mdsd_opt.decoding.topology import Place, Topology, Tree
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.frontier.relaxation import relaxed_by
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.relaxation import relaxed_by
 
 
 class Distance(NamedTuple):

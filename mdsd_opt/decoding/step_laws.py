@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.distributions import softmax
+from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TreeRule
-from mdsd_opt.device_laws.laws import BinnedDrafts, BinnedLaw
-from mdsd_opt.distributions import softmax
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
@@ -96,16 +96,16 @@ class DeviceLaws:
         return BinnedDrafts(law, num_drafts, self._replaced)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
-        from mdsd_opt.device_laws.weights import integer_weights
+        from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._draft.tree_tensor(text, continuations)
         return integer_weights(logits, self._draft_temperature, **self._filters)
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        from mdsd_opt.device_laws.promises import token_ids
-        from mdsd_opt.device_laws.tables import bin_tables, undrafted_table
-        from mdsd_opt.device_laws.transfers import on_device
-        from mdsd_opt.device_laws.weights import integer_weights
+        from mdsd_opt.decoding.device_laws.promises import token_ids
+        from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
+        from mdsd_opt.decoding.device_laws.transfers import on_device
+        from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]

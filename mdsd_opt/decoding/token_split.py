@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.decoding.device_laws.laws import BinnedDrafts
 from mdsd_opt.decoding.first_tries import first_tries
 from mdsd_opt.decoding.hull_plan import hull_masses
 from mdsd_opt.decoding.recursive_rejection import (
@@ -23,7 +24,6 @@ from mdsd_opt.decoding.recursive_rejection import (
     whole_support_masses,
 )
 from mdsd_opt.decoding.valued_rules import Values
-from mdsd_opt.device_laws.laws import BinnedDrafts
 from mdsd_opt.drafts import (
     DraftScheme,
     FixedPlusDrafts,

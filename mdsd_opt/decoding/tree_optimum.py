@@ -34,7 +34,7 @@ from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.decoding.tree_programmes import FromAbove, FromBelow
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import SolverError
-from mdsd_opt.solution import Status
+from mdsd_opt.problem.solution import Status
 
 #: Level sets that one price adds.
 _MOST_SETS = 40

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.plug_ins import loaded
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.sequential import NextLaw, SequentialDrafts
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.plug_ins import loaded
 
 #: Makes a scheme from a draft law and the number of drafts.
 SchemeMaker = Callable[[NDArray[np.float64], int], DraftScheme]

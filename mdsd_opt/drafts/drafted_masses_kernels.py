@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 
 Vector = NDArray[np.float64]
 Law = NDArray[np.float64]

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
-from mdsd_opt.distributions import Distribution
+from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, IndependentDraws, inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import Distribution
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, checked_num_drafts
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.support_law import SupportLaw

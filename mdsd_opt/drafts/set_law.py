@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import Distribution
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
+from mdsd_opt.base.arrays import frozen
 
 
 @dataclass(frozen=True, slots=True, eq=False)

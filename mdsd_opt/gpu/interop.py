@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import Opened
-from mdsd_opt.distributions import bad_row_error
+from mdsd_opt.base.arrays import Opened
+from mdsd_opt.base.distributions import bad_row_error
 from mdsd_opt.gpu import dlpack
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits

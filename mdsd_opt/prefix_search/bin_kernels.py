@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 
 _TOGETHER = 1024  # tokens whose bins are found before they are added
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 
 
 @kernel(inner=True)

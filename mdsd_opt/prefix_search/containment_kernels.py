@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.race_group_kernels import add_group, collect_groups
 from mdsd_opt.prefix_search.race_kernels import (
     add_token,

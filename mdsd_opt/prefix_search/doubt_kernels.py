@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import contained_at, kink
 from mdsd_opt.prefix_search.ratio_groups_kernels import BUCKET, CONTAINED, P, Q
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 
 #: Exponents are clamped here; the weight of a clamped exponent is exactly zero.
 LOWEST_EXPONENT = -1075.0

@@ -21,7 +21,7 @@ from math import comb, factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.exp2_kernels import LOWEST_EXPONENT, scaled_exp2
 from mdsd_opt.prefix_search.race_quadrature_kernels import (
     FROM_SQUARE,

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import SMALLEST_PROBABILITY
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import kink, power
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import power
 from mdsd_opt.prefix_search.bucket_kernels import tokens_in
 from mdsd_opt.prefix_search.pair_kernels import add_pair

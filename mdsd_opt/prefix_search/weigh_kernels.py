@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import SMALLEST_PROBABILITY
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.exp2_kernels import LOWEST_EXPONENT, scaled_exp2
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, range_sum
 

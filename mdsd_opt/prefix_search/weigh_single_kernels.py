@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.weigh_kernels import LARGEST_SHIFT, weigh
 
 Singles = NDArray[np.float32]

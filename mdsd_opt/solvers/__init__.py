@@ -10,7 +10,7 @@ from typing import Any
 
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution
+from mdsd_opt.problem.solution import Solution
 from mdsd_opt.solvers.method import Method
 
 __all__ = ["Method", "exact_optimum", "methods", "solve"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import weighted_count
+from mdsd_opt.problem.solution import weighted_count
 from mdsd_opt.solvers.highs_backend import SparseMatrix
 
 Vector = NDArray[np.float64]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Found, Status, TransportPlan
+from mdsd_opt.problem.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget
 from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.integer_masses import IntegerMasses, integer_masses

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mdsd_opt.solution import Found
+from mdsd_opt.problem.solution import Found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.solution import weighted_count
+from mdsd_opt.problem.solution import weighted_count
 from mdsd_opt.solvers.highs_backend import SparseMatrix
 from mdsd_opt.solvers.packing_lp import PackingLp
 

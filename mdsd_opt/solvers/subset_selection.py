@@ -9,7 +9,7 @@ from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.searched import Searched, saves_sorting
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Found, Status
+from mdsd_opt.problem.solution import Found, Status
 from mdsd_opt.solvers.method import Method
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
 
 Vector = NDArray[np.float64]

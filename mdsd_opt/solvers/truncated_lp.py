@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import IndependentDrafts, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Found, Status, TransportPlan
+from mdsd_opt.problem.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget, packing_lp
 from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.method import Method

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.distributions import Distribution
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import (
     DraftScheme,
     DraftSetLaw,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import to_numpy
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.threads import available_threads, map_rows
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, IndependentDrafts
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.drafts.counting import readable
@@ -27,11 +28,10 @@ from mdsd_opt.errors import (
     UnsupportedScheme,
 )
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.threads import available_threads, map_rows
 from mdsd_opt.verifiers.batch_rates import BatchRates
 
 if TYPE_CHECKING:
-    from mdsd_opt.frontier import Relaxation
+    from mdsd_opt.solvers.frontier import Relaxation
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
@@ -324,7 +324,7 @@ class Verifier(ABC):
         tokens = checked_drafts(problem, drafts)
         if relax is None:
             return self._verify(problem, tokens, Uniforms.of(rng))
-        from mdsd_opt.frontier.relaxation import relaxed_by
+        from mdsd_opt.solvers.frontier.relaxation import relaxed_by
 
         relaxation = relaxed_by(problem, relax)
         found = self._verify(relaxation.problem, tokens, Uniforms.of(rng))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solution import Solution, TransportPlan
+from mdsd_opt.problem.solution import Solution, TransportPlan
 from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
 
@@ -112,8 +112,8 @@ class LinearProgramme(Verifier):
 
 
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
-    from mdsd_opt.plans.exact import feasible_masses
-    from mdsd_opt.plans.feasibility import feasible_mass
+    from mdsd_opt.problem.plans.exact import feasible_masses
+    from mdsd_opt.problem.plans.feasibility import feasible_mass
 
     drawn: dict[tuple[int, ...], Any]
     masses: list[Any]

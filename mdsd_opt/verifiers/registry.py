@@ -12,8 +12,8 @@ import importlib.util
 import pkgutil
 from typing import Any
 
+from mdsd_opt.base.plug_ins import loaded
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.plug_ins import loaded
 from mdsd_opt.verifiers.base import Verifier
 
 _PACKAGE = "mdsd_opt.verifiers"

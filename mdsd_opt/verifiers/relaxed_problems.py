@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.frontier.budgets import checked_relax
-from mdsd_opt.frontier.relaxation import relaxed_by
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.budgets import checked_relax
+from mdsd_opt.solvers.frontier.relaxation import relaxed_by
 
 Vector = NDArray[np.float64]
 

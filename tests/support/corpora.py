@@ -12,9 +12,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from mdsd_opt.base.files import file_sha256
+from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.corpora.manifest import Manifest, ShardEntry
-from mdsd_opt.files import file_sha256
-from mdsd_opt.files.arrays import read_safetensors, write_safetensors
 
 RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
 

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from mdsd_opt.capture import continue_by_logits
+from mdsd_opt.corpora.capture import continue_by_logits
 
 
 class MarkovModel:

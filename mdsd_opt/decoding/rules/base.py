@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.decoding.device_laws.laws import BinnedLaw
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.device_laws.laws import BinnedLaw
 from mdsd_opt.verifiers.base import draw, normalised, positive_part
 
 Law = NDArray[np.float64]

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from mdsd_opt.decoding.device_laws.laws import BinnedLaw
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule, taken
 from mdsd_opt.decoding.token_split import token_split
-from mdsd_opt.device_laws.laws import BinnedLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get
 

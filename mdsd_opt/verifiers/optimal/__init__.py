@@ -1,7 +1,7 @@
 r"""The optimal verifier in closed form: exactly lossless, and accepting as often as is possible.
 
 1. Selection marginal p_I: raise the target to c w inside the optimal subset, cap it at c' w outside
-   (`mdsd_opt.water_filling`).
+   (`mdsd_opt.problem.water_filling`).
 2. Select a draft with law exactly p_I by the hull rule.
 3. Single-draft speculative sampling of p against p_I: accept the selected z with probability
    min(1, p_z / p_I(z)), else draw from the positive part of p - p_I.

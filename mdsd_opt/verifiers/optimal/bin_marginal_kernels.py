@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.frontier.concave_kernels import pool
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
+from mdsd_opt.prefix_search.concave_kernels import pool
 from mdsd_opt.verifiers.optimal.group_fill_kernels import water_level_of
 
 Vector = NDArray[np.float64]

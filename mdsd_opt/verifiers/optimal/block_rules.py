@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.distributions import mass_of_others
+from mdsd_opt.base.distributions import mass_of_others
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.mixture import SortedMixtureDrafts
 from mdsd_opt.errors import UnsupportedScheme

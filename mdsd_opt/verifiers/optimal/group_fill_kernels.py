@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.ratio_groups_kernels import CONTAINED, RATIO, P, Q
-from mdsd_opt.water_filling import water_level
+from mdsd_opt.problem.water_filling import water_level
 
 Matrix = NDArray[np.float64]
 

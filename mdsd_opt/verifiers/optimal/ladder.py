@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.arrays import frozen
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.numba_cache import kernel
+from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import power
 
 Vector = NDArray[np.float64]

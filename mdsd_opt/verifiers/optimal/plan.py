@@ -16,12 +16,12 @@ from mdsd_opt.drafts import (
     WithoutReplacement,
 )
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
 from mdsd_opt.verifiers.base import draw, target_of
 from mdsd_opt.verifiers.optimal.block_rules import Drawn
 from mdsd_opt.verifiers.optimal.hull import block_around, death_levels
 from mdsd_opt.verifiers.rejection import residual_law
-from mdsd_opt.water_filling import fill
 
 Vector = NDArray[Any]
 Tokens = NDArray[np.int64]

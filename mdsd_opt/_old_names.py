@@ -1,0 +1,111 @@
+"""Dotted names from before the rooms were laid out anew: they import the module of today.
+
+The same module stands under both names, so a class is one class whichever way it was reached.
+Names that documents and other people's scripts use stay; the others warn, for one release.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+#: Where these are today, for good: public under the short name.
+PUBLIC = {
+    "mdsd_opt.capture": "mdsd_opt.corpora.capture",
+    "mdsd_opt.draft_choice": "mdsd_opt.corpora.draft_choice",
+    "mdsd_opt.engines": "mdsd_opt.auditing.engines",
+    "mdsd_opt.frontier": "mdsd_opt.solvers.frontier",
+    "mdsd_opt.reproduce": "mdsd_opt.corpora.reproduce",
+    "mdsd_opt.tree_audit": "mdsd_opt.auditing.trees",
+}
+
+#: Where these are today; the old names go with the next release.
+MOVED = {
+    "mdsd_opt.arrays": "mdsd_opt.base.arrays",
+    "mdsd_opt.batch.kinds": "mdsd_opt.base.kinds",
+    "mdsd_opt.bench": "mdsd_opt.cli.bench",
+    "mdsd_opt.certificate": "mdsd_opt.problem.certificate",
+    "mdsd_opt.cli.audit": "mdsd_opt.cli.verbs.audit",
+    "mdsd_opt.cli.audit_engine": "mdsd_opt.cli.verbs.audit_engine",
+    "mdsd_opt.cli.capture": "mdsd_opt.cli.verbs.capture",
+    "mdsd_opt.cli.check": "mdsd_opt.cli.verbs.check",
+    "mdsd_opt.cli.decode": "mdsd_opt.cli.verbs.decode",
+    "mdsd_opt.cli.decode_screen": "mdsd_opt.cli.verbs.decode_screen",
+    "mdsd_opt.cli.measured_rates": "mdsd_opt.cli.verbs.measured_rates",
+    "mdsd_opt.cli.plan": "mdsd_opt.cli.verbs.plan",
+    "mdsd_opt.cli.rates": "mdsd_opt.cli.verbs.rates",
+    "mdsd_opt.cli.rates_of_counts": "mdsd_opt.cli.verbs.rates_of_counts",
+    "mdsd_opt.cli.rates_of_servers": "mdsd_opt.cli.verbs.rates_of_servers",
+    "mdsd_opt.cli.relax": "mdsd_opt.cli.verbs.relax",
+    "mdsd_opt.cli.reproduce": "mdsd_opt.cli.verbs.reproduce",
+    "mdsd_opt.cli.samples": "mdsd_opt.cli.verbs.samples",
+    "mdsd_opt.cli.solve": "mdsd_opt.cli.verbs.solve",
+    "mdsd_opt.device_laws": "mdsd_opt.decoding.device_laws",
+    "mdsd_opt.distributions": "mdsd_opt.base.distributions",
+    "mdsd_opt.files": "mdsd_opt.base.files",
+    "mdsd_opt.files.problems": "mdsd_opt.problem.files",
+    "mdsd_opt.frontier.concave_kernels": "mdsd_opt.prefix_search.concave_kernels",
+    "mdsd_opt.lower_bounds": "mdsd_opt.problem.lower_bounds",
+    "mdsd_opt.models": "mdsd_opt.decoding.models",
+    "mdsd_opt.numba_cache": "mdsd_opt.base.numba_cache",
+    "mdsd_opt.numba_inner": "mdsd_opt.base.numba_inner",
+    "mdsd_opt.plans": "mdsd_opt.problem.plans",
+    "mdsd_opt.plug_ins": "mdsd_opt.base.plug_ins",
+    "mdsd_opt.progress": "mdsd_opt.base.progress",
+    "mdsd_opt.report": "mdsd_opt.cli.report",
+    "mdsd_opt.report.accepted": "mdsd_opt.corpora.accepted",
+    "mdsd_opt.report.intervals": "mdsd_opt.corpora.intervals",
+    "mdsd_opt.report.rates": "mdsd_opt.corpora.rates",
+    "mdsd_opt.solution": "mdsd_opt.problem.solution",
+    "mdsd_opt.threads": "mdsd_opt.base.threads",
+    "mdsd_opt.top_logprobs": "mdsd_opt.batch.top_logprobs",
+    "mdsd_opt.versions": "mdsd_opt.base.versions",
+    "mdsd_opt.water_filling": "mdsd_opt.problem.water_filling",
+}
+
+
+def name_of_today(name: str) -> str | None:
+    """The name that a module goes by today, or None if it never had another."""
+    head, rest = name, ""
+    while head:
+        for table in (MOVED, PUBLIC):
+            if head in table:
+                return table[head] + rest
+        head, dot, tail = head.rpartition(".")
+        rest = dot + tail + rest
+    return None
+
+
+class _OldNames(MetaPathFinder, Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        today = name_of_today(fullname) if fullname.startswith("mdsd_opt.") else None
+        return None if today is None else ModuleSpec(fullname, self, origin=today)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        assert spec.origin is not None
+        if spec.name in MOVED:
+            told = f"{spec.name} is now {spec.origin}; the old name goes with the next release"
+            warnings.warn(told, DeprecationWarning, stacklevel=2)
+        module = importlib.import_module(spec.origin)
+        spec.loader_state = module.__spec__  # the import system is about to put `spec` in its place
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Let old names be imported.
+
+    First of all finders: that of files would find a folder that moved by its old name's parent, and
+    make a second module of each file in it.
+    """
+    sys.meta_path.insert(0, _OldNames())

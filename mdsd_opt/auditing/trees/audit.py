@@ -1,0 +1,380 @@
+"""Is a rule for trees of drafts lossless? The law of the whole text that it gives, or a sample."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.auditing.cells import merged_cells
+from mdsd_opt.auditing.detectability import detectable_bias
+from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
+from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
+from mdsd_opt.auditing.driving.tape import Tape
+from mdsd_opt.auditing.output_checks import Words, law_checks
+from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check, Violation
+from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
+from mdsd_opt.auditing.subject import ViolationLog
+from mdsd_opt.auditing.trees.blind_spots import blind_spots
+from mdsd_opt.auditing.trees.calls import TreeVerify, answered, described
+from mdsd_opt.auditing.trees.drawn_trees import drawn_trees
+from mdsd_opt.auditing.trees.edges import tree_edges
+from mdsd_opt.auditing.trees.report import TreeAuditReport
+from mdsd_opt.auditing.trees.tables import Laws
+from mdsd_opt.auditing.trees.texts import Texts
+from mdsd_opt.decoding.draft_tree import Node, grow
+from mdsd_opt.decoding.generation import weigh
+from mdsd_opt.decoding.topology import Topology, parse_topology
+from mdsd_opt.decoding.tree_optimum import tree_bound
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+
+Vector = NDArray[np.float64]
+
+METHODS = ("auto", "driven", "sampling")
+
+#: Failures on all of the first calls mean that the rule is called in the wrong way.
+_HOPELESS_CALLS = 10
+
+_TEXTS = Words(
+    "texts",
+    "any change of the law of the texts",
+    "beginnings",
+    "a change after some beginning",
+    "likely texts",
+    "mass moved between likely texts and others",
+    "single texts",
+    "one text too often or too rare",
+    "succession",
+    "texts that depend on the step before",
+)
+
+#: Seconds for the optimum of the tree.
+_OPTIMUM_SECONDS = 5.0
+
+
+def audit_tree(
+    verify: TreeVerify,
+    target: Any,
+    draft: Any,
+    tree: str | Topology,
+    rng: np.random.Generator | int,
+    num_trials: int = 20_000,
+    *,
+    scheme: str | SchemeMaker = "with_replacement",
+    method: str = "auto",
+    seconds: float = 60.0,
+    false_alarm: float = 1e-6,
+    power: float = 0.99,
+    tolerance: float | None = None,
+    max_trees: int = 100,
+    edge_probes: int = 512,
+    driven_checks: int = 100,
+) -> TreeAuditReport:
+    r"""Settle whether a rule that accepts several drafts at once gives texts of the target's law.
+
+    What one step gives, accepted drafts and one more token, is completed by the target to the most
+    tokens that a step can give, n. Lossless means that the law of these n tokens is the target's:
+
+    .. math:: \sum_T \Pr(T) \sum_{y} \Pr(y \mid T) \prod_{i > |y|} p(t_i \mid t_{<i})
+              = \prod_i p(t_i \mid t_{<i})
+
+    over the trees T of drafts and the outputs y that the text t begins with. The first token alone
+    may be right where the text is not.
+
+    Parameters
+    ----------
+    verify : callable
+        ``(root, rng) -> tokens``: the accepted drafts and one more token. `root` is the
+        `mdsd_opt.decoding.Node` of a drawn tree with the target's law at every node (`target`), how
+        the drafts after it were drawn (`drafts`, with its law `q`), which they are (`draws`, in
+        order) and the nodes they lead to (`children`, by token). Draws from PyTorch, Python's
+        `random` and `numpy.random` are answered by the audit, see `mdsd_opt.audit`. The method
+        ``verify`` of a rule of `mdsd_opt.decoding.get_rule` is such a callable.
+    target, draft : callable
+        From a text (tuple of token ids) to the probabilities of the next token, shape (V,): p and
+        q. `mdsd_opt.auditing.trees.TableModel` makes random ones; below V = 3 and two levels much
+        cannot be seen, and the report says so.
+    tree : str or Topology
+        "2x3" (drafts x depth), "chain2", ..., see `mdsd_opt.decoding.parse_topology`.
+    rng : numpy.random.Generator or int
+    num_trials : int
+        Steps to be sampled, where the law is not found by driving.
+    scheme : str or callable
+        How the drafts after a node are drawn.
+    method : str
+        "driven": all trees are enumerated, and every decision is driven through chosen random
+        numbers, exact up to the random checks that the report counts; "sampling"; "auto" drives
+        where there are at most `max_trees` trees and the rule can be driven.
+    seconds : float
+        Sampling ends after this time; the report says what the trials could see.
+    false_alarm : float
+        Probability, at most, that sampling calls a lossless rule lossy.
+    power : float
+        With which the reported `detectable_bias` is found.
+    tolerance : float, optional
+        Total variation put down to rounding: by default 1e-9, and 1e-6 where draws, or the weights
+        they go by, are float32 or coarser, or races.
+    max_trees : int
+        Trees that are driven one by one.
+    edge_probes : int
+        By sampling: calls at most with a draw at an end of what its type can hold, such as a
+        uniform of 0. A driven law has the ends in it.
+    driven_checks : int
+        Random calls for each tree that its driven law must foretell.
+
+    Returns
+    -------
+    TreeAuditReport
+
+    Raises
+    ------
+    InvalidInput
+        The rule fails on every call, or cannot be driven where that was asked for.
+    UnservedDraw
+        It draws random numbers that the audit cannot answer.
+    ProblemTooLarge
+        More than 200,000 texts.
+    """
+    if method not in METHODS:
+        raise UnknownName.among("method", method, METHODS)
+    if not callable(verify):
+        raise InvalidInput(
+            f"verify is a {type(verify).__name__}: give a callable (root, rng) -> tokens"
+        )
+    topology = parse_topology(tree) if isinstance(tree, str) else tree
+    if not isinstance(topology, Topology):
+        raise InvalidInput(
+            f"the tree {tree!r} is grown by what is accepted: give a fixed one, such as 2x3"
+        )
+    settings = Settings(false_alarm, power, 0.99, num_trials)
+    p, q, make = Laws(target, "target"), Laws(draft, "draft"), scheme_maker(scheme)
+    texts = Texts(p, topology.depth + 1)
+    rng = generator_of(rng)
+    audit = _TreeAudit(verify, p, q, topology, make, texts, settings, tolerance)
+    if method != "sampling":
+        trees = list(islice(drawn_trees(p, q, topology, make), max_trees + 1))
+        if len(trees) <= max_trees:
+            try:
+                return audit.driven(trees, driven_checks)
+            except Undrivable:
+                if method == "driven":
+                    raise
+        elif method == "driven":
+            raise ProblemTooLarge(
+                f"there are more than {max_trees:,} trees of drafts to drive one by one "
+                "(max_trees): take a smaller tree, or method='sampling'"
+            )
+    return audit.sampled(rng, seconds, edge_probes)
+
+
+class _TreeAudit:
+    def __init__(
+        self,
+        verify: TreeVerify,
+        target: Laws,
+        draft: Laws,
+        topology: Topology,
+        make: SchemeMaker,
+        texts: Texts,
+        settings: Settings,
+        tolerance: float | None,
+    ) -> None:
+        self._verify, self._target, self._draft = verify, target, draft
+        self._topology, self._make, self._texts = topology, make, texts
+        self._settings, self._tolerance = settings, tolerance
+        self._log = ViolationLog()
+
+    def driven(self, trees: list[tuple[Node, float]], checks: int) -> TreeAuditReport:
+        texts, size = self._texts, self._target.vocab_size
+        law = np.zeros(texts.law.size)
+        accepted = failing = 0.0
+        num_checks, coarse = 0, False
+        for root, probability in trees:
+
+            def run(tape: Tape, root: Node = root) -> Hashable:
+                return self._outcome(root, tape.bit_generator.generator)
+
+            found = driven_tree(run, checks, size)
+            num_checks += found.num_checks
+            coarse |= found.coarse
+            for leaf in found.outcomes():
+                mass = probability * leaf.mass
+                outcome = leaf.outcome
+                if isinstance(outcome, Failure):
+                    failing += mass
+                    text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
+                    self._log.add(outcome.kind, (), f"{text} given these drafts")
+                    continue
+                assert isinstance(outcome, tuple)
+                here = texts.place(outcome)
+                law[here] += mass * texts.rest(outcome)
+                accepted += mass * len(outcome)
+                if mass > 0 and not texts.law[here].any():
+                    where = f" with {leaf.where}" if leaf.where else ""
+                    self._log.add(
+                        "impossible text",
+                        (),
+                        f"{described(root)}{where} gave {outcome}, which has probability zero: "
+                        f"probability {mass:.3g} in all",
+                    )
+        if failing > 1 - 1e-9:
+            raise InvalidInput(
+                f"verify fails on every call: {self._log.listed[0].message}. It is called with "
+                "(root, rng)."
+            )
+        tolerance = self._tolerance or (COARSE if coarse else FINE)
+        distance = 0.5 * (float(np.abs(law - texts.law).sum()) + failing)
+        return self._report(
+            law,
+            distance,
+            accepted,
+            lossless=distance <= tolerance and not self._log.count,
+            method="driven",
+            num_trees=len(trees),
+            num_checks=num_checks,
+            tolerance=tolerance,
+        )
+
+    def _outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
+        """The tokens of a call, or a `Failure`."""
+        return outcome_of(lambda: answered(self._verify, root, rng, self._target.vocab_size))
+
+    def sampled(
+        self, rng: np.random.Generator, seconds: float, edge_probes: int
+    ) -> TreeAuditReport:
+        texts, deadline = self._texts, time.perf_counter() + seconds
+        self._log = ViolationLog()  # of this, not of a law that could not be driven to its end
+        numbers: list[int] = []
+        lengths: list[int] = []
+        with served(rng) as serving:
+            for n in range(self._settings.num_trials):
+                if n and time.perf_counter() > deadline:
+                    break
+                root = self._drawn(rng)
+                outcome = self._outcome(root, rng)
+                if n == 0:
+                    serving.check()
+                if isinstance(outcome, Failure):
+                    self._log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
+                    if self._log.count == n + 1 == _HOPELESS_CALLS:
+                        raise InvalidInput(
+                            f"verify failed on each of its first {_HOPELESS_CALLS} calls: "
+                            f"{self._log.listed[-1].message}. It is called with (root, rng)."
+                        )
+                    continue
+                assert isinstance(outcome, tuple)
+                if not texts.law[texts.place(outcome)].any():
+                    text = f"{described(root)} gave {outcome}, which has probability zero"
+                    self._log.add("impossible text", (), text)
+                    continue
+                numbers.append(texts.completed(outcome, rng))
+                lengths.append(len(outcome))
+        drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
+        law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
+        optimum = self._optimum()
+        cells, checks = self._checks(drawn, steps, optimum, rng)
+        p_value = 0.0 if self._log.count else self._settings.combined(checks)
+        edges, num_edge_probes = tree_edges(
+            self._verify, lambda: self._drawn(rng), self._target.vocab_size, rng, edge_probes
+        )
+        return self._report(
+            law,
+            0.5 * float(np.abs(law - texts.law).sum()),
+            float(steps.mean()) if steps.size else math.nan,
+            optimum=optimum,
+            lossless=p_value >= self._settings.false_alarm and not edges.count,
+            method="sampling",
+            edges=tuple(edges.listed),
+            num_edge_probes=num_edge_probes,
+            num_trials=drawn.size + self._log.count,
+            p_value=p_value,
+            checks=tuple(checks),
+            bias=detectable_bias(
+                drawn.size, cells, self._settings.level(checks), self._settings.power
+            ),
+        )
+
+    def _drawn(self, rng: np.random.Generator) -> Node:
+        """A tree of drafts with the target's laws at its nodes."""
+        root = grow(self._laws_of, self._topology, self._make, rng)
+        weigh(root, self._target)
+        return root
+
+    def _laws_of(self, continuations: Any) -> NDArray[Any]:
+        return np.stack([self._draft(tuple(tokens)) for tokens in continuations])
+
+    def _checks(
+        self, drawn: NDArray[np.int64], steps: NDArray[Any], optimum: float | None, rng: Any
+    ) -> tuple[int, list[Check]]:
+        """How many groups of texts are told apart, and the checks."""
+        law = self._texts.law
+        in_order = np.arange(law.size)
+        checks = [*law_checks(law, in_order, drawn, rng, _TEXTS)]
+        if optimum is not None and steps.size:
+            above = max(float(steps.mean()) - optimum, 0.0) / self._topology.depth
+            p_value = math.exp(-2.0 * steps.size * above**2)  # Hoeffding
+            looks_for = "more than any lossless rule accepts"
+            checks.append(Check("accept length", looks_for, p_value, weight=ACCEPTANCE_WEIGHT))
+        return merged_cells(law, in_order, drawn.size).probabilities.size, checks
+
+    def _optimum(self) -> float | None:
+        """Tokens of a step, at most."""
+        try:
+            bound = tree_bound(
+                self._target, self._draft, self._topology, self._make, time_limit=_OPTIMUM_SECONDS
+            )
+        except (ProblemTooLarge, UnsupportedScheme):
+            return None
+        return 1.0 + bound.upper
+
+    def _report(
+        self,
+        law: Vector,
+        distance: float,
+        accept_length: float,
+        *,
+        lossless: bool,
+        method: str,
+        optimum: float | None = None,
+        num_trees: int = 0,
+        num_trials: int = 0,
+        num_checks: int | None = None,
+        tolerance: float | None = None,
+        p_value: float | None = None,
+        bias: float | None = None,
+        checks: tuple[Check, ...] = (),
+        edges: tuple[Violation, ...] = (),
+        num_edge_probes: int | None = None,
+    ) -> TreeAuditReport:
+        texts = self._texts
+        first = texts.first_token(law) - texts.first_token(texts.law)
+        return TreeAuditReport(
+            lossless=lossless,
+            method=method,
+            length=texts.length,
+            total_variation=distance,
+            first_token_variation=0.5 * float(np.abs(first).sum()),
+            accept_length=accept_length,
+            optimal_accept_length=self._optimum() if method == "driven" else optimum,
+            num_trees=num_trees,
+            num_trials=num_trials,
+            num_checks=num_checks,
+            tolerance=tolerance,
+            p_value=p_value,
+            false_alarm=self._settings.false_alarm,
+            power=self._settings.power,
+            detectable_bias=bias,
+            checks=checks,
+            violations=tuple(self._log.listed),
+            num_violations=self._log.count,
+            edge_violations=edges,
+            num_edge_probes=num_edge_probes,
+            blind_spots=blind_spots(texts.vocab_size, self._topology.depth),
+        )

@@ -1,0 +1,1 @@
+"""What every room stands on: arrays, distributions, files, threads, kernels of numba."""

@@ -1,0 +1,264 @@
+"""Logits of a target and a draft model from files: one of arrays, or one for each model."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.arrays import Opened, frozen
+from mdsd_opt.base.files import parse_json
+from mdsd_opt.base.files.arrays import (
+    MAX_UNPACKED_BYTES,
+    Arrays,
+    checked_suffix,
+    missing_array,
+    read_npy,
+    read_npz,
+    read_safetensors,
+    text_of,
+)
+from mdsd_opt.base.files.torch_files import only_tensor, read_torch
+from mdsd_opt.base.kinds import as_logits
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+
+_FORMATS = {
+    ".npz": "arrays 'target' and 'draft'",
+    ".safetensors": "the same, memory-mapped, bfloat16 allowed",
+    ".pt": "a dictionary of tensors of these names, or one tensor in each of two files; PyTorch",
+    ".npy": "one file for the target and one for the draft, memory-mapped",
+}
+
+#: Bytes of logits that are mapped at once where a large file is worked through.
+CHUNK_BYTES = 1 << 26
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitsSample:
+    """Logits of two models at the same positions.
+
+    Attributes
+    ----------
+    target : ndarray, shape (..., V)
+        Logits of the target model, read-only, in the dtype they were stored in.
+    draft : ndarray, shape (..., V')
+        Logits of the draft model; V' differs from V if one vocabulary is padded.
+    sequence, position, tokens : ndarray of integers, shape (...), optional
+        Which text each row belongs to, its place in it, and the token that was sampled there.
+    metadata : mapping
+        Whatever else the file says about itself.
+    source : str
+        Where it was read from.
+    mapped : path or two paths, optional
+        Where to map it from again, which gives back the memory of what was looked at.
+    """
+
+    target: NDArray[Any]
+    draft: NDArray[Any]
+    sequence: NDArray[np.int64] | None = None
+    position: NDArray[np.int64] | None = None
+    tokens: NDArray[np.int64] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    mapped: Path | Sequence[Path] | None = None
+
+    @property
+    def num_positions(self) -> int:
+        """Number of rows of logits."""
+        return int(np.prod(self.target.shape[:-1], dtype=np.int64))
+
+    @property
+    def vocab_size(self) -> int:
+        """V, of the wider of the two."""
+        return max(int(self.target.shape[-1]), int(self.draft.shape[-1]))
+
+    @property
+    def texts(self) -> NDArray[np.int64] | None:
+        """The text of each position, shape (N,); of arrays [B, T, V] the first axis, if not named.
+
+        None where every position stands for itself.
+        """
+        if self.sequence is None:
+            return first_axis(self.target.shape[:-1])
+        return self.sequence.ravel()
+
+    def taken_as(self, kind: str | None) -> LogitsSample:
+        """With the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
+        target, draft = (
+            as_logits(Opened.of(side, f"'{name}' of {self.source}"), kind).numpy()
+            for name, side in (("target", self.target), ("draft", self.draft))
+        )
+        return replace(self, target=target, draft=draft)
+
+    @property
+    def _positions_at_once(self) -> int:
+        return max(1, CHUNK_BYTES // (_row_bytes(self.target) + _row_bytes(self.draft)))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is worked through in more than one part."""
+        return self.num_positions > self._positions_at_once
+
+    def parts(self, kind: str | None = "logits") -> Iterator[tuple[int, LogitsSample]]:
+        """Logits of `CHUNK_BYTES` of positions at a time, and where each part begins."""
+        if not self.is_large:
+            yield 0, self.taken_as(kind)
+            return
+        count, size = self.num_positions, self._positions_at_once
+        sample = self
+        for start in range(0, count, size):
+            target, draft = (
+                side.reshape(-1, side.shape[-1])[start : start + size]
+                for side in (sample.target, sample.draft)
+            )
+            yield start, LogitsSample(target, draft, source=self.source).taken_as(kind)
+            del target, draft
+            if sample.mapped is not None:
+                sample = load_logits(sample.mapped)
+
+    def __repr__(self) -> str:
+        return (
+            f"LogitsSample(target={self.target.shape} {self.target.dtype}, "
+            f"draft={self.draft.shape} {self.draft.dtype}, source={self.source!r})"
+        )
+
+
+def first_axis(rows: tuple[int, ...]) -> NDArray[np.int64] | None:
+    """Place of each position along the first of several axes, flattened; None if there is one."""
+    if len(rows) < 2:
+        return None
+    return np.repeat(np.arange(rows[0]), math.prod(rows[1:]))
+
+
+def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYTES) -> LogitsSample:
+    """Read the logits of a target and a draft model.
+
+    Parameters
+    ----------
+    source : path, or two paths
+        A .npz or .safetensors file with arrays ``target`` and ``draft`` (and perhaps ``sequence``,
+        ``position``, ``tokens`` and a JSON string ``metadata``), a .pt file with a dictionary of
+        such tensors, or the .npy or .pt files of the target and of the draft.
+    max_bytes : int
+        How much memory the arrays of a .npz file may take; the other formats are mapped, not read.
+
+    Returns
+    -------
+    LogitsSample
+
+    Raises
+    ------
+    UnreadableFile
+        A file is missing or broken, lacks an array, or its arrays hold no logits or do not fit.
+    InvalidInput
+        `source` is neither a path nor a pair of paths.
+    MissingExtra
+        A .pt file, and PyTorch is not installed.
+    """
+    metadata: dict[str, Any] = {}
+    if isinstance(source, (str, os.PathLike)):
+        name = str(source)
+        suffix = checked_suffix(source, _FORMATS, UnreadableFile)
+        if suffix == ".npy":
+            raise InvalidInput(
+                f"{name} holds one array: give two .npy files, the target's and the draft's"
+            )
+        if suffix == ".npz":
+            arrays = read_npz(source, max_bytes)
+            text = text_of(arrays["metadata"]) if "metadata" in arrays else None
+            metadata = _described(text, name)
+        elif suffix == ".pt":
+            arrays = read_torch(source)
+        else:
+            arrays, strings = read_safetensors(source)
+            described = _described(strings.pop("metadata", None), name)
+            metadata = {**strings, **described}
+    else:
+        paths = list(source)
+        if len(paths) != 2:
+            raise InvalidInput(
+                f"{len(paths)} files given: give one file, or the target's and the draft's .npy"
+            )
+        name = " and ".join(map(str, paths))
+        arrays = {}
+        for side, path in zip(("target", "draft"), paths, strict=True):
+            known = {".npy": "one array", ".pt": "one tensor"}
+            of_torch = checked_suffix(path, known, UnreadableFile) == ".pt"
+            arrays[side] = only_tensor(path) if of_torch else read_npy(path)
+        suffix = ".npy"
+    return replace(_sample(arrays, metadata, name), mapped=None if suffix == ".npz" else source)
+
+
+def _described(text: str | None, source: str) -> dict[str, Any]:
+    """The metadata string as a mapping; text that is no JSON object is kept under "text"."""
+    if text is None:
+        return {}
+    try:
+        parsed = parse_json(text, source)
+    except UnreadableFile:
+        return {"text": text}
+    return parsed if isinstance(parsed, dict) else {"text": text}
+
+
+def _sample(arrays: Arrays, metadata: Mapping[str, Any], source: str) -> LogitsSample:
+    target = _logits(arrays, "target", source)
+    draft = _logits(arrays, "draft", source)
+    rows = target.shape[:-1]
+    if draft.shape[:-1] != rows:
+        raise UnreadableFile(
+            f"{source}: target has shape {target.shape} and draft {draft.shape}. They must "
+            "agree in all but the last axis, the tokens."
+        )
+    return LogitsSample(
+        target,
+        draft,
+        sequence=_ids(arrays, "sequence", rows, source),
+        position=_ids(arrays, "position", rows, source),
+        tokens=_ids(arrays, "tokens", rows, source),
+        metadata=metadata,
+        source=source,
+    )
+
+
+def _row_bytes(side: NDArray[Any]) -> int:
+    return int(side.shape[-1] * side.itemsize)
+
+
+def _logits(arrays: Arrays, name: str, source: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise missing_array(source, name, arrays)
+    array = arrays[name]
+    if array.dtype.kind not in "fiu" and not _is_small_float(array.dtype):
+        raise UnreadableFile(
+            f"{source}: {name} has dtype {array.dtype}, which holds no logits: give floats or "
+            "integers"
+        )
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise UnreadableFile(
+            f"{source}: {name} has shape {array.shape}: the last axis must hold the tokens"
+        )
+    return frozen(array)
+
+
+def _is_small_float(dtype: np.dtype[Any]) -> bool:
+    """bfloat16 and the 8-bit floats, which NumPy itself takes for raw bytes."""
+    return dtype.name == "bfloat16" or dtype.name.startswith("float8")
+
+
+def _ids(arrays: Arrays, name: str, rows: tuple[int, ...], source: str) -> NDArray[np.int64] | None:
+    if name not in arrays:
+        return None
+    array = arrays[name]
+    if array.dtype.kind not in "iu" or array.shape != rows:
+        raise UnreadableFile(
+            f"{source}: {name} has shape {array.shape} and dtype {array.dtype}: give one integer "
+            f"for each row of logits, shape {rows}"
+        )
+    return frozen(array.astype(np.int64))

@@ -1,0 +1,228 @@
+"""How kernels are compiled, and where the compiled code is kept.
+
+Compiling takes seconds, loading compiled code milliseconds, so compiled code is kept on disk: in
+`NUMBA_CACHE_DIR` if it is set, else in the user's cache folder. The folder is named after what the
+code was made from, so that all environments with the same kernels share it, wherever they are
+installed, and none ever loads code of other kernels. Where no folder can be written, a kernel is
+compiled anew by every process.
+
+A file that imports this one imports numba (0.4 s): import it where a kernel is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import pickle
+import shutil
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import llvmlite
+import numba
+from numba import types
+from numba.core import caching, compiler, event, serialize
+from numba.core.runtime import rtsys
+
+from mdsd_opt._version import __version__
+from mdsd_opt.base.numba_inner import InnerCompiler
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_log = logging.getLogger("mdsd_opt.numba")
+
+_PACKAGE = Path(__file__).parents[1]
+
+#: What kernels may import from, beside other kernels.
+OTHER_SOURCES = ("base/distributions.py", "problem/water_filling.py")
+
+#: Folders of other versions that are left in place when a new one is made.
+_FOLDERS_KEPT = 7
+
+_COMPILING = (
+    "compiling kernels for this machine, once; up to a quarter of a minute for the first command"
+)
+_NO_FOLDER = (
+    "found no folder to keep compiled kernels in, so every process compiles them anew; "
+    "set NUMBA_CACHE_DIR to a folder that can be written"
+)
+
+
+@overload
+def kernel(function: Function) -> Function: ...
+
+
+@overload
+def kernel(
+    *, contract: bool = ..., reassociate: bool = ..., inner: bool = ...
+) -> Callable[[Function], Function]: ...
+
+
+def kernel(
+    function: Any = None, *, contract: bool = False, reassociate: bool = False, inner: bool = False
+) -> Any:
+    """Compile a function with numba: no GIL, IEEE division, cached on disk.
+
+    With `contract=True` the compiler may fuse a multiplication and an addition, with
+    `reassociate=True` it may also reorder sums, which lets it vectorise them (and nothing else).
+    With `inner=True` other kernels alone can call the function, and it cannot make arrays: it is
+    compiled as a part of them, a quarter faster, not kept by itself, and counts no references,
+    which takes longer than a short function.
+    """
+    if function is None:
+        return functools.partial(kernel, contract=contract, reassociate=reassociate, inner=inner)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    if reassociate:
+        options["fastmath"] = {"contract", "reassoc"}
+    elif contract:
+        options["fastmath"] = {"contract"}
+    if inner:
+        options["no_cpython_wrapper"] = True
+        options["_nrt"] = False  # nothing is allocated, so there is nothing to count
+        options["pipeline_class"] = InnerCompiler
+    dispatcher = numba.njit(**options)(function)
+    if not inner:
+        dispatcher._cache = KernelCache(function)
+    _take_literals_as_numbers(dispatcher)
+    return dispatcher
+
+
+def _take_literals_as_numbers(dispatcher: Any) -> None:
+    """Compile once for any number: numba would anew for every literal that calls name."""
+    find = dispatcher.get_call_template
+
+    def find_for_numbers(args: Any, kws: Any) -> Any:
+        return find([types.unliteral(arg) for arg in args], kws)
+
+    dispatcher.get_call_template = find_for_numbers
+
+
+class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
+    """Compiled code of one kernel, a file for each signature and processor.
+
+    numba's own cache is keyed by the place of the source, compares none but the kernel's own file,
+    and may mix up two signatures that two processes compile at once. Files here are named after all
+    that went into them and appear under that name when they are complete, so nothing is compared
+    and nothing is shared.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @property
+    def cache_path(self) -> str:
+        return str(cache_folder())
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Compiled code for a signature; None where there is none, or none that can be read."""
+        # All of numba that compiled code needs; what it compiles with takes half a second to load.
+        rtsys.initialize(target_context)
+        try:
+            payload = pickle.loads(self._path(sig, target_context.codegen()).read_bytes())
+            return compiler.CompileResult._rebuild(target_context, *payload)
+        except Exception:  # cut short, or of other versions: unpickling may raise anything
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep compiled code, if there is a place for it."""
+        path = self._path(sig, data.codegen)
+        unfinished = path.with_suffix(f".{uuid.uuid4().hex}")
+        try:
+            _make_folder(path.parent)
+            unfinished.write_bytes(serialize.dumps(data._reduce()))
+            unfinished.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            _say_once(_NO_FOLDER)
+
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        code = self._function.__code__
+        made_from = (sig, codegen.magic_tuple(), code.co_firstlineno, code.co_code)
+        name = f"{Path(code.co_filename).stem}.{self._function.__qualname__}"
+        return cache_folder() / f"{name}-{_digest(repr(made_from).encode())}.code"
+
+    def enable(self) -> None:
+        """Nothing to do: always enabled."""
+
+    def disable(self) -> None:
+        """Nothing to do: always enabled."""
+
+    def flush(self) -> None:
+        """Nothing to do: what is kept is never out of date."""
+
+
+def cache_folder() -> Path:
+    """Where this version of the kernels keeps its code; it need not exist."""
+    return _cache_root() / _folder_name()
+
+
+def _cache_root() -> Path:
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        home = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        home = "~/Library/Caches"
+    else:
+        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "mdsd-opt"
+
+
+@functools.cache
+def _folder_name() -> str:
+    """Versions of all that compiles, and what the kernels say."""
+    versions = (sys.version_info[:2], numba.__version__, llvmlite.__version__)
+    sources = [*sorted(_PACKAGE.rglob("*_kernels.py")), *(_PACKAGE / x for x in OTHER_SOURCES)]
+    content = b"".join(path.read_bytes() for path in sources)
+    return f"mdsd-opt-{__version__}-{_digest(repr(versions).encode() + content)}"
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder; at its first making, drop those of versions that were used long ago."""
+    if folder.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    others = [path for path in folder.parent.glob("mdsd-opt-*") if path != folder]
+    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in others[_FOLDERS_KEPT:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:20]
+
+
+def _is_ours(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "mdsd_opt"
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    _log.warning("mdsd_opt: %s", message)
+
+
+class _CompilationNote(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Say that a compilation starts, once a process: else the first call seems to hang."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def on_start(self, event: Any) -> None:
+        if _is_ours(event.data["dispatcher"].py_func):
+            with self._lock:
+                _say_once(_COMPILING)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _CompilationNote())

@@ -1,0 +1,130 @@
+r"""The subsets H among which the least of 1 + P(H) - Q(H) is found, where two laws are half known.
+
+Tokens are of four kinds: listed on both sides, only the draft's (their p is open), only the
+target's (their q is open), on neither side. In whichever way the open masses are chosen, some H of
+least 1 + P(H) - Q(H) is made of
+
+- a prefix of the tokens listed on both sides, ordered by p/q (the prefix theorem), and
+- a prefix of one sequence of all others: the draft's tokens, the largest q first; the tokens on
+  neither side; the target's tokens, the smallest p first.
+
+For a token that only the draft lists has at least the q of any that it does not list, and its p
+counts no more than theirs; a token that only the target lists costs at least the p of any that it
+does not list, and its q counts as theirs: exchanging one for the other in H never makes it worse.
+Proofs: docs/theory/unknown-tails.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.batch.top_logprobs.listed import Listed
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subsets:
+    """Prefixes of the sequence of half-listed tokens (rows, R) and of common ones (columns, C + 1).
+
+    Attributes
+    ----------
+    target, draft : Listed
+    common_p, common_q : ndarray, shape (C,)
+        Tokens listed on both sides, by ascending p/q.
+    draft_only : ndarray, shape (A,)
+        q of the tokens that the draft alone lists, descending.
+    num_draft_only : ndarray of int, shape (R,)
+        How many of them are in H.
+    target_only_mass : ndarray, shape (R,)
+        p of the tokens in H that the target alone lists.
+    target_open, draft_open : ndarray, shape (R,)
+        Tokens in H that the target, the draft does not list.
+    num_target_open, num_draft_open : int
+        The same of the whole vocabulary.
+    """
+
+    target: Listed
+    draft: Listed
+    common_p: Vector
+    common_q: Vector
+    draft_only: Vector
+    num_draft_only: NDArray[np.int64]
+    target_only_mass: Vector
+    target_open: Vector
+    draft_open: Vector
+    num_target_open: int
+    num_draft_open: int
+
+    @classmethod
+    def of(cls, target: Listed, draft: Listed, vocab_size: int | None) -> Subsets:
+        """Those of two lists. A vocabulary of unknown size has room for the tails side by side."""
+        p, q = target.probabilities, draft.probabilities
+        common = [(p[token], q[token]) for token in p.keys() & q.keys()]
+        common.sort(key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
+        draft_only = sorted((q[token] for token in q.keys() - p.keys()), reverse=True)
+        target_only = sorted(p[token] for token in p.keys() - q.keys())
+        if vocab_size is None:
+            neither = target.tokens_of_tail + draft.tokens_of_tail
+        else:
+            neither = vocab_size - len(common) - len(draft_only) - len(target_only)
+        taken = _numbers_taken(neither, target, draft)
+        first, last = len(draft_only), len(target_only)
+        # One row for each prefix: some draft-only tokens; then tokens on neither side; then all.
+        before = np.concatenate([np.arange(first), np.full(len(taken) + last, first)])
+        between = np.concatenate([np.zeros(first), taken, np.full(last, float(neither))])
+        after = np.concatenate([np.zeros(first + len(taken), np.int64), np.arange(1, last + 1)])
+        return cls(
+            target,
+            draft,
+            np.array([pair[0] for pair in common]),
+            np.array([pair[1] for pair in common]),
+            np.array(draft_only, dtype=np.float64),
+            before,
+            np.concatenate([[0.0], np.cumsum(target_only)])[after],
+            before + between,
+            between + after,
+            first + neither,
+            last + neither,
+        )
+
+    def target_mass(self, most: bool) -> Vector:
+        """The largest or smallest p of H without its common tokens, shape (R,)."""
+        open_mass = _open_mass(self.target, self.target_open, self.num_target_open, most)
+        return self.target_only_mass + open_mass
+
+    def draft_open_mass(self, most: bool) -> Vector:
+        """The largest or smallest q of the tokens in H that the draft does not list, shape (R,)."""
+        return _open_mass(self.draft, self.draft_open, self.num_draft_open, most)
+
+    def rows(self, chosen: NDArray[np.bool_]) -> Subsets:
+        """Some of the rows alone."""
+        return replace(
+            self,
+            num_draft_only=self.num_draft_only[chosen],
+            target_only_mass=self.target_only_mass[chosen],
+            target_open=self.target_open[chosen],
+            draft_open=self.draft_open[chosen],
+        )
+
+
+def _open_mass(side: Listed, inside: Vector, everywhere: int, most: bool) -> Vector:
+    """The largest or smallest mass of `inside` tokens that the side does not list."""
+    if most:
+        return np.minimum(side.tail, side.cap * inside)
+    return np.maximum(0.0, side.tail - side.cap * (everywhere - inside))
+
+
+def _numbers_taken(neither: int, target: Listed, draft: Listed) -> list[float]:
+    """How many tokens that no side lists H has where it has the least value, some of them.
+
+    Between these numbers the value is monotone or concave.
+    """
+    full = [neither - target.tail / target.cap if target.cap else neither,
+            draft.tail / draft.cap if draft.cap else 0.0]  # fmt: skip
+    numbers = {0, neither} | {int(f(x)) for x in full for f in (math.floor, math.ceil)}
+    return [float(min(max(x, 0), neither)) for x in sorted(numbers) if 0 <= x <= neither]

@@ -1,0 +1,202 @@
+"""Speed and error of batched acceptance rates on the CPU, beside what a user would write else.
+
+All routes are timed in one process, one after the other, again and again; a time is the median over
+the rounds, per position. Rivals (with replacement only) get the same threads, one row a task. The
+error is against the same logits sorted in extended precision.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import mdsd_opt as mo
+from mdsd_opt.cli.bench.record import Record
+from mdsd_opt.cli.bench.timing import timed
+
+if TYPE_CHECKING:
+    from mdsd_opt.cli.bench.suite import Settings
+
+Row = NDArray[Any]
+RowRoute = Callable[[Row, Row, int], float]
+
+_AGAINST = "argsort, float32"
+
+SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
+
+
+def softmax(logits: Row, dtype: type = np.float32) -> NDArray[Any]:
+    weights: NDArray[Any] = logits.astype(dtype)
+    weights -= weights.max()
+    np.exp(weights, out=weights)
+    weights /= weights.sum()
+    return weights
+
+
+def two_softmaxes(target: Row, draft: Row, num_drafts: int) -> float:
+    """No rates at all: what any route from logits in NumPy pays first."""
+    return float(softmax(target)[0] * softmax(draft)[0])
+
+
+def _scan(p: Row, q: Row, num_drafts: int) -> float:
+    value = np.cumsum(p, dtype=np.float64) - np.cumsum(q, dtype=np.float64) ** num_drafts
+    return float(1 + min(0.0, value.min()))
+
+
+def argsort_route(target: Row, draft: Row, num_drafts: int, dtype: type = np.float32) -> float:
+    """Softmax, argsort of p/q, two gathers, two cumulative sums."""
+    p, q = softmax(target, dtype), softmax(draft, dtype)
+    order = np.argsort(p / q)
+    return _scan(p[order], q[order], num_drafts)
+
+
+def packed_sort_route(target: Row, draft: Row, num_drafts: int) -> float:
+    """Sort ratio and q as one 64-bit number, the ratio in the upper half; p is their product."""
+    p, q = softmax(target), softmax(draft)
+    ratio = p / q
+    packed = ratio.view(np.uint32).astype(np.uint64) << np.uint64(32)
+    packed |= q.view(np.uint32)
+    packed.sort()
+    q = packed.astype(np.uint32).view(np.float32)
+    ratio = (packed >> np.uint64(32)).astype(np.uint32).view(np.float32)
+    return _scan(q * ratio, q, num_drafts)
+
+
+def scipy_route(target: Row, draft: Row, num_drafts: int) -> float:
+    """SciPy's log_softmax, argsort of log p/q, two gathers, two cumulative sums."""
+    from scipy.special import log_softmax
+
+    log_p, log_q = log_softmax(target), log_softmax(draft)
+    order = np.argsort(log_p - log_q)
+    return _scan(np.exp(log_p[order]), np.exp(log_q[order]), num_drafts)
+
+
+def torch_route() -> RowRoute | None:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return None
+    torch.set_num_threads(1)  # the rows are shared among threads already
+
+    def route(target: Row, draft: Row, num_drafts: int) -> float:
+        """Softmax, torch.sort, two gathers, two cumulative sums."""
+        p = torch.softmax(torch.from_numpy(target).float(), 0)
+        q = torch.softmax(torch.from_numpy(draft).float(), 0)
+        order = torch.sort(p / q).indices
+        value = torch.cumsum(p[order].double(), 0) - torch.cumsum(q[order].double(), 0).pow(
+            num_drafts
+        )
+        return float(1 + min(0.0, value.min()))
+
+    return route
+
+
+def by_rows(
+    route: RowRoute, target: Row, draft: Row, num_drafts: int, num_threads: int
+) -> NDArray[np.float64]:
+    """Apply a route to every row, with threads."""
+    if num_threads == 1:
+        return np.array([route(t, d, num_drafts) for t, d in zip(target, draft, strict=True)])
+    with ThreadPoolExecutor(num_threads) as pool:
+        return np.array(list(pool.map(lambda t, d: route(t, d, num_drafts), target, draft)))
+
+
+def exact_rate(target: Row, draft: Row, num_drafts: int, scheme: str) -> float:
+    """One row in extended precision, by sorting; without replacement by the package's solver."""
+    if scheme == "without_replacement":
+        problem = mo.TransportProblem.from_logits(
+            target, draft, num_drafts=num_drafts, drafts=scheme
+        )
+        return float(mo.solve(problem, method="subset_selection").acceptance_rate)
+    p, q = (np.exp(x.astype(np.longdouble) - x.max()) for x in (target, draft))
+    p, q = p / p.sum(), q / q.sum()
+    likeliest = np.argsort(-draft, kind="stable")
+    if scheme == "top_k":
+        return float(p[likeliest[:num_drafts]].sum())
+    if scheme == "greedy":
+        fixed = likeliest[: num_drafts - 1]
+        q[fixed] = 0
+        return float(p[fixed].sum() + np.minimum(p, q / q.sum()).sum())
+    order = np.argsort(p / q)
+    value = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
+    return float(1 + min(0, value.min()))
+
+
+def make_logits(size: int, num_rows: int, dtype: str, seed: int) -> tuple[Row, Row]:
+    """A draft like a language model's tail, and a target that is near it."""
+    rng = np.random.default_rng(seed)
+    draft = rng.normal(size=(num_rows, size)) * 2.5
+    target = draft + rng.normal(size=(num_rows, size)) * 0.7
+    return target.astype(dtype), draft.astype(dtype)
+
+
+def records(settings: Settings) -> Iterator[Record]:
+    """Batches of float32 logits; in quick runs small ones."""
+    sizes = (4096,) if settings.quick else (32_768, 131_072, 262_144)
+    tokens = 1 << 15 if settings.quick else 1 << 21  # per batch
+    rounds = settings.rounds or (2 if settings.quick else 9)
+    for size in sizes:
+        num_rows = max(settings.threads, tokens // size)
+        yield from _measured(size, num_rows, "float32", 3, settings.threads, rounds, settings.seed)
+
+
+def _measured(
+    size: int, num_rows: int, dtype: str, num_drafts: int, num_threads: int, rounds: int, seed: int
+) -> Iterator[Record]:
+    target, draft = make_logits(size, num_rows, dtype, seed)
+    exact = {
+        scheme: [exact_rate(target[i], draft[i], num_drafts, scheme) for i in range(2)]
+        for scheme in SCHEMES
+    }
+    rivals: dict[str, RowRoute] = {
+        _AGAINST: argsort_route,
+        "argsort, float64": partial(argsort_route, dtype=np.float64),
+        "scipy.special": scipy_route,
+        "packed sort": packed_sort_route,
+    }
+    torch = torch_route()
+    if torch is not None:
+        rivals["torch.sort"] = torch
+    for threads in sorted({1, num_threads}):
+        routes: dict[str, Callable[[], Any]] = {}
+        errors: dict[str, float | None] = {}
+        for scheme in SCHEMES:
+            name = f"mdsd_opt, {scheme}"
+            routes[name] = partial(
+                mo.acceptance_rates, target, draft, num_drafts, scheme, num_threads=threads
+            )
+            errors[name] = float(np.abs(routes[name]()[:2] - exact[scheme]).max())
+        for name, route in rivals.items():
+            routes[name] = partial(by_rows, route, target, draft, num_drafts, threads)
+            errors[name] = float(np.abs(routes[name]()[:2] - exact["with_replacement"]).max())
+        routes["two softmaxes"] = partial(
+            by_rows, two_softmaxes, target, draft, num_drafts, threads
+        )
+        errors["two softmaxes"] = None
+        per_position = {
+            name: seconds / num_rows * 1e3 for name, seconds in timed(routes, rounds).items()
+        }
+        rival = float(np.median(per_position[_AGAINST]))
+        for name, milliseconds in per_position.items():
+            yield Record.timed(
+                milliseconds.tolist(),
+                _AGAINST,
+                rival,
+                benchmark="batches",
+                route=name,
+                problem="synthetic logits",
+                vocab_size=size,
+                num_drafts=num_drafts,
+                dtype=dtype,
+                threads=threads,
+                seed=seed,
+                gap=errors[name],
+                gap_kind="" if errors[name] is None else "error",
+                note=f"{num_rows} rows",
+            )

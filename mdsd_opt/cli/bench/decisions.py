@@ -1,0 +1,155 @@
+"""Seconds of one decision on given probabilities, by each verifier, against the argsort route.
+
+One thread; each round has positions and drafts of its own. The argsort route does in NumPy what the
+optimal rule needs first: sort by p/q, gather, cumulate, and find the best prefix. So does the
+packed sort route, with a faster sort.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import mdsd_opt as mo
+from mdsd_opt.cli.bench.record import Record
+from mdsd_opt.verifiers import Uniforms
+from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
+from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
+
+if TYPE_CHECKING:
+    from mdsd_opt.cli.bench.suite import Settings
+
+_VOCAB_SIZE = 131_072
+_QUICK_VOCAB_SIZE = 2048
+_SCHEMES = ("with_replacement", "without_replacement")
+_PUBLISHED = ("rrs", "kseq")
+_AGAINST = "argsort route"
+
+#: Tokens for which the linear programme can be solved in reasonable time, by K.
+_FEW_TOKENS = {2: 200, 4: 16}
+
+Logits = tuple[np.ndarray, np.ndarray]
+Source = Callable[[np.random.Generator, int], Logits]
+
+
+def records(settings: Settings) -> Iterator[Record]:
+    """Synthetic and real logits at full vocabulary, and few tokens, where the LP can be solved."""
+    rng = np.random.default_rng(settings.seed)
+    rounds = settings.rounds or (3 if settings.quick else 15)
+    few = {2: 20, 4: 6} if settings.quick else _FEW_TOKENS
+    size = _QUICK_VOCAB_SIZE if settings.quick else _VOCAB_SIZE
+    sources: dict[str, tuple[Source, tuple[int, ...]]] = {
+        "synthetic logits": (lambda rng, k: _synthetic(rng, size), (2, 4, 8)),
+        "few tokens": (lambda rng, k: _synthetic(rng, few[k]), tuple(few)),
+    }
+    if not settings.quick:
+        sources["bundled logits"] = (_Bundled(), (2, 4, 8))
+    for name, (source, counts) in sources.items():
+        for scheme in _SCHEMES:
+            for k in counts:
+                yield from _measured(name, source, scheme, k, rounds, rng, settings.seed)
+
+
+def _synthetic(rng: np.random.Generator, size: int) -> Logits:
+    target = (2.5 * rng.standard_normal(size)).astype(np.float32)
+    return target, target + rng.standard_normal(size).astype(np.float32)
+
+
+class _Bundled:
+    def __init__(self) -> None:
+        from mdsd_opt.base.files.logits import load_logits
+        from mdsd_opt.data import sample_logits_path
+
+        self._sample = load_logits(sample_logits_path())
+
+    def __call__(self, rng: np.random.Generator, _: int) -> Logits:
+        row = int(rng.integers(self._sample.num_positions))
+        return self._sample.target[row], self._sample.draft[row]
+
+
+def _measured(
+    name: str,
+    source: Source,
+    scheme: str,
+    num_drafts: int,
+    rounds: int,
+    rng: np.random.Generator,
+    seed: int,
+) -> Iterator[Record]:
+    seconds: dict[str, list[float]] = {}
+    gap = 0.0
+    for number in range(rounds + 1):  # the first round compiles and warms up
+        target, draft = source(rng, num_drafts)
+        problem = mo.TransportProblem.from_logits(target, draft, num_drafts, scheme)
+        gap = max(gap, _collapsed().acceptance_rate(problem).gap)
+        for route, decide in _routes(problem, rng).items():
+            start = time.perf_counter()
+            decide()
+            if number:
+                seconds.setdefault(route, []).append(time.perf_counter() - start)
+    rival = 1e3 * float(np.median(seconds[_AGAINST]))
+    for route, times in seconds.items():
+        yield Record.timed(
+            [1e3 * time for time in times],
+            _AGAINST,
+            rival,
+            benchmark="decisions",
+            route=route,
+            problem=f"{name}, {scheme}",
+            vocab_size=problem.vocab_size,
+            num_drafts=num_drafts,
+            dtype="float64",
+            threads=1,
+            seed=seed,
+            gap=gap if route == "optimal, collapsed" else None,
+            gap_kind="certified gap" if route == "optimal, collapsed" else "",
+        )
+
+
+def _collapsed() -> Any:
+    return mo.verifiers.get("optimal", collapsed=True)
+
+
+def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
+    """What to time on this problem, by name."""
+    drafts: Any = problem.drafts
+    tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
+    p, q, k = problem.target, drafts.q, problem.num_drafts
+    routes: dict[str, Callable[[], Any]] = {
+        "optimal": lambda: output_token(
+            GroupedPlan(p, drafts, (tokens, uniforms.mixing)), tokens, uniforms
+        ),
+        _AGAINST: lambda: _argsort_route(p, q, k),
+        "packed sort route": lambda: _packed_sort_route(p, q, k),
+        "optimal, collapsed": lambda: output_token(CollapsedPlan(p, drafts), tokens, uniforms),
+    }
+    if problem.vocab_size <= max(_FEW_TOKENS.values()):
+        unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything
+        routes["lp"] = lambda: mo.verifiers.get("lp").verify(unknown, tokens, uniforms)
+    for name in _PUBLISHED:
+        verifier = mo.verifiers.get(name)
+        if verifier.supports(drafts):
+            routes[name] = partial(verifier.verify, problem, tokens, uniforms)
+    return routes
+
+
+def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
+    order = np.argsort(np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0))
+    difference = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
+    return 1.0 + min(float(difference.min()), 0.0)
+
+
+def _packed_sort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
+    """The same with ratio and token in one 64-bit number, which sorts faster than an argsort."""
+    token_bits = np.int64((1 << 18) - 1)
+    ratio = np.divide(p, q, out=np.full_like(p, 1e300), where=q > 0)
+    packed = (ratio.view(np.int64) & ~token_bits) | np.arange(p.size)
+    packed.sort()
+    inside = q[packed & token_bits]
+    difference = np.cumsum(packed.view(np.float64) * inside) - np.cumsum(inside) ** num_drafts
+    return 1.0 + min(float(difference[inside > 0].min()), 0.0)

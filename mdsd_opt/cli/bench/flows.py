@@ -1,0 +1,227 @@
+"""The transport problem as a flow: the own maximum flow beside every library that is installed.
+
+All solve the network of `solvers.max_flow`, each in a process of its own: OR-tools and HiGHS bring
+two versions of one shared library. Milliseconds go from the problem to the value, listing the draft
+sets and handing the network over included; the own flow also gives plan and cut, and its gap is
+that of the certificate. The gap of the others is their distance from it.
+
+The others round: OR-tools takes masses in units of 2^-52, SciPy of 2^-29 (int32), igraph and POT
+(a dense cost matrix) floating-point numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import mdsd_opt as mo
+from mdsd_opt.cli.bench.own_process import in_own_process
+from mdsd_opt.cli.bench.record import Record
+from mdsd_opt.cli.bench.solvers import build
+from mdsd_opt.drafts import SupportLaw
+from mdsd_opt.solvers.integer_masses import IntegerMasses, integer_masses
+from mdsd_opt.solvers.warm_up import warm_up
+
+if TYPE_CHECKING:
+    from mdsd_opt.cli.bench.suite import Settings
+
+#: (scheme, V, K)
+CASES = [
+    ("with_replacement", 300, 2),
+    ("with_replacement", 1000, 2),
+    ("with_replacement", 2000, 2),
+    ("with_replacement", 40, 3),
+    ("with_replacement", 100, 3),
+    ("with_replacement", 200, 3),
+    ("without_replacement", 200, 3),
+    ("independent", 100, 3),
+    ("with_replacement", 40, 4),
+]
+QUICK_CASES = [("with_replacement", 12, 2)]
+
+_OWN = "max_flow"
+
+#: The library that ratios are measured against: it is always there.
+_AGAINST = "SciPy"
+
+
+class Network(NamedTuple):
+    """Arcs source -> token -> draft set -> sink, with capacities in units of 1 / total."""
+
+    num_nodes: int
+    tails: NDArray[np.int32]
+    heads: NDArray[np.int32]
+    capacities: NDArray[np.int64]
+    total: int
+
+    @classmethod
+    def of(cls, law: SupportLaw, masses: IntegerMasses) -> Network:
+        """The source is node 0, the sink the last."""
+        num_nodes = 2 + law.vocab_size + law.num_supports
+        tokens = np.arange(1, 1 + law.vocab_size)
+        sets = np.arange(1 + law.vocab_size, num_nodes - 1)
+        sizes = np.diff(law.offsets)
+        tails = np.concatenate([np.zeros(tokens.size, np.int64), law.tokens + 1, sets])
+        heads = np.concatenate([tokens, np.repeat(sets, sizes), np.full(sets.size, num_nodes - 1)])
+        capacities = [masses.target, np.repeat(masses.supports, sizes), masses.supports]
+        return cls(
+            num_nodes, tails.astype(np.int32), heads.astype(np.int32), np.concatenate(capacities),
+            masses.total,
+        )  # fmt: skip
+
+    def in_bits(self, bits: int) -> tuple[NDArray[np.int64], int]:
+        """Capacities and total rounded down to so many bits."""
+        shift = max(self.total.bit_length() - 1 - bits, 0)
+        return self.capacities >> shift, self.total >> shift
+
+
+def _by_or_tools(law: SupportLaw, masses: IntegerMasses) -> float:
+    from ortools.graph.python.max_flow import SimpleMaxFlow
+
+    network = Network.of(law, masses)
+    capacities, total = network.in_bits(52)
+    solver = SimpleMaxFlow()
+    solver.add_arcs_with_capacity(network.tails, network.heads, capacities)
+    status = solver.solve(0, network.num_nodes - 1)
+    assert status == solver.OPTIMAL, status
+    return float(solver.optimal_flow() / total)
+
+
+def _by_igraph(law: SupportLaw, masses: IntegerMasses) -> float:
+    import igraph
+
+    network = Network.of(law, masses)
+    edges = np.stack([network.tails, network.heads], axis=1)
+    graph = igraph.Graph(network.num_nodes, edges, directed=True)
+    capacities = (network.capacities / network.total).tolist()
+    return float(graph.maxflow_value(0, network.num_nodes - 1, capacities))
+
+
+def _by_scipy(law: SupportLaw, masses: IntegerMasses) -> float:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
+    network = Network.of(law, masses)
+    capacities, total = network.in_bits(29)
+    arcs = (capacities.astype(np.int32), (network.tails, network.heads))
+    matrix = csr_array(arcs, shape=(network.num_nodes, network.num_nodes))
+    return float(maximum_flow(matrix, 0, network.num_nodes - 1).flow_value / total)
+
+
+def _by_pot(law: SupportLaw, masses: IntegerMasses) -> float:
+    import ot
+
+    cost = np.ones((law.vocab_size, law.num_supports))
+    cost[law.tokens, np.repeat(np.arange(law.num_supports), np.diff(law.offsets))] = 0.0
+    p, mass = (x / masses.total for x in (masses.target, masses.supports))
+    return 1.0 - float(ot.emd2(p, mass, cost, numItermax=10**9))
+
+
+class Rival(NamedTuple):
+    """A library, by the name it is imported by, and the entries up to which it is tried."""
+
+    module: str
+    value: Callable[[SupportLaw, IntegerMasses], float]
+    entries: Callable[[SupportLaw], int]
+    most: int
+
+
+def _num_arcs(law: SupportLaw) -> int:
+    return law.num_arcs
+
+
+def _num_costs(law: SupportLaw) -> int:
+    return law.vocab_size * law.num_supports
+
+
+#: Beyond their last entry a case takes minutes, or more memory than a small machine has.
+RIVALS = {
+    "OR-tools": Rival("ortools", _by_or_tools, _num_arcs, 20_000_000),
+    "igraph": Rival("igraph", _by_igraph, _num_arcs, 5_000_000),
+    "SciPy": Rival("scipy", _by_scipy, _num_arcs, 20_000_000),
+    "POT": Rival("ot", _by_pot, _num_costs, 5_000_000),
+}
+
+
+def records(settings: Settings) -> Iterator[Record]:
+    """Every case by all that are installed; what takes over 20 s is measured once."""
+    repeats = settings.rounds or (1 if settings.quick else 3)
+    routes = [_OWN, *(name for name, rival in RIVALS.items() if find_spec(rival.module))]
+    for case in QUICK_CASES if settings.quick else CASES:
+        scheme, vocab_size, num_drafts = case
+        found = {
+            route: in_own_process(
+                "mdsd_opt.cli.bench.flows", [route, *case, settings.seed, repeats]
+            )
+            for route in routes
+        }  # fmt: skip
+        of_rival = found.get(_AGAINST, {}).get("milliseconds")
+        rival = statistics.median(of_rival) if of_rival else None
+        for route, told in found.items():
+            gap = told["gap"]
+            if told["milliseconds"] and route != _OWN:
+                gap = abs(told["rate"] - found[_OWN]["rate"])
+            yield Record.timed(
+                told["milliseconds"],
+                _AGAINST,
+                rival,
+                benchmark="flows",
+                route=route,
+                problem=scheme,
+                vocab_size=vocab_size,
+                num_drafts=num_drafts,
+                dtype="float64",
+                threads=1,
+                seed=settings.seed,
+                gap=gap,
+                gap_kind="certificate" if route == _OWN else "error",
+                note=told["note"],
+            )
+
+
+def measure(
+    route: str, scheme: str, vocab_size: int, num_drafts: int, seed: int, repeats: int
+) -> dict[str, Any]:
+    """One route on one problem, in this process."""
+    problem = build(scheme, vocab_size, num_drafts, seed)
+    law = problem.drafts.support_law()
+    told = f"{law.num_arcs:,} arcs"
+    if route != _OWN:
+        rival = RIVALS[route]
+        if rival.entries(law) > rival.most:
+            return {"milliseconds": [], "rate": None, "gap": None, "note": f"left out: {told}"}
+        rival.value(*_small())  # what loads and compiles at the first call
+    else:
+        warm_up(problem, _OWN)
+    milliseconds: list[float] = []
+    solution, rate, gap = None, 0.0, None
+    while len(milliseconds) < repeats and sum(milliseconds) < 20_000:
+        start = time.perf_counter()
+        if route == _OWN:
+            solution = mo.solve(problem, _OWN)
+            rate = solution.acceptance_rate
+        else:
+            law = problem.drafts.support_law()
+            rate = rival.value(law, integer_masses(problem, law))
+        milliseconds.append(1e3 * (time.perf_counter() - start))
+    if solution is not None:
+        gap = mo.certify(problem, solution).gap
+    return {"milliseconds": milliseconds, "rate": rate, "gap": gap, "note": told}
+
+
+def _small() -> tuple[SupportLaw, IntegerMasses]:
+    problem = build("with_replacement", 5, 2, 0)
+    law = problem.drafts.support_law()
+    return law, integer_masses(problem, law)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(*json.loads(sys.argv[1]))))

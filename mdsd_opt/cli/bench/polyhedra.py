@@ -1,0 +1,119 @@
+"""How far exact double description reaches: seconds and sizes of cones and polytopes.
+
+Every case runs in a child process with a deadline, by each engine that is installed; seconds
+include the start of the process and are the median of the repeats. A case that runs out of time is
+a line of the table, not an omission.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mdsd_opt.cddlib_checks import cones, engines, prefixes
+from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
+from mdsd_opt.cddlib_checks.condition import acceptance_polytope
+from mdsd_opt.cddlib_checks.double_description import WITNESSES, available, run_with
+from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
+from mdsd_opt.cli.bench.record import Record
+
+if TYPE_CHECKING:
+    from mdsd_opt.cli.bench.suite import Settings
+
+Job = Callable[..., Any]
+
+#: Route of the cases that each engine takes.
+_BY_ENGINES = "double description"
+
+#: What Normaliz takes, too.
+_CONES = (cones.acceptance_cone, cones.hypograph_cone)
+
+
+class Case(NamedTuple):
+    """A check of one size; 0 drafts where it speaks of none."""
+
+    problem: str
+    vocab_size: int
+    num_drafts: int
+    job: Job
+    arguments: dict[str, Any]
+    route: str = _BY_ENGINES
+
+
+def cases() -> list[Case]:
+    listed: list[Case] = []
+    for v, largest in ((5, 5), (6, 6), (7, 7), (8, 8), (9, 9), (10, 10), (10, 2), (12, 2)):
+        arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
+        title = f"acceptance cone, sets of 1 to {largest}"
+        listed.append(Case(title, v, 0, cones.acceptance_cone, arguments))
+    for v, largest in ((5, 5), (6, 6), (7, 7), (8, 8), (9, 9), (10, 2)):
+        arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
+        title = f"hypograph cone, sets of 1 to {largest}"
+        listed.append(Case(title, v, 0, cones.hypograph_cone, arguments))
+    for scheme in ("with_replacement", "without_replacement", "independent"):
+        for v, k in ((5, 3), (6, 4), (7, 3), (8, 3)):
+            arguments = {"drafts": drafts_for(scheme, v, k)}
+            listed.append(Case(f"polytope, {scheme}", v, k, acceptance_polytope, arguments))
+    for v, k in ((4, 3), (5, 3), (6, 3), (6, 4)):
+        arguments = {"drafts": drafts_for("with_replacement", v, k)}
+        listed.append(Case("projection", v, k, engines.projection, arguments))
+    for v, k in ((4, 3), (5, 3), (6, 3)):
+        arguments = {"schemes": [drafts_for("with_replacement", v, k)]}
+        job = prefixes.prefix_programmes
+        listed.append(Case("prefix programmes", v, k, job, arguments, "vertex enumeration"))
+    for v, k in ((6, 4), (8, 4)):
+        arguments = {"schemes": battery("with_replacement", v, k)}
+        listed.append(Case("slopes, five q", v, k, prefixes.q_convexity, arguments))
+    return listed
+
+
+def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, Any]:
+    """Milliseconds, verdict and sizes of one case by one engine."""
+    seconds = []
+    arguments = {"engine": engine, "job": case.job, "arguments": case.arguments}
+    for _ in range(repeats):
+        start = time.perf_counter()
+        try:
+            found = run_in_child(run_with, arguments, timeout=timeout, memory=8 * 2**30)
+        except OutOfBudget as end:
+            return {"milliseconds": [], "verdict": str(end), "sizes": {}}
+        seconds.append(time.perf_counter() - start)
+        if seconds[-1] > 10:
+            break
+    holds = found.describes_cone if isinstance(found, cones.ConeFinding) else found.holds
+    return {
+        "milliseconds": [1e3 * second for second in seconds],
+        "verdict": "holds" if holds else "REFUTED",
+        "sizes": dict(found.sizes),
+    }
+
+
+def records(settings: Settings) -> Iterator[Record]:
+    """Every case with a deadline of 90 s; quick runs take the smallest, with 20 s."""
+    timeout, repeats = (20.0, 1) if settings.quick else (90.0, settings.rounds or 3)
+    engines = [engine for engine in WITNESSES if available(engine)]
+    for case in cases()[: 1 if settings.quick else None]:
+        for engine in engines if case.route == _BY_ENGINES else engines[:1]:
+            yield _record(case, engine, timeout, repeats)
+        if case.job in _CONES and available("normaliz"):
+            yield _record(case, "normaliz", timeout, repeats)
+
+
+def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
+    found = measure(case, engine, timeout, repeats)
+    sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
+    return Record.timed(
+        found["milliseconds"],
+        benchmark="polyhedra",
+        route=f"{case.route}, {engine}" if case.route == _BY_ENGINES else case.route,
+        problem=case.problem,
+        vocab_size=case.vocab_size,
+        num_drafts=case.num_drafts,
+        dtype="Fraction",
+        threads=1,
+        seed=0,
+        gap=0.0 if found["milliseconds"] else None,
+        gap_kind="exact",
+        note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
+    )

@@ -1,0 +1,79 @@
+"""The picture of an audit: which tokens are wrong, and which check sees it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from mdsd_opt.cli.report.pictures import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mdsd_opt.auditing import AuditReport
+
+#: Powers of ten beyond which p-values are not told apart.
+_MOST_POWERS = 30.0
+
+
+def audit_figure(report: AuditReport) -> Figure:
+    """Tokens that deviate most, expected beside observed, and the p-value of every check.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed.
+    """
+    height = 1.4 + 0.3 * max(len(report.checks), len(report.tokens), 3)
+    if not report.tokens:
+        figure = new_figure(figsize=(7.4, height))
+        _draw_checks(figure.add_subplot(), report)
+        return figure
+    figure = new_figure(figsize=(9.6, height))
+    tokens, checks = figure.subplots(1, 2)
+    _draw_tokens(tokens, report)
+    _draw_checks(checks, report)
+    return figure
+
+
+def _draw_tokens(axes: Axes, report: AuditReport) -> None:
+    places = range(len(report.tokens))
+    for place, token in zip(places, report.tokens, strict=True):
+        axes.plot([token.expected, token.observed], [place, place], color="0.7", linewidth=2)
+    expected = [token.expected for token in report.tokens]
+    observed = [token.observed for token in report.tokens]
+    axes.plot(expected, places, "o", color="0.3", mfc="white", label="the target's")
+    axes.plot(observed, places, "D", color="C3", markersize=5, label="of the output")
+    axes.set_yticks(places, [f"token {token.token}" for token in report.tokens])
+    axes.set(
+        xlabel="probability", title="tokens that deviate most", ylim=(len(expected) - 0.5, -0.5)
+    )
+    axes.grid(alpha=0.3, axis="x")
+    axes.legend(fontsize=8)
+
+
+def _draw_checks(axes: Axes, report: AuditReport) -> None:
+    checks = report.checks
+    if not checks:
+        axes.text(0.5, 0.5, "decided without trials", ha="center", va="center")
+        axes.set_axis_off()
+        return
+    whole = max(sum(check.weight for check in checks), 1.0)
+    for place, check in enumerate(checks):
+        level = report.false_alarm * check.weight / whole
+        powers = min(_powers(check.p_value), _MOST_POWERS)
+        axes.barh(place, powers, color="C3" if check.p_value < level else "C0", height=0.55)
+        axes.plot([_powers(level)] * 2, [place - 0.4, place + 0.4], color="black", linewidth=1.5)
+    axes.set_yticks(range(len(checks)), [check.name for check in checks])
+    axes.set(title="checks: red beyond the black line", xlim=(0, _MOST_POWERS + 1))
+    axes.set_ylim(len(checks) - 0.5, -0.5)
+    ticks = range(0, int(_MOST_POWERS) + 1, 5)
+    last = ticks[-1]
+    axes.set_xticks(ticks, ["1", *(f"$10^{{-{n}}}$" for n in ticks[1:-1]), f"≤ $10^{{-{last}}}$"])
+    axes.set_xlabel("p-value")
+    axes.grid(alpha=0.3, axis="x")
+
+
+def _powers(p_value: float) -> float:
+    return -math.log10(p_value) if p_value > 0 else math.inf

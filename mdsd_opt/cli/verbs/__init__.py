@@ -1,0 +1,1 @@
+"""One file a verb: its options, and what it shows."""

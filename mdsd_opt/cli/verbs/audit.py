@@ -1,0 +1,214 @@
+"""mdsd-opt audit: is a verifier lossless, and how far from optimal?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mdsd_opt.cli import options
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+
+if TYPE_CHECKING:
+    from mdsd_opt.auditing import AuditReport
+    from mdsd_opt.problem import TransportProblem
+
+
+#: Most tokens of a random problem.
+MAX_VOCAB_SIZE = 1_000_000
+
+
+def audit(
+    verifier: Annotated[
+        str | None,
+        typer.Option(
+            help="A verifier of the package, module:attribute that is one, or module:function with "
+            "(target, draft, drafts, rng) -> token.",
+            show_default=False,
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
+            "drafts, tokens; with parents where drafts are a tree.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
+            "others, or all for a table of those that are installed.",
+            show_default=False,
+        ),
+    ] = None,
+    any_version: Annotated[
+        bool,
+        typer.Option("--any-version", help="Call versions of an engine that were not tested."),
+    ] = False,
+    problem: Annotated[
+        Path | None,
+        typer.Option(help="Problem to audit on; a random one if left out.", show_default=False),
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option(help="How the drafts of the random problem or of the trace were sampled.")
+    ] = "with_replacement",
+    vocab_size: Annotated[int, typer.Option(help="Tokens of the random problem.")] = 8,
+    num_drafts: Annotated[
+        int, typer.Option("--num-drafts", "-k", help="Drafts of the random problem.")
+    ] = 3,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Sampled verifications; by default 100,000, or what 45 seconds allow.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Time for them instead.", show_default=False)
+    ] = None,
+    lossy: Annotated[
+        bool,
+        typer.Option(
+            "--lossy",
+            help="The verifier is lossy on purpose: how much less than the best it accepts at its "
+            "distance from the target, and how much farther than necessary it is.",
+        ),
+    ] = False,
+    method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
+    temperature: Annotated[float, typer.Option(help="Of the trace's target logits.")] = 1.0,
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the trace's draft logits; the target's unless given.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    false_alarm: Annotated[
+        float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
+    ] = 1e-6,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    page: options.Report = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
+    if [verifier, trace, engine].count(None) != 2:
+        raise InvalidInput("give one of --verifier, --trace and --engine")
+    if lossy and verifier is None:
+        raise InvalidInput("--lossy goes with --verifier")
+    if page is not None:
+        from mdsd_opt.cli.report.pages import check_page_path
+
+        check_page_path(page)
+    if engine is not None:
+        from mdsd_opt.cli.verbs.audit_engine import audit_engines
+
+        audit_engines(
+            engine, any_version, 45.0 if seconds is None else seconds, seed, as_json, page
+        )
+        return
+    if verifier is not None:
+        given = _problem(problem, scheme, vocab_size, num_drafts, seed)
+        report = _audit_verifier(
+            verifier, given, method, trials, seconds, false_alarm, seed, lossy,
+        )  # fmt: skip
+        subject = (
+            f"{verifier}: V = {given.vocab_size:,}, K = {given.num_drafts}, "
+            f"{given.drafts.scheme} drafts"
+        )
+    else:
+        assert trace is not None
+        from mdsd_opt.auditing import audit_trace, load_trace
+
+        steps = load_trace(trace)
+        report = audit_trace(
+            steps.target,
+            steps.draft,
+            steps.drafts,
+            steps.tokens,
+            scheme=str(steps.metadata.get("scheme", scheme)),
+            parents=steps.parents,
+            logits=steps.holds_logits,
+            temperature=temperature,
+            draft_temperature=draft_temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            false_alarm=false_alarm,
+            rng=seed,
+        )
+        subject = f"{trace}: {report.num_trials:,} recorded tokens"
+    if as_json:
+        from mdsd_opt.cli.report.tables import as_json as to_json
+
+        print(to_json(report.to_dict()))
+    else:
+        show_report(report, subject)
+    if page is not None:
+        from mdsd_opt.cli.output import remark
+        from mdsd_opt.cli.report.audit_page import save_audit_page
+
+        save_audit_page(page, report, subject)
+        remark(f"report saved as {page}")
+    if not report.faultless:
+        raise typer.Exit(1)
+
+
+def show_report(report: AuditReport, subject: str) -> None:
+    """What was audited, what was found, and the verdict last."""
+    from mdsd_opt.cli.output import say, show_rows
+
+    say(f"is the output distributed as the target? {subject}")
+    verdict, *rows = report.rows()
+    show_rows(rows)
+    say(": ".join(verdict))
+
+
+def _audit_verifier(
+    name: str,
+    problem: TransportProblem,
+    method: str,
+    trials: int | None,
+    seconds: float | None,
+    false_alarm: float,
+    seed: int,
+    lossy: bool,
+) -> AuditReport:
+    from mdsd_opt.auditing import audit as run
+    from mdsd_opt.auditing import load_verifier
+    from mdsd_opt.cli.output import look_here_for_modules
+
+    look_here_for_modules()
+    found = load_verifier(name)
+    return run(
+        found, problem, seed, trials, seconds=seconds, method=method, false_alarm=false_alarm,
+        lossy=lossy,
+    )  # fmt: skip
+
+
+def _problem(
+    path: Path | None, scheme: str, vocab_size: int, num_drafts: int, seed: int
+) -> TransportProblem:
+    """The problem of the file, or random target and draft laws."""
+    if path is not None:
+        from mdsd_opt.problem.files import load_problem
+
+        return load_problem(path)
+    import numpy as np
+
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.drafts.by_name import scheme_maker
+    from mdsd_opt.problem import TransportProblem
+
+    look_here_for_modules()
+    make = scheme_maker(scheme if ":" in scheme else scheme.replace("-", "_"))
+    if vocab_size < 1:
+        raise InvalidInput(f"--vocab-size is {vocab_size}: give at least 1")
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise ProblemTooLarge(
+            f"--vocab-size is {vocab_size}: random problems end at {MAX_VOCAB_SIZE:,} tokens"
+        )
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.ones(vocab_size), 2)
+    return TransportProblem(p, make(q, num_drafts))

@@ -1,0 +1,109 @@
+"""mdsd-opt bench: how fast are solvers, flows, batches, decisions and polyhedra, and how exact?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mdsd_opt.base.files import check_writable
+from mdsd_opt.cli import options
+from mdsd_opt.errors import InvalidInput
+
+_OUT_SUFFIXES = (".json", ".csv", ".md")
+
+
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="solvers, flows, batches, decisions, polyhedra; all if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, few rounds: seconds, not minutes.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(help="How often each route is timed.", show_default=False)
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="For what can use threads; all by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(help="Save as .json, .csv or .md; may be given again.", show_default=False),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save a picture of time against V (.png, .svg or .pdf).")
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(help="A saved .json: show what has become slower; exit code 1 if any."),
+    ] = None,
+    page: options.Report = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure speed side by side with the alternatives, in one run, with the gap of every answer.
+
+    Every line holds its circumstances; ratios are to a rival on the same problem in the same run.
+    """
+    for path in out or []:
+        if path.suffix not in _OUT_SUFFIXES:
+            raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
+        check_writable(path)
+    from mdsd_opt.cli.bench import Record, changes, load_report, run
+    from mdsd_opt.cli.output import remark, say, show_table
+    from mdsd_opt.cli.report import bench_plot, bench_tables
+    from mdsd_opt.cli.report.bench_files import save_report
+    from mdsd_opt.cli.report.bench_page import save_bench_page
+    from mdsd_opt.cli.report.pages import check_page_path
+    from mdsd_opt.cli.report.pictures import check_plot_path
+
+    if plot is not None:
+        check_plot_path(plot)
+    if page is not None:
+        check_page_path(page)
+    old = None if compare is None else load_report(compare)
+
+    def tell(record: Record) -> None:
+        took = "did not finish" if record.median_ms is None else f"{record.median_ms:.3g} ms"
+        drafts = f", K = {record.num_drafts}" if record.num_drafts else ""
+        remark(f"{record.benchmark}: {record.route}, {record.problem}, "
+               f"V = {record.vocab_size:,}{drafts}: {took}")  # fmt: skip
+
+    report = run(names or (), quick=quick, rounds=rounds, threads=threads, seed=seed, progress=tell)
+    for path in out or []:
+        save_report(report, path)
+        remark(f"saved as {path}")
+    if as_json:
+        print(report.as_json(), end="")
+    else:
+        say(bench_tables.MEANING)
+        for table in bench_tables.records_tables(report):
+            show_table(table, keys=bench_tables.NUM_KEYS)
+        fitted = bench_tables.scaling_table(report.records)
+        if fitted.row_count:
+            show_table(fitted)
+        say(bench_tables.circumstances_line(report))
+        for line in bench_tables.conclusion(report):
+            say(line)
+    if plot is not None:
+        bench_plot.save_plot(report, plot)
+        remark(f"picture saved as {plot}")
+    found = [] if old is None else changes(old, report)
+    if page is not None:
+        save_bench_page(page, report, found)
+        remark(f"report saved as {page}")
+    if old is None:
+        return
+    if not found:
+        remark(f"{compare} holds none of these measurements")
+    elif not as_json:
+        show_table(bench_tables.changes_table(found))
+    worse = sum(change.is_regression for change in found)
+    if worse:
+        remark(f"slower or less exact than in {compare}: {worse} of {len(found)} measurements")
+        raise typer.Exit(1)

@@ -1,0 +1,226 @@
+"""mdsd-opt capture: logits of a target and a draft model, as a corpus."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mdsd_opt.base.progress import token_progress_bar
+from mdsd_opt.cli import options
+from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.corpora import RatesConfig
+    from mdsd_opt.decoding.models.loading import LoadedModel
+
+
+def capture(
+    target: options.TargetModel,
+    draft: options.DraftModel,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the shards and their manifest.", show_default=False)
+    ],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
+        ),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A text, cut into prompts of --window tokens.", show_default=False),
+    ] = None,
+    window: Annotated[int, typer.Option(help="Tokens of each piece of --text.")] = 64,
+    tokens: Annotated[
+        int,
+        typer.Option(help="Tokens the target adds to each prompt; 0: the logits of the prompts."),
+    ] = 64,
+    positions: Annotated[
+        int | None,
+        typer.Option(
+            help="Evenly spaced positions to keep of each prompt; all if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="Of the sampling; 0 is greedy.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampling.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Of the stored logits: bfloat16, float32.")] = (
+        "bfloat16"
+    ),
+    precision: Annotated[
+        str, typer.Option(help="The models run in: bfloat16, float16, float32.")
+    ] = "bfloat16",
+    device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
+    revision: Annotated[
+        str | None, typer.Option(help="Of the target on the hub.", show_default=False)
+    ] = None,
+    draft_revision: Annotated[
+        str | None, typer.Option(help="Of the draft on the hub.", show_default=False)
+    ] = None,
+    pad: Annotated[
+        bool, typer.Option("--pad", help="Pad the narrower logits with impossible tokens.")
+    ] = False,
+    shard_mb: Annotated[float, typer.Option(help="Size of a shard in MB, about.")] = 256.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite another capture in the folder.")
+    ] = False,
+    rates_only: Annotated[
+        bool,
+        typer.Option(
+            "--rates-only", help="Score at once and keep acceptance rates instead of logits."
+        ),
+    ] = False,
+    schemes: Annotated[
+        str | None,
+        typer.Option(
+            help="With --rates-only: as of mdsd-opt rates, and so is what is taken if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    verifiers: Annotated[str | None, typer.Option(help="The same.", show_default=False)] = None,
+    num_drafts: Annotated[
+        str | None, typer.Option("--num-drafts", "-k", help="The same.", show_default=False)
+    ] = None,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    threads: options.Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+    progress: options.Progress = None,
+) -> None:
+    """The target continues prompts, and the logits of both models at every new token are kept.
+
+    Run the same command again to go on with a capture that was interrupted; it also captures again
+    any shard that is missing or damaged.
+
+    With --rates-only nothing but the rates of every position is kept, at --temperature and with the
+    filters given: mdsd-opt rates shows them as it does those of stored logits.
+    """
+    from mdsd_opt.cli.output import remark
+    from mdsd_opt.corpora import capture as capturing
+
+    if (prompts is None) == (text is None):
+        raise InvalidInput("give either --prompts or --text")
+    if not shard_mb > 0:
+        raise InvalidInput(f"--shard-mb is {shard_mb:g}: give a positive size")
+    skip = skipped_layers(draft)
+    settings = capturing.CaptureSettings(
+        tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
+    )
+    filters: dict[str, Any] = {
+        "draft_temperature": draft_temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p
+    }  # fmt: skip
+    named = {"schemes": schemes, "verifiers": verifiers, "num_drafts": num_drafts}
+    config = None
+    if rates_only:
+        config = _rates_config(**named, temperature=temperature, **filters)
+    else:
+        _require_rates_only(**named, **filters, threads=threads)
+    # read before the models, which take longer to load
+    lines = capturing.read_prompts(prompts) if prompts is not None else []
+    whole = capturing.read_text(text) if text is not None else ""
+    big, small = load_pair(target, draft, skip, revision, draft_revision, precision, device)
+    ids = [big.encode(line) for line in lines] or capturing.windows(big.encode(whole), window)
+    _require_room(ids, tokens, big, small)
+    try:
+        wanted = sys.stderr.isatty() if progress is None else progress
+        with token_progress_bar("prompts", len(ids), wanted) as advance:
+            manifest = capturing.capture(
+                ids, big, small, out, settings, _description(big, small), force, advance, remark,
+                config, threads,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        remark(f"shards that are complete stay in {out}: the same command goes on with them")
+        raise
+    if as_json:
+        from mdsd_opt.corpora.manifest import MANIFEST_NAME
+
+        print((out / MANIFEST_NAME).read_text(), end="")
+    else:
+        count = sum(shard.num_positions for shard in manifest.shards)
+        print(
+            f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
+            f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
+        )
+
+
+def _rates_config(
+    schemes: str | None, verifiers: str | None, num_drafts: str | None, **sampling: Any
+) -> RatesConfig:
+    from mdsd_opt.cli.verbs.rates import parse_counts, parse_schemes, parse_verifiers
+    from mdsd_opt.corpora import RatesConfig
+
+    return RatesConfig.of(
+        parse_schemes(schemes or options.SCHEMES),
+        parse_verifiers(verifiers or options.VERIFIERS),
+        parse_counts(num_drafts or options.NUM_DRAFTS),
+        **sampling,
+    )
+
+
+def _require_rates_only(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(f"--{name.replace('_', '-')} is for --rates-only")
+
+
+def skipped_layers(draft: str) -> list[int]:
+    if not draft.startswith("skip:"):
+        return []
+    try:
+        return sorted({int(layer) for layer in draft.removeprefix("skip:").split(",")})
+    except ValueError:
+        raise InvalidInput(
+            f"--draft is {draft!r}: give numbers of layers, as in skip:14,18"
+        ) from None
+
+
+def load_pair(
+    target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
+    precision: str, device: str, attention: str | None = None,
+) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
+    from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
+
+    common: dict[str, Any] = {"dtype": precision, "device": device, "attention": attention}
+    big = load_model(target, revision=revision, **common)
+    if skip:
+        return big, without_layers(big, skip)
+    small = load_model(draft, revision=draft_revision, **common)
+    require_same_vocabulary(big, small)
+    return big, small
+
+
+def _require_room(
+    ids: list[list[int]], tokens: int, target: LoadedModel, draft: LoadedModel
+) -> None:
+    longest = max(map(len, ids)) + tokens
+    for model in (target, draft):
+        if model.context_length is not None and longest > model.context_length:
+            raise InvalidInput(
+                f"the longest prompt and {tokens} more tokens make {longest}, and "
+                f"{model.identity['model']} reads {model.context_length}: shorten the prompts, "
+                "--window or --tokens"
+            )
+
+
+def _description(target: LoadedModel, draft: LoadedModel) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    from mdsd_opt._version import __version__
+    from mdsd_opt.decoding.models.loading import tokenizer_identity
+
+    return {
+        "target": target.identity,
+        "draft": draft.identity,
+        "tokenizer": tokenizer_identity(target),
+        "versions": {
+            "mdsd-opt": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }

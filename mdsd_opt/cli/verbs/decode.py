@@ -1,0 +1,420 @@
+"""mdsd-opt decode: a language model's text, by trees of drafts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mdsd_opt.cli import options
+from mdsd_opt.errors import InvalidInput, MdsdError
+
+if TYPE_CHECKING:
+    from mdsd_opt.decoding import Generation, Metrics
+    from mdsd_opt.decoding.comparison import Begin, ComparedRule
+    from mdsd_opt.decoding.draft_tree import Tokens
+
+#: What is called after a step with the prompt's number, the new tokens and all metrics so far.
+OnStep = Callable[[int, "Tokens", "Metrics"], None]
+
+#: The rates behind plans and forecasts are measured on so many of the prompts.
+_MEASURED_PROMPTS = 16
+
+
+def decode(
+    target: options.TargetModel,
+    draft: options.DraftModel,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="May be given several times.", show_default=False)
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
+        ),
+    ] = None,
+    verifier: Annotated[
+        str | None,
+        typer.Option(
+            help="traversal_hull (the default), level_sequential, traversal, block_verification, "
+            "or a token-level verifier, also as module:attribute; with --compare several, "
+            "separated by commas: all by default that can decode with these drafts, but for lp, "
+            "which is for few tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    tree: Annotated[
+        str,
+        typer.Option(
+            help="planned16: what accepts most with 16 drafts, by rates measured on the "
+            "(first 16) prompts and then on the steps; or drafts x depth as 4x3, chain5, sparse, "
+            "sparse16, dynamic24."
+        ),
+    ] = "planned16",
+    scheme: Annotated[
+        str, typer.Option(help="How the drafts of a node are drawn.")
+    ] = "with_replacement",
+    tokens: Annotated[int, typer.Option(help="New tokens for each prompt, at most.")] = 64,
+    temperature: options.Temperature = 1.0,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    relax: Annotated[
+        str | None,
+        typer.Option(
+            help="Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "
+            "nats from the target's; tv, chi2 or acceptance_rate likewise. With a tree such as "
+            "4x3, or a token-level verifier.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="All rules on the same prompts, a step each in turn."),
+    ] = False,
+    precision: Annotated[
+        str, typer.Option(help="The models run in: bfloat16, float16, float32.")
+    ] = "bfloat16",
+    device: Annotated[
+        str, typer.Option(help="The models run on: cpu, cuda, ...; auto: on all there is.")
+    ] = "cpu",
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            help="Implementation of attention: eager, sdpa, ...; the library's choice if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    on_device: Annotated[
+        bool,
+        typer.Option(
+            "--on-device",
+            help="Leave the laws where the logits are and decide by sums over bins: for "
+            "traversal_hull, level_sequential and optimal, with and without replacement.",
+        ),
+    ] = False,
+    static_cache: Annotated[
+        bool,
+        typer.Option("--static-cache", help="Keys and values in memory that is taken once."),
+    ] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Each prompt is a message in the chat template.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Continue prompts; the text follows the target model exactly, whatever the draft.
+
+    That is up to the rounding of its passes, which --precision float32 makes small. With --relax
+    it follows the closest laws that the budget allows, and the summary says how far from the
+    target it was.
+
+    Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
+    goes to stderr, of several prompts with a line for each. After Ctrl-C it tells what is done.
+    --compare prints a table: with intervals if there are several prompts, with the
+    reason where a rule cannot decode, and after Ctrl-C with what is done. What is to be compiled
+    is compiled before a clock runs. How many drafts a step accepts is forecast, too, by the rates
+    of the prompts' own tokens, and stands beside what came of it.
+    """
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
+    from mdsd_opt.corpora.capture.texts import read_prompts
+    from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
+    from mdsd_opt.decoding.forecasts import informed
+    from mdsd_opt.decoding.generation import require_room
+    from mdsd_opt.decoding.models.tree_pass import TreeModel
+    from mdsd_opt.decoding.relaxed_targets import check_tree
+    from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
+    from mdsd_opt.decoding.warm_up import warm_up
+    from mdsd_opt.drafts.by_name import scheme_maker
+
+    if bool(prompt) == (prompts is not None):
+        raise InvalidInput("give either --prompt or --prompts")
+    if tokens < 1:
+        raise InvalidInput(f"--tokens is {tokens}: give at least 1")
+    budget = None if relax is None else parse_budget(relax)
+    topology, make = parse_topology(tree), scheme_maker(scheme)
+    if verifier is not None:
+        rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
+    else:
+        known = DEVICE_RULES if on_device else rule_names()
+        rules = [*known] if compare else ["traversal_hull"]
+    if len(rules) > 1 and not compare:
+        raise InvalidInput("several verifiers: give --compare, or one of them")
+    look_here_for_modules()
+    for name in rules:
+        get_rule(name)
+    if on_device:
+        for name in rules:
+            require_device_rule(make, get_rule(name))
+    if budget is not None and not compare:
+        check_tree(topology, get_rule(rules[0]))
+    texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
+    if any(not text.strip() for text in texts):
+        raise InvalidInput("an empty prompt: give some text")
+    skip = skipped_layers(draft)
+    big, small = load_pair(target, draft, skip, None, None, precision, device, attention)
+    ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
+    stop = big.end_tokens()
+
+    settings: dict[str, Any] = {
+        "temperature": temperature, "draft_temperature": draft_temperature,
+        "top_k": top_k, "top_p": top_p, "min_p": min_p,
+    }  # fmt: skip
+
+    longest = max(map(len, ids)) + tokens if static_cache else None
+    big_model = partial(TreeModel, big, static_length=longest)
+    small_model = partial(TreeModel, small, vocab_size=big.vocab_size, static_length=longest)
+    pair = big_model(), small_model()
+    require_room(*pair, ids)
+    topology, forecast = informed(topology, *pair, ids[:_MEASURED_PROMPTS], scheme, settings)
+    if budget is not None:
+        forecast = None  # of lossless steps
+        settings["relax"] = budget
+    begun: dict[str, Any] = settings | {"on_device": on_device}
+
+    def warm(rule: str) -> None:
+        warm_up(rule, big.vocab_size, topology, make, **settings)
+
+    def options(rule: str, n: int) -> dict[str, Any]:
+        return {
+            "target": big_model(), "draft": small_model(), "prompt": ids[n],
+            "tree": topology, "scheme": make, "rule": rule, "max_new_tokens": tokens,
+            "rng": seed + n, "stop_tokens": stop, **begun,
+        }  # fmt: skip
+
+    def warm_models(rule: str) -> None:  # a step of them, the first of which takes longer
+        next(generate_steps(**options(rule, 0)))
+
+    def begin(rule: str, n: int) -> Iterator[tuple[Tokens, Metrics]]:
+        return generate_steps(**options(rule, n))
+
+    if compare:
+        rows = compared_rules(rules, warm, by_default=verifier is None)
+        warm_models(next(row.rule for row in rows if not row.refusal))
+        _compare(rows, begin, len(ids), tokens, as_json, forecast)
+        return
+    warm(rules[0])
+    warm_models(rules[0])
+    every = options(rules[0], 0)
+    del every["prompt"]
+    facts = {"rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast}
+    if chat and not as_json:
+        texts = [f"{text}\n" for text in texts]  # the answer is not the rest of the message
+    _continue_all(every | {"prompts": ids, "rng": seed}, texts, big.tokenizer, as_json, facts)
+
+
+def _continue_all(
+    options: dict[str, Any],
+    texts: list[str],
+    tokenizer: Any,
+    as_json: bool,
+    facts: dict[str, Any],
+) -> None:
+    """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
+    from mdsd_opt.cli.verbs.decode_screen import continuation
+    from mdsd_opt.decoding import Generation
+
+    outputs: list[Generation] = []
+    begun: dict[int, Generation] = {}
+
+    def keep(n: int, new: Tokens, metrics: Metrics) -> None:
+        before = begun[n].tokens if n in begun else ()
+        begun[n] = Generation(before + new, metrics, "interrupted")
+
+    show = _with_a_bar if as_json else _on_the_screen
+    interrupted = False
+    try:
+        show(options, texts, tokenizer, outputs, keep)
+    except KeyboardInterrupt:
+        interrupted = True
+        outputs += [output for n, output in begun.items() if n == len(outputs)]
+    if outputs:
+        total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
+        if as_json:
+            texts_after = [
+                continuation(tokenizer, ids, output.tokens, skip_special_tokens=False)
+                for ids, output in zip(options["prompts"], outputs, strict=False)
+            ]
+            facts |= {"interrupted": interrupted}
+            _print_document(outputs, texts, texts_after, total, facts)
+        else:
+            _sum_up(outputs, total, facts)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _on_the_screen(
+    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
+    keep: OnStep,
+) -> None:  # fmt: skip
+    from mdsd_opt.cli.output import notices_afterwards
+    from mdsd_opt.cli.verbs.decode_screen import Screen
+    from mdsd_opt.decoding import generate_batch
+
+    titles = [f"prompt {n} of {len(texts)}" for n in range(1, len(texts) + 1)]
+    screens = [
+        Screen(text, ids, tokenizer, title if len(texts) > 1 else None)
+        for text, ids, title in zip(texts, options["prompts"], titles, strict=True)
+    ]
+
+    def show(n: int, new: Tokens, metrics: Metrics) -> None:
+        keep(n, new, metrics)
+        screens[n](new, metrics)
+
+    batch_outputs = generate_batch(**options, on_step=show)
+    for screen in screens:
+        with notices_afterwards(), screen:
+            outputs.append(next(batch_outputs))
+
+
+def _with_a_bar(
+    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
+    keep: OnStep,
+) -> None:  # fmt: skip
+    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.decoding import generate_batch
+
+    tokens = options["max_new_tokens"]
+    with progress_bar("tokens", len(texts) * tokens, sys.stderr.isatty()) as advance:
+
+        def show(n: int, new: Tokens, metrics: Metrics) -> None:
+            keep(n, new, metrics)
+            advance(len(new))
+
+        for output in generate_batch(**options, on_step=show):
+            outputs.append(output)
+            advance(tokens - len(output.tokens))  # what an early end leaves out
+
+
+def _print_document(
+    outputs: list[Generation],
+    prompts: list[str],
+    texts: list[str],
+    total: Metrics,
+    facts: dict[str, Any],
+) -> None:
+    import json
+
+    found = [
+        {"prompt": prompt, "text": text, "ended_by": output.ended_by, **output.metrics.to_dict()}
+        # fewer if it is interrupted
+        for prompt, text, output in zip(prompts, texts, outputs, strict=False)
+    ]  # fmt: skip
+    document = facts | {"observed_accepted": total.accepted_per_step, "outputs": found}
+    print(json.dumps(document, indent=2))
+
+
+def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
+    from mdsd_opt.cli.output import remark, show_table
+    from mdsd_opt.cli.report.decoding import prompts_table
+
+    if len(outputs) > 1:
+        show_table(prompts_table(outputs), file=sys.stderr)
+    remark(_summary(total))
+    if facts["relax"] is not None:
+        remark(_price(total))
+    if facts["forecast_accepted"] is not None:
+        remark(
+            f"accepted drafts a step: forecast {facts['forecast_accepted']:.2f}, observed "
+            f"{total.accepted_per_step:.2f}"
+        )
+
+
+def compared_rules(
+    rules: list[str], warm: Callable[[str], None], by_default: bool
+) -> list[ComparedRule]:
+    """The rules, each warmed up; refused, or by default left out, if they cannot decode here.
+
+    By default not lp: where it almost fits, it takes minutes.
+    """
+    from mdsd_opt.decoding.comparison import ComparedRule
+
+    rows = [ComparedRule(name) for name in rules if not (by_default and name == "lp")]
+    for row in rows:
+        try:
+            warm(row.rule)
+        except MdsdError as error:
+            row.refusal = str(error)
+    _require_some([row for row in rows if not row.refusal], rows)
+    return [row for row in rows if not (by_default and row.refusal)]
+
+
+def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
+    if not done:
+        raise InvalidInput("; ".join(dict.fromkeys(row.refusal for row in rows)))
+
+
+def _summary(metrics: Metrics) -> str:
+    return (
+        f"{metrics.num_tokens} tokens in {metrics.num_steps} target calls: accept length "
+        f"{metrics.accept_length:.2f}, acceptance rate {metrics.acceptance_rate:.3f}, "
+        f"{1e3 * metrics.seconds_per_token:.0f} ms a token, verifier "
+        f"{metrics.verify_share:.1%} of it"
+    )
+
+
+def _price(metrics: Metrics) -> str:
+    return (
+        f"not lossless: KL {metrics.kl_per_token:.4g} nats and TV {metrics.tv_per_token:.4g} a "
+        f"token, KL {metrics.kl:.4g} nats in all"
+    )
+
+
+def parse_budget(text: str) -> dict[str, float]:
+    """kl=0.01 as a budget of `mdsd_opt.relax`.
+
+    Raises
+    ------
+    InvalidInput
+        It is none.
+    """
+    from mdsd_opt.solvers.frontier.budgets import checked_relax
+
+    name, _, amount = text.partition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        raise InvalidInput(f"--relax is {text!r}: give one budget, as kl=0.01") from None
+    return checked_relax({name.strip(): value})
+
+
+def _compare(
+    rows: list[ComparedRule],
+    begin: Begin,
+    num_prompts: int,
+    tokens: int,
+    as_json: bool,
+    forecast: float | None,
+) -> None:
+    """All rules on the same prompts; what is done is shown even if it is interrupted."""
+    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.cli.output import say, show_table
+    from mdsd_opt.cli.report.decoding import compared_document, compared_table, conclusion
+    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.decoding.comparison import compare_rules
+
+    most = num_prompts * tokens * sum(not row.refusal for row in rows)
+    interrupted = False
+    try:
+        with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
+            compare_rules(rows, num_prompts, begin, advance)
+    except KeyboardInterrupt:
+        interrupted = True
+    done = [row for row in rows if row.prompts]
+    if not interrupted:
+        _require_some(done, rows)
+    if not done:  # interrupted at once
+        pass
+    elif as_json:
+        print(to_json(compared_document(rows, num_prompts, interrupted, forecast)))
+    else:
+        show_table(compared_table(rows, num_prompts, interrupted, forecast))
+        say(conclusion(rows))
+    if interrupted:
+        raise KeyboardInterrupt

@@ -1,0 +1,99 @@
+"""mdsd-opt plan: which tree of drafts accepts most?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mdsd_opt.cli import options
+from mdsd_opt.errors import InvalidInput
+
+
+def plan(
+    logits: options.LogitFiles = None,
+    kind: options.Kind = None,
+    nodes: Annotated[int, typer.Option(help="Drafts of the tree, at most.")] = 16,
+    depth: Annotated[int | None, typer.Option(help="Levels, at most; no limit by default.")] = None,
+    num_drafts: Annotated[
+        int, typer.Option("--num-drafts", "-k", help="Drafts after a node, at most.")
+    ] = 8,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            help="Milliseconds of a step by its number of drafts, as 1:20,16:22,64:40: then the "
+            "plan is for the most tokens a second.",
+            show_default=False,
+        ),
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option(help="How the drafts of a node are drawn.")
+    ] = "with_replacement",
+    temperature: options.Temperature = 1.0,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    plot: options.Plot = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """The tree of drafts that accepts most within its size, by rates measured on logits.
+
+    Beside it the forecasts of balanced trees, a sparse one and a chain of the same size. `mdsd-opt
+    decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
+    """
+    from mdsd_opt.cli.output import remark, say, show_table
+    from mdsd_opt.cli.report import plans
+    from mdsd_opt.cli.report.pictures import check_plot_path
+    from mdsd_opt.cli.report.plans_plot import save_plan_plot
+    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.cli.verbs.samples import given_sample
+    from mdsd_opt.decoding.place_rates import place_rates
+    from mdsd_opt.decoding.tree_plans import plan_tree
+
+    if plot is not None:
+        check_plot_path(plot)
+    milliseconds = None if cost is None else parse_cost(cost)
+    sample = given_sample(logits, kind)
+    table = place_rates(
+        sample.target, sample.draft, num_drafts, scheme, temperature,
+        draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+        kind="logits",
+    )  # fmt: skip
+    seconds = milliseconds and {n: 1e-3 * took for n, took in milliseconds.items()}
+    found = plan_tree(table, nodes, depth, seconds)
+    rows = plans.forecasts(found, table, depth)
+    name = sample.source if logits else Path(sample.source).name
+    title = (
+        f"{name}: {sample.num_positions} positions, V = {sample.vocab_size:,}\n"
+        f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
+    )
+    if found.tokens_per_second is not None:
+        title += f"\nplanned: {found.tokens_per_second:.1f} tokens a second"
+    if as_json:
+        print(to_json({"source": sample.source, "scheme": scheme, "temperature": temperature,
+                       **plans.plan_document(found, table, rows)}))  # fmt: skip
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(plans.plan_tree_view(found.topology, table))
+        show_table(plans.forecasts_table(rows, title))
+        say(plans.conclusion(rows))
+    if plot is not None:
+        save_plan_plot(rows, table, plot, title)
+        remark(f"picture saved as {plot}")
+
+
+def parse_cost(text: str) -> dict[int, float]:
+    """Milliseconds by the number of drafts: "1:20,16:22" gives 20 for 1 and 22 for 16."""
+    found: dict[int, float] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})\s*:\s*(\d+\.?\d*|\.\d+)\s*", part)
+        if not match:
+            raise InvalidInput(
+                f"--cost is {text!r:.60}: give drafts and milliseconds, as 1:20,16:22,64:40"
+            )
+        found[int(match[1])] = float(match[2])
+    return found

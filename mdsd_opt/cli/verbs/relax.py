@@ -1,0 +1,104 @@
+"""mdsd-opt relax: what does more acceptance cost?"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mdsd_opt.cli import options
+from mdsd_opt.errors import InvalidInput
+
+#: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
+_SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+#: Between them, and to the end, so that the curves of the picture are smooth.
+_MORE_SLOPES = (*(0.002 * 1.25**n for n in range(45)), math.inf)
+
+
+def relax(
+    logits: options.LogitFiles = None,
+    kind: options.Kind = None,
+    num_drafts: Annotated[
+        str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-4 or 1,2,4.")
+    ] = "1,2,4",
+    scheme: Annotated[
+        str, typer.Option(help="How the drafts of the frontier are drawn.")
+    ] = "with_replacement",
+    positions: Annotated[
+        int, typer.Option(help="Positions taken, evenly spread, at most; 0 for all.")
+    ] = 16,
+    temperature: options.Temperature = 1.0,
+    draft_temperature: options.DraftTemperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    plot: options.Plot = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Acceptance beyond lossless: the closest laws, their distance, and rules in use beside them.
+
+    The laws are the closest to the target there are, in every f-divergence at once. All numbers are
+    about one step; none of them says what a relaxed target does to the quality of a text.
+    """
+    import numpy as np
+
+    from mdsd_opt.cli.output import remark, say, show_table
+    from mdsd_opt.cli.report.frontiers import (
+        conclusion,
+        frontier_document,
+        frontier_table,
+        rules_table,
+    )
+    from mdsd_opt.cli.report.frontiers_plot import save_frontier_plot
+    from mdsd_opt.cli.report.pictures import check_plot_path
+    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.cli.verbs.rates import parse_counts
+    from mdsd_opt.cli.verbs.samples import given_sample
+    from mdsd_opt.problem import TransportProblem
+    from mdsd_opt.solvers.frontier.rules import NAMED_RULES
+    from mdsd_opt.solvers.frontier.survey import survey_frontier, survey_rules
+
+    counts = parse_counts(num_drafts)
+    if positions < 0:
+        raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
+    if plot is not None:
+        check_plot_path(plot)
+    sample = given_sample(logits, kind)
+    target = sample.target.reshape(-1, sample.target.shape[-1])
+    draft = sample.draft.reshape(-1, sample.draft.shape[-1])
+    if not len(target):
+        raise InvalidInput(f"{sample.source} has no positions")
+    taken = min(positions or len(target), len(target))
+    rows = np.linspace(0, len(target) - 1, taken).round().astype(int).tolist()
+
+    def problems(k: int, drafted: str) -> list[TransportProblem]:
+        return [
+            TransportProblem.from_logits(
+                target[row], draft[row], k, drafted, temperature,
+                draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    slopes = _SLOPES if plot is None else sorted(_SLOPES + _MORE_SLOPES)
+    points = [point for k in counts for point in survey_frontier(problems(k, scheme), slopes)]
+    single = problems(1, "with_replacement")
+    rules = survey_rules(single, [x.drafts.q for x in single], NAMED_RULES)  # type: ignore[attr-defined]  # one draft model
+    name = sample.source if logits else Path(sample.source).name
+    title = (
+        f"{name}\n{taken} of {len(target)} positions, V = {target.shape[-1]:,}\n"
+        f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
+    )
+    if as_json:
+        print(to_json({"source": sample.source, "scheme": scheme, "temperature": temperature,
+                       "positions": rows, **frontier_document(points, rules)}))  # fmt: skip
+    else:
+        listed = [point for point in points if point.slope in _SLOPES]
+        show_table(frontier_table(listed, title))
+        show_table(rules_table(rules))
+        say(conclusion(listed, rules))
+    if plot is not None:
+        save_frontier_plot(points, rules, survey_frontier(single, slopes), plot, title)
+        remark(f"picture saved as {plot}")

@@ -1,0 +1,116 @@
+"""mdsd-opt reproduce: the papers' experiments on the logits at hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mdsd_opt.cli import options
+from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.corpora.reproduce import Reproduction
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="hu2025, khisti2025 or spechub; listed if left out.", show_default=False
+        ),
+    ] = None,
+    logits: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File of logits or folder of shards; the bundled real logits if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a folder: where the rates of each shard are kept; inside it if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the report as Markdown.", show_default=False)
+    ] = None,
+    verify: options.Verify = True,
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    as_json: options.AsJson = False,
+    progress: options.Progress = None,
+) -> None:
+    """A paper's experiment on your logits, beside what the paper states."""
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
+    from mdsd_opt.base.files import atomic_write, check_writable
+    from mdsd_opt.cli.output import remark, show_rows
+    from mdsd_opt.corpora import reproduce as experiments
+    from mdsd_opt.corpora.reproduce.experiment import check_source
+    from mdsd_opt.data import sample_logits_path
+
+    if name is None:
+        show_rows(list(experiments.EXPERIMENTS.items()))
+        return
+    if save is not None:
+        check_writable(save)
+    source = sample_logits_path() if logits is None else check_source(logits)
+    given = experiments.Logits(
+        source,
+        out,
+        workers,
+        threads,
+        confidence,
+        sys.stderr.isatty() if progress is None else progress,
+        verify,
+    )
+    result = experiments.reproduce(name, given)
+    if as_json:
+        from mdsd_opt.cli.report.tables import as_json as to_json
+
+        print(to_json(result.to_dict()))
+    else:
+        _show(result)
+    if save is not None:
+        with atomic_write(save) as file:
+            file.write(result.to_markdown().encode())
+        remark(f"report saved as {save}")
+
+
+def _show(result: Reproduction) -> None:
+    from rich.table import Table
+
+    from mdsd_opt.cli.output import say, show_rows, show_table
+    from mdsd_opt.corpora.reproduce.experiment import (
+        PUBLISHED_COLUMNS,
+        Outcome,
+        published_row,
+        shown,
+    )
+
+    say(f"{result.name}: {result.source}")
+    say(f"{result.models}; {result.sample}")
+    say("acceptance rates: higher is better; empty: the verifier is not made for such drafts")
+    for content in result.tables:
+        table = Table(title=content.title)
+        for column in content.columns:
+            table.add_column(column.replace(", ", ",\n").replace(" - ", "\n- "))
+        for row in content.rows:
+            table.add_row(*map(shown, row))
+        show_table(table)
+    say("beside the published results:")
+    for item in result.published:
+        print()
+        show_rows(list(zip(PUBLISHED_COLUMNS, published_row(item), strict=True)))
+    print()
+    for difference in result.differences:
+        say(f"- {difference}")
+    counts = {outcome: sum(x.outcome == outcome for x in result.published) for outcome in Outcome}
+    found = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    say(f"of {len(result.published)} published statements: {found}")

@@ -1,0 +1,398 @@
+"""The capture itself: sampled continuations, logits of both models, shards and their manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt._version import __version__
+from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.files import file_sha256
+from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
+from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
+from mdsd_opt.corpora.scoring import rates_by_column
+from mdsd_opt.corpora.stored_rates import RATES_KEY
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
+
+_DTYPES = ("bfloat16", "float32")
+
+
+class LanguageModel(Protocol):
+    """What a capture asks of a model."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of logits."""
+
+    def logits(self, ids: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
+        """Logits of the token after ``ids[: r + 1]`` for each r of `rows`, [len(rows), V]."""
+
+    def continuation(
+        self, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
+    ) -> list[int]:
+        """At most `count` tokens after `ids`, each what `choose` makes of its logits."""
+
+
+def continue_by_logits(
+    model: LanguageModel, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
+) -> list[int]:
+    """`LanguageModel.continuation` of a model that has nothing better: one pass for each token."""
+    text = list(ids)
+    for _ in range(count):
+        text.append(choose(model.logits(text, [len(text) - 1])[0]))
+    return text[len(ids) :]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """How logits are captured.
+
+    Attributes
+    ----------
+    num_tokens : int
+        Tokens the target adds to each prompt; fewer where it ends the text. 0: no sampling, the
+        logits of the prompt's own tokens.
+    temperature : float
+        Of the sampling; the logits are stored as the models give them.
+    seed : int
+        Of the sampling. Each prompt has its own stream, so that no other prompt changes its text.
+    num_positions : int or None
+        Evenly spaced positions to keep of each continuation; all if None.
+    dtype : {"bfloat16", "float32"}
+        How logits are stored.
+    pad : bool
+        Whether the narrower model may be padded with logits of -inf; it reads its last token for
+        one that it does not have.
+    shard_bytes : int
+        Size of a shard, about.
+    """
+
+    num_tokens: int = 64
+    temperature: float = 1.0
+    seed: int = 0
+    num_positions: int | None = None
+    dtype: str = "bfloat16"
+    pad: bool = False
+    shard_bytes: int = 256_000_000
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _DTYPES:
+            raise UnknownName.among("dtype", self.dtype, _DTYPES)
+        if self.num_tokens < 0 or self.seed < 0:
+            raise InvalidInput(
+                f"num_tokens is {self.num_tokens} and seed is {self.seed}: give at least 0"
+            )
+        if self.num_positions is not None and self.num_positions < 1:
+            raise InvalidInput(f"num_positions is {self.num_positions}: give at least 1")
+        softmax(np.zeros(2), self.temperature)  # says what is wrong with a temperature
+
+
+def capture(
+    prompts: Sequence[Sequence[int]],
+    target: LanguageModel,
+    draft: LanguageModel,
+    folder: str | os.PathLike[str],
+    settings: CaptureSettings | None = None,
+    description: Mapping[str, Any] | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    tell: Callable[[str], None] | None = None,
+    rates: RatesConfig | None = None,
+    num_threads: int | None = None,
+) -> Manifest:
+    """Write a corpus of logits; go on with one that is there, begun with the same settings.
+
+    With `rates` every position is scored as soon as its logits are there, and its rates are kept
+    instead of them: the same numbers, bit for bit, as `corpus_rates` finds in the stored logits.
+
+    Each shard appears all at once, and the manifest after it: a capture that is killed loses the
+    shard it was at, and the same call finishes it. It first reads what is there: a shard that is
+    missing, or whose bytes are not those of its sum in the manifest, is captured again.
+
+    Parameters
+    ----------
+    prompts : sequence of sequences of int
+        Token ids.
+    target, draft : LanguageModel
+    folder : path
+        Made if it is not there.
+    settings : CaptureSettings, optional
+    description : mapping, optional
+        What else the content depends on, such as the names of the models: JSON values.
+    force : bool
+        Begin anew, over shards that another capture left there.
+    progress : callable, optional
+        Called with the numbers of prompts done and of tokens captured since the last call; prompts
+        that were there already come first, with no token.
+    tell : callable, optional
+        Called with a line about each shard that is captured again.
+    rates : RatesConfig, optional
+        What to keep instead of logits. Shards hold as many prompts as with logits, so that a kill
+        loses no more.
+    num_threads : int, optional
+        Of the scoring, as in `mdsd_opt.acceptance_rates`.
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    InvalidInput
+        No prompt, an empty one, models that do not fit together, or a folder in use: with other
+        settings, or without a manifest.
+    InvalidDistribution
+        Logits that are NaN.
+    """
+    settings = settings or CaptureSettings()
+    if not prompts:
+        raise InvalidInput("there is no prompt: give at least one")
+    for i, prompt in enumerate(prompts):
+        least = 1 if settings.num_tokens else 2
+        if len(prompt) < least:
+            raise InvalidInput(f"prompt {i + 1} has {len(prompt)} tokens: at least {least} needed")
+    vocab_size = _common_vocab_size(target, draft, settings.pad)
+    per_shard = _prompts_per_shard(prompts, vocab_size, settings)
+    num_shards = -(-len(prompts) // per_shard)
+    described = {
+        **(description or {}),
+        **asdict(settings),
+        "vocab_size": vocab_size,
+        "num_prompts": len(prompts),
+        "prompts_sha256": _digest([list(map(int, prompt)) for prompt in prompts]),
+        **({} if rates is None else {RATES_KEY: {**asdict(rates), "version": __version__}}),
+    }
+    place = Path(folder)
+    tell = tell or (lambda line: None)
+    progress = progress or (lambda prompts, tokens: None)
+    keep = _keeper(vocab_size, settings.dtype, rates, num_threads)
+    manifest = _begin(place, described, num_shards, force)
+    pieces = [prompts[i : i + per_shard] for i in range(0, len(prompts), per_shard)]
+    found = []
+    for i, chosen in enumerate(pieces):  # all before the work, so that one hears at once
+        found.append(_found(place, i, i * per_shard, len(chosen), manifest, tell))
+        progress(0 if found[i] is None else len(chosen), 0)
+    for i, (chosen, entry) in enumerate(zip(pieces, found, strict=True)):
+        if entry is None:
+            first = i * per_shard
+            arrays = _shard(chosen, first, target, draft, keep, settings, progress)
+            metadata = {"settings": _digest(described), "metadata": json.dumps(described)}
+            write_safetensors(place / _name(i), arrays, metadata)
+            sha256 = file_sha256(place / _name(i))
+            entry = ShardEntry(_name(i), len(arrays["tokens"]), first, len(chosen), sha256)
+        known = manifest.shards[i : i + 1]
+        if known != (entry,):
+            if known and known[0].sha256 not in ("", entry.sha256):
+                tell(
+                    f"{entry.name} has other bytes than before: the models rounded differently, "
+                    "on another machine perhaps. The manifest has its new sum."
+                )
+            shards = (*manifest.shards[:i], entry, *manifest.shards[i + 1 :])
+            manifest = Manifest(described, num_shards, shards)
+            manifest.save(place)
+    return manifest
+
+
+def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: bool) -> Manifest:
+    """The manifest to go on with; the folder is made, or cleared if forced."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"cannot make the folder {folder}: {error.strerror}") from error
+    present = sorted(path.name for path in folder.glob("shard-*.safetensors"))
+    if force:
+        (folder / MANIFEST_NAME).unlink(missing_ok=True)
+        for name in present:
+            (folder / name).unlink()
+    manifest = load_manifest(folder)
+    if manifest is None:
+        if present and not force:
+            raise InvalidInput(
+                f"{folder} holds {len(present)} shards and no manifest: choose another folder, or "
+                "overwrite them with force (--force)"
+            )
+        manifest = Manifest(described, num_shards)
+        manifest.save(folder)
+        return manifest
+    plain = json.loads(json.dumps(described))
+    if manifest.settings != plain:
+        names = sorted(
+            name
+            for name in manifest.settings.keys() | plain.keys()
+            if manifest.settings.get(name) != plain.get(name)
+        )
+        told = "; ".join(
+            f"{name}: {_short(manifest.settings.get(name))} there, {_short(plain.get(name))} now"
+            for name in names
+        )
+        raise InvalidInput(
+            f"{folder} holds a capture with other settings ({told}). Choose another folder, or "
+            "overwrite it with force (--force)."
+        )
+    return manifest
+
+
+def _found(
+    folder: Path,
+    index: int,
+    first: int,
+    count: int,
+    manifest: Manifest,
+    tell: Callable[[str], None],
+) -> ShardEntry | None:
+    """The entry of a shard that is complete already; None, and told why, if it is to be captured.
+
+    A shard without a sum, as one that was written just before a kill, is known by its settings.
+    """
+    path = folder / _name(index)
+    listed = manifest.shards[index] if index < len(manifest.shards) else None
+    if listed is None and not path.exists():
+        return None
+    try:
+        sha256 = file_sha256(path)
+        if listed is not None and listed.sha256:
+            if sha256 != listed.sha256:
+                raise UnreadableFile(
+                    f"{path} has sha256 {sha256}, and its manifest says {listed.sha256}"
+                )
+            return ShardEntry(path.name, listed.num_positions, first, count, sha256)
+        arrays, metadata = read_safetensors(path)
+        if metadata.get("settings") != _digest(manifest.settings) or "tokens" not in arrays:
+            raise UnreadableFile(f"{path} is not of this capture")
+    except UnreadableFile as error:
+        tell(f"{error}: this shard is captured again")
+        return None
+    return ShardEntry(path.name, len(arrays["tokens"]), first, count, sha256)
+
+
+def _shard(
+    prompts: Sequence[Sequence[int]],
+    first: int,
+    target: LanguageModel,
+    draft: LanguageModel,
+    keep: _Keeper,
+    settings: CaptureSettings,
+    progress: Callable[[int, int], None],
+) -> dict[str, NDArray[Any]]:
+    """Arrays of one shard."""
+    parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
+    for number, prompt in enumerate(prompts, start=first):
+        text = [int(token) for token in prompt]
+        start = 1
+        if settings.num_tokens:
+            start = len(text)
+            choose = _chooser(settings.temperature, np.random.default_rng([settings.seed, number]))
+            text += target.continuation(text, settings.num_tokens, choose)
+        places = _places(start, len(text), settings.num_positions)
+        rows = [place - 1 for place in places]
+        ours, theirs = (_logits(model, text[:-1], rows) for model in (target, draft))
+        for name, array in keep(ours, theirs, f"prompt {number + 1}").items():
+            parts[name].append(array)
+        parts["sequence"].append(np.full(len(places), number, np.int64))
+        parts["position"].append(np.asarray(places, np.int32))
+        parts["tokens"].append(np.asarray([text[place] for place in places], np.int32))
+        progress(1, len(text) - start)
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+
+def _logits(model: LanguageModel, text: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
+    last = model.vocab_size - 1
+    return np.asarray(model.logits([min(token, last) for token in text], rows))
+
+
+def _chooser(temperature: float, rng: np.random.Generator) -> Callable[[NDArray[Any]], int]:
+    """Sample a token from logits, one uniform number each."""
+
+    def choose(logits: NDArray[Any]) -> int:
+        p = softmax(np.asarray(logits, dtype=np.float64), temperature)
+        reached = np.cumsum(p)
+        # p = 0 is never chosen: the first token whose sum exceeds the uniform has p > 0
+        return int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
+
+    return choose
+
+
+def _places(start: int, stop: int, count: int | None) -> list[int]:
+    """Evenly spaced places, the first and the last among them."""
+    if count is None or count >= stop - start:
+        return list(range(start, stop))
+    return sorted({int(x) for x in np.linspace(start, stop - 1, count).round()})
+
+
+#: What is kept of the logits of both models at some positions, by the name of the array; the last
+#: argument says in errors where they are.
+_Keeper = Callable[[NDArray[Any], NDArray[Any], str], dict[str, NDArray[Any]]]
+
+
+def _keeper(
+    vocab_size: int, dtype: str, config: RatesConfig | None, num_threads: int | None
+) -> _Keeper:
+    def logits(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
+        given = {"target": target, "draft": draft}
+        for name, side in given.items():
+            if np.isnan(side).any():
+                raise InvalidDistribution(
+                    f"{where}: the {name} gives logits that are NaN: its weights are damaged, or "
+                    "too large for its precision"
+                )
+        return {name: _stored(side, vocab_size, dtype) for name, side in given.items()}
+
+    def rates(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
+        assert config is not None
+        target, draft = logits(target, draft, where).values()  # rounded as they would be stored
+        return {"rates": rates_by_column(target, draft, config, where, num_threads)}
+
+    return logits if config is None else rates
+
+
+def _stored(logits: NDArray[Any], vocab_size: int, dtype: str) -> NDArray[Any]:
+    import ml_dtypes
+
+    wanted = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(np.float32)
+    stored = logits.astype(wanted, copy=False)
+    missing = vocab_size - stored.shape[1]
+    if missing:
+        stored = np.pad(stored, ((0, 0), (0, missing)), constant_values=-np.inf)
+    return stored
+
+
+def _common_vocab_size(target: LanguageModel, draft: LanguageModel, pad: bool) -> int:
+    ours, theirs = target.vocab_size, draft.vocab_size
+    if ours != theirs and not pad:
+        raise InvalidInput(
+            f"the target gives {ours:,} logits and the draft {theirs:,}. If the first tokens of "
+            "both are the same, pad (--pad) takes those that the narrower one lacks as impossible."
+        )
+    return max(ours, theirs)
+
+
+def _prompts_per_shard(
+    prompts: Sequence[Sequence[int]], vocab_size: int, settings: CaptureSettings
+) -> int:
+    longest = settings.num_tokens or max(map(len, prompts))
+    positions = min(longest, settings.num_positions or longest)
+    item = 2 if settings.dtype == "bfloat16" else 4
+    return max(1, settings.shard_bytes // (2 * item * vocab_size * positions))
+
+
+def _name(index: int) -> str:
+    return f"shard-{index:05d}.safetensors"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,157 @@
+r"""The draft temperature at which most drafts are accepted, as a certified global maximum.
+
+Let :math:`q_\beta \propto e^{\beta \ell}` with :math:`\beta = 1/T`. The optimal acceptance rate of
+K drafts with replacement is :math:`\alpha^*(\beta) = 1 + \min_H [P(H) - q_\beta(H)^K]`, which may
+have several local maxima. For any fixed H and any interval of :math:`\beta`
+
+.. math:: \alpha^*(\beta) \le 1 + P(H) - \left( \min_\beta q_\beta(H) \right)^K, \qquad
+          \log q_\beta(H) = \log Z_H(\beta) - \log Z(\beta),
+
+where both log-partition functions are convex: the first lies above its tangent, the second below
+its chord. The difference of two lines is least at an end of the interval. Branch and bound over
+intervals closes the gap between this bound and the best rate found.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.distributions import softmax
+from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem
+
+Vector = NDArray[np.float64]
+
+#: Intervals that are looked at before the search gives up on its tolerance.
+MAX_INTERVALS = 4000
+
+
+class BestTemperature(NamedTuple):
+    """The best draft temperature of one position.
+
+    Attributes
+    ----------
+    temperature : float
+    acceptance_rate : float
+        Optimal acceptance rate at this temperature.
+    upper_bound : float
+        No temperature within the bounds has a higher one.
+    """
+
+    temperature: float
+    acceptance_rate: float
+    upper_bound: float
+
+
+def best_draft_temperature(
+    target_logits: Any,
+    draft_logits: Any,
+    num_drafts: int = 3,
+    *,
+    temperature: float = 1.0,
+    bounds: tuple[float, float] = (0.2, 5.0),
+    tolerance: float = 1e-3,
+) -> BestTemperature:
+    """Draft temperature that maximises the optimal acceptance rate of K drafts with replacement.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (V,)
+    num_drafts : int
+    temperature : float
+        Of the target.
+    bounds : (float, float)
+        Draft temperatures to search, both positive.
+    tolerance : float
+        The search ends when no temperature can be better by more than this.
+
+    Returns
+    -------
+    BestTemperature
+        If the tolerance takes too many steps, with the bound that was reached.
+
+    Notes
+    -----
+    Cost: O(V) for each of the intervals, of which there are some dozens.
+    """
+    search = _Search(target_logits, draft_logits, num_drafts, temperature)
+    coldest, hottest = bounds
+    if not 0.0 < coldest <= hottest < np.inf:
+        raise InvalidInput(f"bounds is {bounds}: give two positive temperatures in ascending order")
+    if not tolerance > 0.0:
+        raise InvalidInput(f"tolerance is {tolerance}: give a positive number")
+    low, high = 1.0 / hottest, 1.0 / coldest
+    best = max(search.rate_at(low), search.rate_at(high), search.rate_at(min(max(1.0, low), high)))
+    waiting = [(-1.0, low, high)]
+    for _ in range(MAX_INTERVALS):
+        upper = -waiting[0][0]
+        if upper <= best[0] + tolerance:
+            break
+        _, low, high = heapq.heappop(waiting)
+        middle = float(np.sqrt(low * high))
+        bound, found = search.bound(low, middle, high)
+        best = max(best, found)
+        upper = min(bound, upper)
+        heapq.heappush(waiting, (-upper, low, middle))
+        heapq.heappush(waiting, (-upper, middle, high))
+    rate, beta = best
+    return BestTemperature(1.0 / beta, rate, max(min(-waiting[0][0], 1.0), rate))
+
+
+class _Search:
+    """Rates and bounds of one position, as functions of the inverse draft temperature."""
+
+    def __init__(self, target: Any, draft: Any, num_drafts: int, temperature: float) -> None:
+        self._target = softmax(target, temperature)
+        logits = to_numpy(draft, "draft_logits").astype(np.float64)
+        softmax(logits)  # refuses what is no row of logits
+        if self._target.ndim != 1 or self._target.shape != logits.shape:
+            raise InvalidInput(
+                f"target_logits has shape {self._target.shape}, draft_logits {logits.shape}: give "
+                "one position of each, (V,)"
+            )
+        self._logits = logits - logits.max()
+        self._num_drafts = num_drafts
+
+    def _solve(self, beta: float) -> tuple[float, NDArray[np.bool_]]:
+        from mdsd_opt.solvers import solve
+
+        drafts = WithReplacement(softmax(self._logits * beta), self._num_drafts)
+        solution = solve(TransportProblem(self._target, drafts), "subset_selection")
+        assert solution.subset is not None
+        return solution.acceptance_rate, solution.subset
+
+    def rate_at(self, beta: float) -> tuple[float, float]:
+        """Optimal acceptance rate, and where."""
+        return self._solve(beta)[0], beta
+
+    def bound(self, low: float, middle: float, high: float) -> tuple[float, tuple[float, float]]:
+        """Upper bound between low and high; the rate found in the middle."""
+        rate, subset = self._solve(middle)
+        outside = 1.0 + float(self._target[subset].sum())
+        inside = self._logits[subset]
+        if not np.isfinite(inside).any():
+            return min(outside, 1.0), (rate, middle)
+        log_z, mean = _log_partition(inside, middle)
+        ends = [_log_partition(self._logits, beta)[0] for beta in (low, high)]
+        least = min(
+            log_z + mean * (beta - middle) - end
+            for beta, end in zip((low, high), ends, strict=True)
+        )
+        contained = float(np.exp(min(least, 0.0))) ** self._num_drafts
+        return min(outside - contained, 1.0), (rate, middle)
+
+
+def _log_partition(logits: Vector, beta: float) -> tuple[float, float]:
+    """log sum exp(beta l) and its derivative, the mean logit."""
+    finite = logits[np.isfinite(logits)]
+    largest = float(finite.max())
+    weights = np.exp(beta * (finite - largest))
+    total = float(weights.sum())
+    return beta * largest + float(np.log(total)), float(weights @ finite) / total

@@ -1,0 +1,230 @@
+"""Acceptance rates of one sample of logits: every draft scheme, K and verifier, in rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.progress import progress_bar
+from mdsd_opt.batch import acceptance_rates
+from mdsd_opt.batch.row_functions import (
+    batch_verifiers,
+    entry,
+    is_bound,
+    is_estimated,
+    is_supported,
+)
+from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.verifiers import get
+
+#: A gap between rrs and the optimum below this is within the error of batched rates.
+_LEAST_GAP = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class RateRow:
+    """Mean acceptance rate of one scheme at one K under one verifier.
+
+    Attributes
+    ----------
+    scheme : str
+    num_drafts : int
+    verifier : str
+    acceptance : MeanInterval
+    bound : bool
+        Whether it is a lower bound of the acceptance rate.
+    gap_closed : float or None
+        (this - rrs) / (optimal - rrs); None without these two or without a gap between them.
+    quantiles : mapping of str to float, optional
+        Of the rates of single positions, such as ``{"q05": 0.31, "q50": 0.97}``.
+    """
+
+    scheme: str
+    num_drafts: int
+    verifier: str
+    acceptance: MeanInterval
+    bound: bool = False
+    gap_closed: float | None = None
+    quantiles: Mapping[str, float] | None = None
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the rates of positions are simulated; the interval holds that error too."""
+        return is_estimated(self.scheme, self.verifier, self.num_drafts)
+
+    @property
+    def tokens_per_call(self) -> float:
+        """Expected tokens per target call: one, and one more if a draft is accepted."""
+        return 1.0 + self.acceptance.mean
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; missing interval ends are None."""
+        return {
+            "scheme": self.scheme,
+            "num_drafts": self.num_drafts,
+            "verifier": self.verifier,
+            **self.acceptance.to_dict(),
+            "tokens_per_call": self.tokens_per_call,
+            "bound": self.bound,
+            "estimated": self.estimated,
+            "gap_closed_percent": None if self.gap_closed is None else 100.0 * self.gap_closed,
+            **(self.quantiles or {}),
+        }
+
+
+def rate_rows(
+    sample: LogitsSample,
+    schemes: Sequence[str],
+    num_drafts: Sequence[int],
+    verifiers: Sequence[str] = ("optimal",),
+    confidence: float = 0.95,
+    kind: str | None = "logits",
+    progress: bool = False,
+    **options: Any,
+) -> list[RateRow]:
+    """One row for each scheme, verifier and K that go together.
+
+    Parameters
+    ----------
+    sample : LogitsSample
+    schemes, num_drafts, verifiers : sequences
+        What to combine.
+    confidence : float
+        Of the intervals.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the arrays of the sample hold.
+    progress : bool
+        Show a progress bar on stderr.
+    **options
+        Passed on to `acceptance_rates`: temperature, top_k, num_threads, pad, ...
+
+    Raises
+    ------
+    UnsupportedScheme
+        None of them go together.
+    """
+    if sample.num_positions == 0:
+        raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
+    groups = sample.texts
+    combined = combinations(schemes, verifiers, num_drafts)
+    found = _rates_by_position(sample, combined, kind, progress, options)
+    rows = [
+        RateRow(
+            scheme,
+            k,
+            verifier,
+            mean_interval(column, groups, confidence),
+            bound=is_bound(verifier),
+        )
+        for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
+        for k, column in zip(counts, rates.T, strict=True)
+    ]
+    return with_gaps(rows)
+
+
+def _rates_by_position(
+    sample: LogitsSample,
+    combined: Sequence[tuple[str, str, list[int]]],
+    kind: str | None,
+    progress: bool,
+    options: Mapping[str, Any],
+) -> list[NDArray[np.float64]]:
+    """Rates (positions, K) of every combination, in one pass over the file."""
+    count = sample.num_positions
+    found = [np.empty((count, len(counts))) for _, _, counts in combined]
+    many = sample.is_large
+    options = {**options, "kind": "logits", "progress": progress and not many}
+    with progress_bar("acceptance rates", count, progress and many) as advance:
+        for start, part in sample.parts(kind):
+            where = f"in the part that begins with position {start}" if many else None
+            here = rates_of_rows(part.target, part.draft, combined, options, where)
+            for rates, of_part in zip(found, here, strict=True):
+                rates[start : start + part.num_positions] = of_part
+            advance(part.num_positions)
+    return found
+
+
+def rates_of_rows(
+    target: Any,
+    draft: Any,
+    combined: Sequence[tuple[str, str, list[int]]],
+    options: Mapping[str, Any],
+    where: str | None = None,
+) -> Iterator[NDArray[np.float64]]:
+    """Rates (positions, K) of every combination; errors say `where` the rows are."""
+    for scheme, verifier, counts in combined:
+        try:
+            rates = acceptance_rates(
+                target, draft, num_drafts=counts, drafts=scheme, verifier=verifier, **options
+            )
+        except InvalidInput as error:
+            if where is None:
+                raise
+            raise type(error)(f"{where}: {error}") from error
+        yield np.asarray(rates).reshape(-1, len(counts))
+
+
+def combinations(
+    schemes: Sequence[str], verifiers: Sequence[str], num_drafts: Sequence[int]
+) -> list[tuple[str, str, list[int]]]:
+    """Scheme, verifier and the numbers of drafts that go with them.
+
+    Raises
+    ------
+    UnsupportedScheme
+        None of them go together.
+    """
+    found = []
+    for scheme in schemes:
+        for verifier in verifiers:
+            counts = [k for k in num_drafts if is_supported(scheme, verifier, k)]
+            if counts:
+                found.append((scheme, verifier, counts))
+    if not found:
+        known = "; ".join(
+            f"{scheme}: {', '.join(x + _condition(x) for x in batch_verifiers(scheme))}"
+            for scheme in schemes
+        )
+        raise UnsupportedScheme(
+            f"no rates for {', '.join(verifiers)} with these drafts and K. There are: {known}."
+        )
+    return found
+
+
+def refusals(
+    schemes: Sequence[str], verifiers: Sequence[str], num_drafts: Sequence[int]
+) -> dict[str, str]:
+    """Why a verifier has no row at all, by its name."""
+    rated = {verifier for _, verifier, _ in combinations(schemes, verifiers, num_drafts)}
+    reasons = {}
+    for name in verifiers:
+        if name not in rated:
+            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if entry(x, name))
+            only = _condition(name)
+            reasons[name] = f"no rates with these drafts and K; there are for {known} drafts{only}"
+    return reasons
+
+
+def _condition(verifier: str) -> str:
+    only = get(verifier).only_num_drafts
+    return "" if only is None else f" at K = {only}"
+
+
+def with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
+    """The rows, each with the share of the gap between rrs and the optimum that it closes."""
+    means = {(row.scheme, row.num_drafts, row.verifier): row.acceptance.mean for row in rows}
+    result = []
+    for row in rows:
+        rrs = means.get((row.scheme, row.num_drafts, "rrs"))
+        optimal = means.get((row.scheme, row.num_drafts, "optimal"))
+        if rrs is not None and optimal is not None and optimal - rrs > _LEAST_GAP:
+            row = replace(row, gap_closed=(row.acceptance.mean - rrs) / (optimal - rrs))
+        result.append(row)
+    return result

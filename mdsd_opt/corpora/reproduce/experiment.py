@@ -1,0 +1,345 @@
+"""What the experiments share: scored logits, tables with intervals, and what a paper states."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.files.logits import LogitsSample, load_logits
+from mdsd_opt.corpora.config import Column, RatesConfig
+from mdsd_opt.corpora.corpus import open_corpus
+from mdsd_opt.corpora.engines import Placement, Task
+from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
+from mdsd_opt.corpora.stored_rates import StoredShard
+from mdsd_opt.corpora.summary import score_corpus
+from mdsd_opt.corpora.sums import VerifiedShards
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """Acceptance rates of every position under one config.
+
+    Attributes
+    ----------
+    columns : mapping of Column to ndarray, shape (N,)
+    groups : ndarray of int64, shape (N,), optional
+        Prompt of each position.
+    confidence : float
+        Of the intervals.
+    """
+
+    columns: Mapping[Column, NDArray[np.float64]]
+    groups: NDArray[np.int64] | None
+    confidence: float
+
+    def mean(self, scheme: str, verifier: str, num_drafts: int) -> MeanInterval:
+        """Mean acceptance rate, with its interval by prompt."""
+        return self.of(self.columns[Column(scheme, verifier, num_drafts)])
+
+    def gain(self, better: tuple[str, str, int], other: tuple[str, str, int]) -> MeanInterval:
+        """Mean of the difference, position by position."""
+        return self.of(self.columns[Column(*better)] - self.columns[Column(*other)])
+
+    def of(self, values: NDArray[np.float64]) -> MeanInterval:
+        """Mean of any values of the positions."""
+        return mean_interval(values, self.groups, self.confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """Captured logits to run an experiment on.
+
+    Attributes
+    ----------
+    source : Path
+        A file of logits, or a folder of shards.
+    out : Path or None
+        Folder for the rates of each shard; of a corpus inside its folder by default, of a file
+        nowhere.
+    workers, num_threads : int or None
+    confidence : float
+        Of the intervals.
+    progress : bool
+    verify : bool
+        Hold each shard of a corpus against its sum in the manifest, once.
+    """
+
+    source: Path
+    out: Path | None = None
+    workers: int | None = None
+    num_threads: int | None = None
+    confidence: float = 0.95
+    progress: bool = False
+    verify: bool = True
+    _verified: VerifiedShards = field(
+        default_factory=VerifiedShards, init=False, repr=False, compare=False
+    )
+
+    def score(self, config: RatesConfig) -> Scored:
+        """Rates of every position; what is scored already is read."""
+        if self.source.is_dir():
+            tasks, _ = score_corpus(
+                self.source,
+                config,
+                out=None if self.out is None else self.out / f"rates-{config.digest}",
+                placement=Placement(self.workers),
+                num_threads=self.num_threads,
+                progress=self.progress,
+                verify=self.verify,
+                verified=self._verified,
+            )
+            return self._gathered(tasks, config)
+        with TemporaryDirectory() as folder:
+            path_out = Path(folder) / "rates.safetensors"
+            task = Task(self.source, path_out, config, self.num_threads)
+            task.run()
+            return self._gathered([task], config)
+
+    def _gathered(self, tasks: Sequence[Task | StoredShard], config: RatesConfig) -> Scored:
+        found = [task.result() for task in tasks]
+        shards = [shard for shard in found if shard is not None]
+        if len(shards) < len(tasks):
+            raise UnreadableFile(f"{self.source} changed while its rates were gathered")
+        rates = np.concatenate([np.array(shard.rates) for shard in shards])
+        if len(rates) == 0:
+            raise InvalidInput(f"{self.source} holds no position: its arrays are empty")
+        known = [shard.sequence for shard in shards if shard.sequence is not None]
+        groups = np.concatenate(known) if len(known) == len(shards) else None
+        return Scored(dict(zip(config.columns, rates.T, strict=True)), groups, self.confidence)
+
+    def samples(self) -> Iterator[LogitsSample]:
+        """The logits themselves, shard by shard."""
+        if not self.source.is_dir():
+            yield load_logits(self.source)
+            return
+        corpus = open_corpus(self.source)
+        sums = corpus.sums if self.verify else {}
+        for shard in corpus.shards:
+            if shard.name in sums:
+                self._verified.require(shard, sums[shard.name])
+            yield load_logits(shard)
+
+    def models(self) -> str:
+        """Which models the logits are of, in words."""
+        metadata = next(self.samples()).metadata
+        names = []
+        for side in ("target", "draft"):
+            entry = metadata.get(side, "unknown")
+            if isinstance(entry, dict):
+                skipped = ", ".join(map(str, entry.get("skipped_layers", ())))
+                entry = str(entry.get("model")) + (f" without layers {skipped}" if skipped else "")
+            names.append(f"{side} {entry}")
+        return ", ".join(names)
+
+
+#: A cell of a table, and a row.
+Cell = str | float | MeanInterval
+Row = tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTable:
+    """A table of means with intervals; other cells are text or numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+class Outcome(StrEnum):
+    """How a measurement stands to what is stated."""
+
+    AGREES = "agrees"
+    OTHER_SIZE = "same direction, other size"
+    DISAGREES = "disagrees"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A statement of the paper beside what was measured here.
+
+    Attributes
+    ----------
+    quote : str
+        In the paper's words.
+    where : str
+        Its place.
+    stated : str
+        The figure or range that it states; "a gain" and the like where it gives no figure.
+    here : str
+        The same quantity on the logits at hand, with its intervals.
+    outcome : Outcome
+        Whether these agree, see `compared`.
+    """
+
+    quote: str
+    where: str
+    stated: str
+    here: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """An experiment's outcome.
+
+    Attributes
+    ----------
+    name, source : str
+        Of the experiment, and the paper's citation.
+    models : str
+        Models of the logits at hand.
+    num_positions, num_groups : int
+        Positions, and the prompts they come from (or positions, if prompts are unknown).
+    tables : tuple of ResultTable
+    published : tuple of Published
+    differences : tuple of str
+        From the paper's experiment.
+    """
+
+    name: str
+    source: str
+    models: str
+    num_positions: int
+    num_groups: int
+    tables: tuple[ResultTable, ...]
+    published: tuple[Published, ...]
+    differences: tuple[str, ...] = field(default=())
+
+    @property
+    def sample(self) -> str:
+        """Positions and prompts in words, and that one prompt gives no intervals."""
+        prompts = "1 prompt" if self.num_groups == 1 else f"{self.num_groups} prompts"
+        text = f"{self.num_positions:,} positions of {prompts}"
+        return text if self.num_groups > 1 else f"{text}; {interval_note(1, 'prompts')}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        document = asdict(self)
+        document["tables"] = [
+            {
+                "title": table.title,
+                "columns": list(table.columns),
+                "rows": [[_plain(cell) for cell in row] for row in table.rows],
+            }
+            for table in self.tables
+        ]
+        return document
+
+    def to_markdown(self) -> str:
+        """The whole as Markdown."""
+        lines = [
+            f"## {self.name}: {self.source}",
+            "",
+            f"Logits: {self.models}; {self.sample}.",
+        ]
+        for table in self.tables:
+            lines += ["", f"### {table.title}", ""]
+            lines.append("| " + " | ".join(table.columns) + " |")
+            lines.append("|" + "---|" * len(table.columns))
+            lines += ["| " + " | ".join(map(shown, row)) + " |" for row in table.rows]
+        lines += ["", "### Beside the published results", ""]
+        lines.append("| " + " | ".join(PUBLISHED_COLUMNS) + " |")
+        lines.append("|" + "---|" * len(PUBLISHED_COLUMNS))
+        lines += ["| " + " | ".join(published_row(item)) + " |" for item in self.published]
+        lines += ["", "Differences from the paper's experiment:", ""]
+        lines += [f"- {difference}" for difference in self.differences]
+        return "\n".join(lines) + "\n"
+
+
+#: Headings of `published_row`.
+PUBLISHED_COLUMNS = ("published", "where", "stated", "here", "outcome")
+
+
+def published_row(item: Published) -> tuple[str, ...]:
+    """Its cells as text."""
+    return (f'"{item.quote}"', item.where, item.stated, item.here, str(item.outcome))
+
+
+def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None = None) -> Outcome:
+    """The rule by which gains are held against a statement.
+
+    A gain whose interval lies below zero disagrees. Else, a gain whose interval holds zero (or that
+    has no interval) leaves the statement open. Else all gains are above zero: that is agreement
+    where the statement is of the direction alone. Where it gives a range, every gain's interval
+    must lie inside for agreement; a gain whose interval lies outside has the same direction and
+    another size; anything else is open.
+
+    Parameters
+    ----------
+    gains : sequence of MeanInterval
+    stated : (float, float), optional
+        Positive range that all gains are stated to lie in; a single figure twice.
+    """
+    if any(gain.high < 0 for gain in gains):
+        return Outcome.DISAGREES
+    if not gains or not all(gain.low > 0 for gain in gains):  # NaN: there is no interval
+        return Outcome.OPEN
+    if stated is None:
+        return Outcome.AGREES
+    least, most = stated
+    if any(gain.high < least or gain.low > most for gain in gains):
+        return Outcome.OTHER_SIZE
+    if all(least <= gain.low and gain.high <= most for gain in gains):
+        return Outcome.AGREES
+    return Outcome.OPEN
+
+
+def measured_range(gains: Sequence[MeanInterval]) -> str:
+    """Least and largest gain, each with its interval."""
+    if not gains:
+        return "no setting"
+    ends = min(gains, key=lambda gain: gain.mean), max(gains, key=lambda gain: gain.mean)
+    return " to ".join(_signed(gain) for gain in ends)
+
+
+def _signed(gain: MeanInterval) -> str:
+    mean, low, high = (round(x, 4) + 0.0 for x in (gain.mean, gain.low, gain.high))
+    return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+
+
+def shown(cell: Cell) -> str:
+    """A cell as text."""
+    if isinstance(cell, MeanInterval):
+        if np.isnan(cell.half_width):
+            return f"{cell.mean:.4f}"
+        return f"{cell.mean:.4f} ± {cell.half_width:.4f}"
+    return cell if isinstance(cell, str) else f"{cell:g}"
+
+
+def _plain(cell: Cell) -> Any:
+    if not isinstance(cell, MeanInterval):
+        return cell
+    values = asdict(cell)
+    return {name: None if value != value else value for name, value in values.items()}
+
+
+def per_position(
+    logits: Logits, measure: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
+) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+    """`measure` of the target's and the draft's logits at every position, and the prompts."""
+    values, groups = [], []
+    for sample in logits.samples():
+        target = sample.target.reshape(-1, sample.target.shape[-1])
+        draft = sample.draft.reshape(-1, sample.draft.shape[-1])
+        values += [measure(target[i], draft[i]) for i in range(len(target))]
+        groups.append(sample.sequence)
+    known = [group.ravel() for group in groups if group is not None]
+    return np.array(values), np.concatenate(known) if len(known) == len(groups) else None
+
+
+def check_source(path: str | os.PathLike[str]) -> Path:
+    """The path of a file or folder that exists."""
+    if not Path(path).exists():
+        raise UnreadableFile(f"{path} does not exist")
+    return Path(path)

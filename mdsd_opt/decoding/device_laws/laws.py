@@ -1,0 +1,154 @@
+"""Laws and drafts whose numbers stay on the device, as the rules for trees use them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.device_laws import transfers
+from mdsd_opt.decoding.device_laws.draws import draw, draw_distinct
+from mdsd_opt.decoding.device_laws.plan import BinPlan
+from mdsd_opt.decoding.device_laws.promises import PromisedToken
+from mdsd_opt.decoding.device_laws.tables import BinTable
+from mdsd_opt.decoding.device_laws.transfers import on_device, on_host
+
+Vector = NDArray[np.float64]
+
+
+class BinnedLaw:
+    """Masses a p + c q with coefficients that are one number in every bin.
+
+    They are scaled, added and summed by the table of the position alone; a token is drawn on the
+    device.
+
+    Parameters
+    ----------
+    table : BinTable
+    a, c : ndarray, shape (B,)
+    """
+
+    __array_ufunc__ = None  # numbers of NumPy leave products to this class
+
+    def __init__(self, table: BinTable, a: Vector, c: Vector) -> None:
+        self.table, self.a, self.c = table, a, c
+
+    @classmethod
+    def target_of(cls, table: BinTable) -> BinnedLaw:
+        """p itself."""
+        return cls(table, np.ones_like(table.p), np.zeros_like(table.p))
+
+    def __mul__(self, factor: float) -> BinnedLaw:
+        return BinnedLaw(self.table, factor * self.a, factor * self.c)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> BinnedLaw:
+        return self * (1.0 / divisor)
+
+    def __sub__(self, other: BinnedLaw) -> BinnedLaw:
+        return BinnedLaw(self.table, self.a - other.a, self.c - other.c)
+
+    def sum(self) -> float:
+        return float(self.a @ self.table.p + self.c @ self.table.q)
+
+    def any(self) -> bool:
+        return bool(self.a.any() or self.c.any())
+
+    def normalised(self) -> Any:
+        """In proportion, with a sum of one; None without any mass."""
+        total = self.sum()
+        return self / total if total > 0.0 else None
+
+    def draw(self, uniform: float) -> int:
+        """One token in proportion to the masses."""
+        masses = self._masses()
+        uniforms = on_device(np.array([[uniform]]), masses.device)
+        return int(on_host(draw(masses[None], uniforms))[0].item())
+
+    def _masses(self) -> Any:
+        import torch
+
+        target = self.table.target().double()
+        if self.table.bins is None:
+            return target * float(self.a[0])
+        bins = self.table.bins.long()
+        totals = target.sum(), self.table.draft.sum(dtype=torch.float64)
+        a, c = (on_device(x, target.device)[bins] for x in (self.a, self.c))
+        return (a * (target / totals[0]) + c * (self.table.draft / totals[1])).clamp_(min=0.0)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        masses: NDArray[Any] = self._masses().cpu().numpy()
+        if self.table.bins is None:
+            masses = masses / masses.sum() * float(self.a[0])
+        return masses if dtype is None else masses.astype(dtype)
+
+
+class BinnedDrafts:
+    """K draws from integer weights on the device.
+
+    Parameters
+    ----------
+    weights : tensor, shape (V,)
+    num_drafts : int
+    replaced : bool
+        Whether they are drawn with replacement.
+    """
+
+    def __init__(self, weights: Any, num_drafts: int, replaced: bool = True) -> None:
+        self.weights, self.num_drafts, self.replaced = weights, num_drafts, replaced
+
+    def sample(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Token ids in draw order, shape (K,); -1 where none is left."""
+        (row,) = on_host(_drawn([self], rng))
+        return row[0].astype(np.int64)
+
+    def passed(
+        self, target: BinnedLaw, draws: NDArray[np.int64], values: Vector
+    ) -> tuple[Vector, BinnedLaw]:
+        """What goes on to these draws of a target r p, as `hull_masses` gives it."""
+        table, demand = target.table, float(target.a[0])
+        if not self.replaced and table.left(draws.tolist()) == 0.0:
+            return self._all_passed(table, demand, draws)
+        plan = BinPlan(table, demand, self.num_drafts, self.replaced)
+        return plan.masses(draws, values), BinnedLaw(table, plan.u, plan.v)
+
+    def _all_passed(
+        self, table: BinTable, demand: float, draws: NDArray[np.int64]
+    ) -> tuple[Vector, BinnedLaw]:
+        """Where every token of the draft is drawn: what goes on is all of the target there."""
+        from mdsd_opt.decoding.recursive_rejection import whole_support_masses
+
+        known = np.array([table.at.get(token, (0.0, 0.0))[:2] for token in draws.tolist()])
+        masses = whole_support_masses(
+            demand * known[:, 0], known[:, 1], np.where(draws >= 0, np.arange(draws.size), -1)
+        )
+        drafted: Vector = np.where(table.q > 0.0, demand, 0.0)
+        return masses, BinnedLaw(table, drafted, np.zeros_like(drafted))
+
+
+def sampled(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> list[NDArray[Any]]:
+    """Draws of several nodes, which are promised where the host would have to wait for them.
+
+    Then draws that coincide are only found to do so when the promises are kept.
+    """
+    if transfers.is_host(drafts[0].weights.device):
+        return [made.sample(rng) for made in drafts]
+    found = []
+    for made, row in zip(drafts, _drawn(drafts, rng), strict=True):
+        draws = np.empty(made.num_drafts, dtype=object)
+        draws[:] = [PromisedToken(token) for token in row[: made.num_drafts].unbind()]
+        found.append(draws)
+    return found
+
+
+def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
+    """On the device; shape (n, K) for the largest K of them."""
+    import torch
+
+    widest = max(made.num_drafts for made in drafts)
+    rows = torch.stack([made.weights for made in drafts])
+    uniforms = on_device(rng.random((len(drafts), widest)), rows.device)
+    return (draw if drafts[0].replaced else draw_distinct)(rows, uniforms)

@@ -1,0 +1,198 @@
+r"""What the host is told of a position: sums of both laws over bins of p/q.
+
+They are `prefix_search.bins` of integer weights, whose sums are exact, whatever adds them. The ends
+of t in each bin tell how far apart its ratios are.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.device_laws import transfers
+from mdsd_opt.decoding.device_laws.races import race_sums_of, race_sums_on_device
+from mdsd_opt.decoding.device_laws.transfers import on_host
+from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
+from mdsd_opt.prefix_search.race_sums import RaceSums, race_sums_of_row
+
+Vector = NDArray[np.float64]
+
+#: By how much the ends of t are moved apart, for the roundings of t in float32: three of them.
+_ROUNDING = 5e-7
+
+
+class DrawnToken(NamedTuple):
+    """What the host knows of a token: both probabilities, its bin, and the draft's weight."""
+
+    p: float
+    q: float
+    bin: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinTable(Bins):
+    """Both laws of a position by bins, in integer weights, and where these are.
+
+    Attributes
+    ----------
+    target, draft : tensor, shape (V,)
+        The weights; of a position without drafts those of the target are made when they are
+        needed, and the draft has none.
+    bins : tensor of integers, shape (V,)
+        None without drafts.
+    draws : tuple of int
+        The tokens that were drawn, in draw order; -1 where none was left.
+    at : dict of int to DrawnToken
+        Of each token that was drawn.
+    """
+
+    target: Callable[[], Any]
+    draft: Any
+    bins: Any
+    draws: tuple[int, ...] = ()
+    at: dict[int, DrawnToken] = field(default_factory=dict)
+
+    def left(self, draws: Sequence[int]) -> float:
+        """Integer weight of the draft that different tokens leave."""
+        return float(self.weights.sum()) - sum(
+            self.at[token].weight for token in draws if token >= 0
+        )
+
+
+def bin_tables(
+    targets: Any,
+    drafts: Sequence[Any],
+    draws: Any,
+    num_drafts: Sequence[int],
+    replaced: bool = True,
+    num_bins: int = NUM_BINS,
+) -> list[BinTable]:
+    """Tables of some positions; one copy to the host.
+
+    Parameters
+    ----------
+    targets : tensor, shape (n, V)
+        Integer weights.
+    drafts : sequence of tensors, shape (V,)
+        n of them.
+    draws : tensor of int64, shape (n, K)
+        The tokens drawn at each position; -1 where none was left.
+    num_drafts : sequence of int
+        How many of them count.
+    replaced : bool
+        Whether they were drawn with replacement.
+    num_bins : int
+    """
+    summed = _summed_on_cpu if transfers.is_host(targets.device) else _summed_on_device
+    sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
+    lowest, highest = _ratios(ends)
+    found = []
+    for i, count in enumerate(num_drafts):
+        total = sums[i].sum(axis=0)
+        scale = total[1] / total[0]
+        at = {
+            int(token): DrawnToken(n / total[0], m / total[1], int(place), m)
+            for token, n, m, place in drawn[i, :, :count].T.tolist()
+            if token >= 0
+        }
+        masses = np.ascontiguousarray((sums[i] / total).T)
+        found.append(BinTable(
+            masses[0], masses[1], scale * lowest[i], scale * highest[i],
+            sums[i, :, 1].copy(), None if replaced else races[i],
+            partial(operator.getitem, targets, i), drafts[i], bins[i],
+            tuple(drawn[i, 0, :count].astype(int).tolist()), at,
+        ))  # fmt: skip
+    return found
+
+
+def undrafted_table(weights: Callable[[], Any]) -> BinTable:
+    """Of a position without drafts: everything is in one bin."""
+    one, none = np.ones(1), np.zeros(1)
+    return BinTable(one, none, none, none, none, None, weights, None, None)
+
+
+#: Sums and ends [n, B, 2]; token, n, m and bin of draws [n, 4, K]; races; bins [n, V], which stay.
+_Summed = tuple[Vector, Vector, Vector, Sequence[Callable[[], RaceSums]], Any]
+
+
+def _summed_on_device(
+    targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
+    num_bins: int,
+) -> _Summed:  # fmt: skip
+    import torch
+
+    rows = torch.stack(list(drafts))
+    sums, ends, bins = sums_on_device(targets, rows, num_bins)
+    at = draws.clamp(min=0)
+    drawn = [draws.double(), *(array.gather(1, at).double() for array in (targets, rows, bins))]
+    parts = [sums, ends, torch.stack(drawn, 1)]
+    if not replaced:
+        parts += race_sums_on_device(rows, bins, num_drafts, num_bins)
+    one, two, three, *race = on_host(*parts)
+    most = max(num_drafts)
+    races = [partial(race_sums_of, most, *row) for row in zip(*race, strict=True)]
+    return one, two, three, races, bins
+
+
+def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, Any]:
+    """Sums and ends [n, B, 2] and bins [n, V] of two tensors [n, V], in any order."""
+    import torch
+
+    count = targets.shape[0]
+    never = num_bins - 1
+    half = targets.new_full((), HALF)
+    drafted = drafts > 0
+    ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
+    places = (ratios * never).to(torch.int32).clamp_(max=never - 1)
+    bins = torch.where(drafted, places, never)
+    rows = torch.arange(count, device=targets.device, dtype=torch.int32)[:, None] * num_bins
+    sums = torch.zeros(count * num_bins, 2, dtype=torch.float64, device=targets.device)
+    weights = torch.stack((targets.double(), drafts.double()), -1).view(-1, 2)
+    index = (bins + rows).view(-1)
+    sums.index_add_(0, index, weights)
+    ends = [
+        torch.full(
+            (count * num_bins,), start, dtype=ratios.dtype, device=ratios.device
+        ).scatter_reduce_(0, index.long(), ratios.view(-1), reduction)
+        for start, reduction in ((1.0, "amin"), (0.0, "amax"))
+    ]
+    shape = (count, num_bins, 2)
+    return sums.view(shape), torch.stack(ends, -1).view(shape), bins
+
+
+def _summed_on_cpu(
+    targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
+    num_bins: int,
+) -> _Summed:  # fmt: skip
+    """The same, a pass over each row; what a race needs another one, when it is asked for."""
+    import torch
+
+    from mdsd_opt.prefix_search.bin_kernels import row_table
+
+    count = len(num_drafts)
+    sums = np.zeros((count, num_bins, 2))
+    ends = np.tile(np.array([1.0, 0.0], targets.numpy().dtype), (count, num_bins, 1))
+    drawn = np.empty((count, 4, draws.shape[1]))
+    ratios = np.empty(1024, ends.dtype)
+    bins = np.empty(targets.shape, np.int16)
+    races = []
+    for i, tokens in enumerate(draws.numpy()):
+        n, m = targets[i].numpy(), drafts[i].numpy()
+        row_table(n, m, n.dtype.type(HALF), bins[i], ends[i], sums[i], ratios)
+        drawn[i] = tokens, n[tokens], m[tokens], bins[i, tokens]
+        races.append(partial(race_sums_of_row, m, bins[i], num_drafts[i], num_bins))
+    return sums, ends, drawn, races, torch.from_numpy(bins)
+
+
+def _ratios(ends: Vector) -> tuple[Vector, Vector]:
+    """Bounds of n/m in each bin, [n, B] both; of an empty bin none."""
+    low = np.maximum(ends[..., 0].astype(np.float64) - _ROUNDING, 0.0)
+    high = np.minimum(ends[..., 1].astype(np.float64) + _ROUNDING, 1.0)
+    return ratios_at(low), ratios_at(high)

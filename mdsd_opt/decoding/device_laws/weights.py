@@ -1,0 +1,66 @@
+"""Integers in proportion to softmax, in torch: they are the laws, and every sum of them is exact.
+
+A float32 probability times 2**52 is, once rounded, an integer that float32 holds. Sums of a row
+stay below 2**53, and float64 adds them without error, in any order: a row has one total, whoever
+adds it up. What softmax gives, up to 2**-53 a token, is what drafts are drawn from and what is
+verified.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.decoding.device_laws.transfers import on_host
+
+UNIT = 2.0**52
+
+
+def integer_weights(
+    logits: Any,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+) -> Any:
+    """Weights of rows of logits, [..., V]; float32, or float64 for float64 logits.
+
+    Filters apply in this order, each to what the one before has left; ties are kept, as in
+    `mdsd_opt.softmax`.
+    """
+    import torch
+
+    values = logits if logits.dtype == torch.float64 else logits.float()
+    if temperature == 0.0:
+        best = values.argmax(-1, keepdim=True)
+        return torch.zeros_like(values).scatter_(-1, best, UNIT)
+    if temperature != 1.0:
+        values = values / temperature
+    law = torch.softmax(values, -1)
+    if top_k is not None and top_k < law.shape[-1]:
+        law = _at_least(law, law.topk(top_k, -1).values[..., -1:])
+    if top_p is not None and top_p < 1:
+        descending = law.sort(-1, descending=True).values
+        before = descending.cumsum(-1, dtype=torch.float64) - descending
+        kept = (before < top_p).sum(-1, keepdim=True)
+        law = _at_least(law, descending.gather(-1, kept - 1))
+    if min_p is not None and min_p > 0:
+        law = _at_least(law, min_p * law.amax(-1, keepdim=True))
+    return law.mul_(UNIT).round_()
+
+
+def probabilities(law: Any) -> NDArray[np.float64]:
+    """A draft law on the host: itself, or what integer weights stand for, which waits for them."""
+    if isinstance(law, np.ndarray):
+        return law
+    weights: NDArray[np.float64] = on_host(law)[0]
+    return weights / weights.sum()
+
+
+def _at_least(law: Any, floor: Any) -> Any:
+    import torch
+
+    kept = torch.where(law >= floor, law, 0.0)
+    return kept / kept.sum(-1, keepdim=True)

@@ -1,0 +1,266 @@
+"""Ways of a causal language model to the logits after many continuations of one text.
+
+The first is the fastest, the last asks least of the model; `self_check` tells which of them gives
+what plain passes give. All keep what they can of a text between calls, and forget the drafts.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mdsd_opt.decoding.device_laws.promises import known as settled
+from mdsd_opt.decoding.device_laws.promises import token_ids
+from mdsd_opt.decoding.device_laws.transfers import on_device
+
+Tokens = tuple[int, ...]
+
+
+class TreeReader(ABC):
+    """Reads continuations of a text with one model.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    room : int
+        Tokens of text and drafts to make room for at once, by those that make it beforehand.
+
+    Attributes
+    ----------
+    how : str
+        What it does, for a remark.
+    """
+
+    how: ClassVar[str]
+
+    def __init__(self, model: Any, room: int = 1) -> None:
+        self._model, self._room = model, room
+        self._cache: Any = None
+        self._read: list[int] = []
+
+    @abstractmethod
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """Logits of the next token after `ids` and each continuation, on the device; [n, V]."""
+
+    def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
+        # a promised draft of which none was left is read as any other, and left out later
+        return token_ids(rows, self._model.device).clamp_(min=0)
+
+
+class TreePass(TreeReader):
+    """The text's new tokens and all drafts in one pass, under a tree attention mask.
+
+    Every token attends to the text and to its own ancestors only. Keys and values of drafts stay
+    where they are as long as the text does, so that no token of a tree that grows level by level
+    is read twice; those of drafts that the text goes on with become the text's.
+    """
+
+    how = "as a tree in one pass"
+
+    def __init__(self, model: Any, room: int = 1) -> None:
+        super().__init__(model, room)
+        self._nodes: list[Tokens] = []  # behind the text in the cache
+        self._logits: dict[Tokens, Any] = {}  # after the text and each node
+
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+
+        if self._cache is None:  # nothing read yet, or a pass was interrupted
+            self._read, self._nodes, self._logits = [], [], {}
+        self._go_to(list(ids))
+        rest = list(ids[len(self._read) :])
+        new = [node for node in with_ancestors(continuations) if node not in self._logits]
+        if rest or new:
+            self._pass(rest, new)
+        return torch.stack([self._logits[node] for node in continuations])
+
+    def _go_to(self, ids: list[int]) -> None:
+        """Leave the text's beginning in the cache, and drafts behind it if it is the whole text."""
+        if ids == self._read:
+            return
+        self._nodes = [settled(node) for node in self._nodes]
+        self._logits = {settled(node): logits for node, logits in self._logits.items()}
+        known = _num_common(self._read, ids)
+        if known < len(self._read):
+            known = min(known, len(ids) - 1)  # whose last token is read again for its logits
+            self._forget(len(self._nodes) + len(self._read) - known)
+            self._read, self._nodes, self._logits = ids[:known], [], {}
+            return
+        rest = tuple(ids[known:])
+        kept = {node: i for i, node in enumerate(self._nodes)}
+        count = next((n for n in range(len(rest)) if rest[: n + 1] not in kept), len(rest))
+        if count and not self._move([kept[rest[: n + 1]] for n in range(count)]):
+            count = 0
+        self._forget(len(self._nodes) - count)
+        self._logits = {(): self._logits[rest]} if count == len(rest) else {}
+        self._read, self._nodes = ids[: known + count], []
+
+    def _move(self, path: list[int]) -> bool:
+        """Put keys and values of some nodes at the end of the text, if the cache shows them."""
+        start, width = len(self._read), self._width(len(self._read) + len(self._nodes))
+        layers = [x for x in getattr(self._cache, "layers", ()) if getattr(x, "is_initialized", 1)]
+        states: list[Any] = [getattr(x, name, None) for x in layers for name in ("keys", "values")]
+        if not states or any(x is None or x.shape[-2] != width for x in states):
+            return False
+        if path != list(range(len(path))):
+            places = on_device(path, self._model.device) + start
+            for x in states:
+                x[..., start : start + len(path), :] = x.index_select(-2, places.to(x.device))
+        return True
+
+    def _pass(self, rest: list[int], new: list[Tokens]) -> None:
+        import torch
+
+        model = self._model
+        cache = self._new_cache() if self._cache is None else self._cache
+        self._cache = None  # should the pass be interrupted
+        text, nodes = self._read + rest, [*self._nodes, *new]
+        known = len(text) - len(rest) + len(nodes) - len(new)
+        # there are drafts in the cache only if the whole text is
+        place = {node: len(text) + i for i, node in enumerate(nodes)}
+        tokens = rest + [node[-1] for node in new]
+        positions = list(range(len(text) - len(rest), len(text)))
+        positions += [len(text) + len(node) - 1 for node in new]
+        stop = known + len(tokens)
+        seen = np.zeros((len(tokens), self._width(stop)), dtype=bool)
+        seen[: len(rest), : len(text)] = np.tri(len(rest), len(text), len(text) - len(rest), bool)
+        seen[len(rest) :, : len(text)] = True
+        for i, node in enumerate(new, start=len(rest)):
+            seen[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = True
+        dtype, device = model.dtype, model.device
+        mask = torch.zeros(seen.shape, dtype=dtype, device=device)
+        mask.masked_fill_(~on_device(seen, device), torch.finfo(dtype).min)
+        output = model(
+            self._ids([tokens]),
+            attention_mask=mask[None, None],
+            position_ids=self._ids([positions]),
+            past_key_values=cache,
+            use_cache=True,
+            **self._placed(known, stop),
+        ).logits[0]
+        first = max(len(rest) - 1, 0)
+        kept = output[first:].clone() if first else output  # not all of a long prompt
+        asked = [(), *new] if rest else new
+        self._logits |= dict(zip(asked, kept, strict=True))
+        self._read, self._nodes, self._cache = text, nodes, cache
+
+    def _new_cache(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self._model.config)
+
+    def _width(self, held: int) -> int:
+        """Length of keys and values in a cache that holds so many tokens."""
+        return held
+
+    def _placed(self, start: int, stop: int) -> dict[str, Any]:
+        """Arguments that say where keys and values go, if the cache does not know."""
+        return {}
+
+    def _forget(self, count: int) -> None:
+        if count > 0:
+            self._crop(count)
+
+    def _crop(self, count: int) -> None:
+        """Take so many tokens off the end of the cache."""
+        self._cache.crop(-count)
+
+
+class CachedPaths(TreeReader):
+    """The paths of the tree as a batch, each behind a copy of what is kept of the text.
+
+    Nothing is ever taken out of a cache: it is copied for the drafts, and made anew for a text
+    that does not prolong the last one.
+    """
+
+    how = "path by path in a batch"
+
+    def __init__(self, model: Any, room: int = 1) -> None:
+        super().__init__(model, room)
+        self._last: Any = None  # logits after the text
+
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+
+        self._read_text(list(ids))
+        paths = _longest(continuations)
+        if not paths:
+            return self._last.expand(len(continuations), -1)
+        cache = copy.deepcopy(self._cache)
+        cache.reorder_cache(torch.zeros(len(paths), dtype=torch.long, device=self._model.device))
+        output, _ = self._pass(_as_rows(paths), cache)
+        where = _rows_of(paths)
+        return torch.stack(
+            [output[where[path]] if path else self._last[0] for path in continuations]
+        )
+
+    def _read_text(self, ids: list[int]) -> None:
+        known = len(self._read)
+        if ids == self._read:
+            return
+        if self._cache is None or ids[:known] != self._read:
+            self._cache, known = None, 0
+        self._read = []  # should the pass be interrupted
+        output, self._cache = self._pass([ids[known:]], self._cache)
+        self._last = output[:, -1]
+        self._read = ids
+
+    def _pass(self, rows: Sequence[Sequence[int]], cache: Any) -> tuple[Any, Any]:
+        from mdsd_opt.decoding.models.caches import cache_of, named_cache
+
+        given = {} if cache is None else named_cache(self._model, cache)
+        output = self._model(self._ids(rows), use_cache=True, **given)
+        return output.logits, cache_of(output)
+
+
+class WholePaths(TreeReader):
+    """The text with each path of the tree behind it, as a batch, and no cache."""
+
+    how = "path by path in a batch, each with the whole text"
+
+    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+
+        paths = _longest(continuations) or [()]
+        rows = [[*ids, *path] for path in _as_rows(paths)]
+        output = self._model(self._ids(rows), use_cache=False).logits
+        where = _rows_of(paths)
+        places = [(where[path][0], len(ids) + where[path][1]) for path in continuations]
+        return torch.stack([output[place] for place in places])
+
+
+#: From the fastest to the one that asks least.
+READERS: tuple[type[TreeReader], ...] = (TreePass, CachedPaths, WholePaths)
+
+
+def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens that two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
+
+
+def with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:
+    """All continuations and what they begin with, shorter ones first."""
+    nodes = {tokens[:n] for tokens in continuations for n in range(1, len(tokens) + 1)}
+    return sorted(nodes, key=lambda tokens: (len(tokens), tokens))
+
+
+def _longest(continuations: Sequence[Tokens]) -> list[Tokens]:
+    """Those that no other one prolongs, without the empty one."""
+    inner = {tokens[:n] for tokens in continuations for n in range(len(tokens))}
+    return sorted({tokens for tokens in continuations if tokens and tokens not in inner})
+
+
+def _as_rows(paths: Sequence[Tokens]) -> list[list[int]]:
+    """Of one length: what is behind the end of a path is read after it, and does not matter."""
+    longest = max(map(len, paths))
+    return [[*path, *[0] * (longest - len(path))] for path in paths]
+
+
+def _rows_of(paths: Sequence[Tokens]) -> dict[Tokens, tuple[int, int]]:
+    """Of each continuation: a row that begins with it, and the place of its last token there."""
+    return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}

@@ -1,7 +1,0 @@
-"""Functions that installed engines ship, as callables that an audit takes."""
-
-from mdsd_opt.engines.engine import Engine
-from mdsd_opt.engines.registry import get, names, takes_long
-from mdsd_opt.engines.standard_audit import EngineAudit, audit_engine
-
-__all__ = ["Engine", "EngineAudit", "audit_engine", "get", "names", "takes_long"]

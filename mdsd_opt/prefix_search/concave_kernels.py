@@ -1,0 +1,53 @@
+"""Slopes of a least concave majorant, by pooling neighbours; O(n)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.numba_cache import kernel
+
+Vector = NDArray[np.float64]
+
+
+@kernel
+def pool_falling(
+    widths: Vector, gains: Vector, ends: NDArray[np.int64], width: Vector, gain: Vector
+) -> int:
+    """Blocks of falling gain/width; how many there are.
+
+    Parameters
+    ----------
+    widths, gains : ndarray, shape (n,)
+        Not negative.
+    ends, width, gain : ndarray, shape (n,)
+        Room; the end, the width and the gain of each block.
+    """
+    count = 0
+    for i in range(widths.size):
+        count = pool(count, i, widths[i], gains[i], ends, width, gain)
+    for b in range(1, count):  # where each block begins, the one before ends
+        ends[b - 1] = ends[b]
+    if count > 0:
+        ends[count - 1] = widths.size
+    return count
+
+
+@kernel(inner=True)
+def pool(
+    count: int, start: int, width: float, gain: float, starts: NDArray[np.int64], widths: Vector,
+    gains: Vector,
+) -> int:  # fmt: skip
+    """Put a block on a stack of blocks of falling gain/width, pooled with those that it outdoes.
+
+    Returns the height of the stack: the starts, widths and gains of that many blocks.
+    """
+    while count > 0 and gains[count - 1] * width <= gain * widths[count - 1]:
+        count -= 1
+        width += widths[count]
+        gain += gains[count]
+        start = starts[count]
+    starts[count] = start
+    widths[count] = width
+    gains[count] = gain
+    return count + 1

@@ -1,0 +1,161 @@
+r"""The transport problem of multi-draft verification, stated once.
+
+Given a target law p and a joint law of the drafts x = (x_1..x_K), choose the law of the output Y
+given the drafts, with Y ~ p exactly, to maximise the acceptance rate Pr(Y in {X_1..X_K}). With
+C(i, S) the probability that the draft set is S and the accepted token is i:
+
+.. math::
+
+   \alpha^* = \max_{C \ge 0} \sum_S \sum_{i \in S} C(i, S) \quad\text{s.t.}\quad
+   \sum_S C(i, S) \le p_i, \qquad \sum_{i \in S} C(i, S) \le W_S = \Pr(\{X_1..X_K\} = S).
+
+It is a bipartite maximum flow, so by min cut, for any law of the drafts [Hu25],
+
+.. math:: \alpha^* = 1 + \min_{H \subseteq [V]} \bigl[ P(H) - Q(H) \bigr],
+          \qquad Q(H) = \Pr(X_1..X_K \in H).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.distributions import Distribution, softmax
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
+from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.errors import InvalidInput
+
+
+class TransportProblem:
+    """A target and a draft scheme over one vocabulary.
+
+    Parameters
+    ----------
+    target : array_like, shape (V,)
+        p. Fractions are kept exactly; a sum within 1e-3 of one is renormalised.
+    drafts : DraftScheme
+        Law of the draft tuple.
+
+    Raises
+    ------
+    InvalidDistribution
+        The target is not a distribution.
+    InvalidInput
+        Target and drafts have different vocabularies.
+    """
+
+    def __init__(self, target: Any, drafts: DraftScheme) -> None:
+        if not isinstance(drafts, DraftScheme):
+            raise InvalidInput(
+                f"drafts is a {type(drafts).__name__}: give a draft scheme such as "
+                "WithReplacement(q, num_drafts)"
+            )
+        self._target = Distribution.of(target, "target")
+        self.drafts = drafts
+        if self._target.vocab_size != drafts.vocab_size:
+            raise InvalidInput(
+                f"the target has {self._target.vocab_size} tokens and the drafts have "
+                f"{drafts.vocab_size}: they must share one vocabulary (from_logits pads the "
+                "narrower side with pad=True)"
+            )
+
+    @classmethod
+    def from_logits(
+        cls,
+        target_logits: Any,
+        draft_logits: Any,
+        num_drafts: int,
+        drafts: str = "with_replacement",
+        temperature: float = 1.0,
+        draft_temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        pad: bool = False,
+    ) -> TransportProblem:
+        """The problem of one position, from the logits of both models.
+
+        Parameters
+        ----------
+        target_logits, draft_logits : array_like, shape (V,)
+        num_drafts : int
+            K.
+        drafts : str
+            "with_replacement", "without_replacement", "greedy" or "top_k".
+        temperature, draft_temperature : float
+            Of the target and the draft; the draft's is the target's unless given.
+        top_k, top_p, min_p : optional
+            Applied to each side separately, see `softmax`.
+        pad : bool
+            Pad the narrower vocabulary with impossible tokens instead of raising.
+        """
+        checked_scheme(drafts)
+        target = to_numpy(target_logits, "target_logits")
+        draft = to_numpy(draft_logits, "draft_logits")
+        for name, logits in (("target_logits", target), ("draft_logits", draft)):
+            if logits.ndim != 1:
+                raise InvalidInput(
+                    f"{name} has shape {logits.shape}: give one position, shape (V,); "
+                    "acceptance_rates takes whole batches"
+                )
+        if target.size != draft.size:
+            if not pad:
+                raise InvalidInput(unequal_vocabularies(target.size, draft.size))
+            width = max(target.size, draft.size)
+            target, draft = _padded(target, width), _padded(draft, width)
+        if draft_temperature is None:
+            draft_temperature = temperature
+        p = softmax(target, temperature, top_k, top_p, min_p)
+        q = softmax(draft, draft_temperature, top_k, top_p, min_p)
+        return cls(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
+
+    @property
+    def target(self) -> NDArray[np.float64]:
+        """p, read-only, shape (V,)."""
+        return self._target.values
+
+    @cached_property
+    def exact_target(self) -> tuple[Fraction, ...]:
+        """The given target as Fractions, divided by their sum."""
+        return self._target.exact()
+
+    @property
+    def vocab_size(self) -> int:
+        return self._target.vocab_size
+
+    @property
+    def num_drafts(self) -> int:
+        return self.drafts.num_drafts
+
+    def cut_value(self, subset: Any) -> float:
+        """1 + P(H) - Q(H): an upper bound on the acceptance rate for every subset H."""
+        contained = self.drafts.containment(subset)  # checks the subset
+        return 1.0 + float(self.target[subset].sum()) - contained
+
+    def exact_cut_value(self, subset: Any) -> Fraction:
+        """`cut_value` in exact arithmetic."""
+        contained = self.drafts.exact_containment(subset)
+        members = np.flatnonzero(subset).tolist()
+        return 1 + sum((self.exact_target[i] for i in members), Fraction(0)) - contained
+
+    def __repr__(self) -> str:
+        return f"TransportProblem(vocab_size={self.vocab_size}, drafts={self.drafts!r})"
+
+
+def unequal_vocabularies(target_size: int, draft_size: int) -> str:
+    """Message for two vocabularies of different width."""
+    return (
+        f"the target has {target_size} tokens and the draft has {draft_size}. If the wider one is "
+        "only padded, pass pad=True to fill the narrower with impossible tokens."
+    )
+
+
+def _padded(logits: NDArray[Any], width: int) -> NDArray[np.float64]:
+    result = np.full(width, -np.inf)
+    result[: logits.size] = logits
+    return result

@@ -1,0 +1,297 @@
+r"""Two-sided bounds on the optimum, recomputed from the problem alone.
+
+A plan proves a lower bound, a subset proves an upper bound (weak duality). Nothing a solver says is
+trusted: the plan is clipped to the marginals before it counts, the subset is evaluated afresh, and
+every claim that does not hold is listed. Without a plan, the lower bound comes from a selection
+marginal x, the claimed one or else the water-filled one of the subset, after a check of
+:math:`x(G) \ge Q(G)` on every prefix G in the order of x/w: if it fails by at most d, a selection
+law within total variation d of x exists, so :math:`\sum_i \min(p_i, x_i) - d` is reached. Where Q
+has no such order, a `proof` bounds P(H) - Q(H) for every H at once: tiles that cover the points
+(q_1(H), .., q_K(H)), or a mixture of priority orders (`lower_bounds`).
+
+In floating point, where Q is a quadrature (draws without replacement), it is evaluated a second
+time from nodes of the certificate's own, and the bounds are widened by what the two differ by: an
+error that solver and certificate have in common would otherwise look like a proof. For drafts with
+and without replacement nothing is sorted: the prefixes of x/w are searched (`prefix_search`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.prefix_search.searched import saves_sorting
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.lower_bounds.boxes import BoxCover, cover_bound
+from mdsd_opt.problem.lower_bounds.orders import OrderMixture, mixture_shortfall
+from mdsd_opt.problem.plans.exact import feasible_value
+from mdsd_opt.problem.plans.feasibility import feasible_mass, plan_violations
+from mdsd_opt.problem.solution import Solution, Status
+from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Proven bounds on alpha*, and which claims of the solution failed.
+
+    Attributes
+    ----------
+    lower, upper : float, or Fraction if `exact`
+        0 and 1 where the solution gives nothing to prove more with.
+    violations : tuple of str
+        Claims that do not hold, in words; empty if the solution is honest.
+    exact : bool
+        Whether the bounds were computed in exact arithmetic.
+    """
+
+    lower: float | Fraction
+    upper: float | Fraction
+    violations: tuple[str, ...]
+    exact: bool
+
+    @property
+    def gap(self) -> float | Fraction:
+        """upper - lower; never negative up to rounding."""
+        return self.upper - self.lower
+
+    @property
+    def valid(self) -> bool:
+        """Whether no claim of the solution is violated, whatever the gap."""
+        return not self.violations
+
+
+def certify(
+    problem: TransportProblem,
+    solution: Solution,
+    exact: bool = False,
+    tolerance: float = 1e-9,
+) -> Certificate:
+    """Check a solution against the problem it claims to solve.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    solution : Solution
+    exact : bool
+        Compute the bounds in Fractions: the given numbers, divided by their sum.
+    tolerance : float
+        How far a claim may be from the truth before it counts as violated.
+
+    Returns
+    -------
+    Certificate
+
+    Raises
+    ------
+    ProblemTooLarge
+        Exact arithmetic would not end in good time; nothing has been computed.
+    """
+    violations = list(_shape_violations(problem, solution))
+    upper: float | Fraction = Fraction(1) if exact else 1.0
+    lower: float | Fraction = Fraction(0) if exact else 0.0
+    if violations:
+        return Certificate(lower, upper, tuple(violations), exact)
+
+    if solution.subset is not None:
+        cut = problem.exact_cut_value(solution.subset) if exact else _cut(problem, solution.subset)
+        upper = min(cut, upper)
+    if solution.plan is not None:
+        found = plan_violations(problem, solution.plan, tolerance)
+        violations += found
+        if not found:
+            lower = (
+                feasible_value(problem, solution.plan)
+                if exact
+                else float(feasible_mass(problem, solution.plan).sum())
+            )
+    elif solution.proof is not None:
+        proven = _proven(problem, solution.proof, exact)
+        if proven is None:
+            violations.append("the proof of the lower bound does not fit the problem")
+        else:
+            lower = max(proven, lower)
+    if solution.plan is None and _has_marginal(problem, solution):
+        reached = (
+            _exact_marginal_bound(problem, solution)
+            if exact
+            else _marginal_bound(problem, solution)
+        )
+        lower = max(reached, lower)
+    violations += _claim_violations(problem, solution, lower, upper, tolerance)
+    return Certificate(lower, upper, tuple(violations), exact)
+
+
+def _shape_violations(problem: TransportProblem, solution: Solution) -> list[str]:
+    found = []
+    for name in ("acceptance_rate", "lower_bound", "upper_bound"):
+        value = getattr(solution, name)
+        if not np.isfinite(value):
+            found.append(f"{name} is {value}")
+    subset = solution.subset
+    if subset is not None and (subset.shape != (problem.vocab_size,) or subset.dtype != np.bool_):
+        found.append(
+            f"the subset has shape {subset.shape} and dtype {subset.dtype}, "
+            f"not a mask of {problem.vocab_size} tokens"
+        )
+    selection = solution.selection
+    if selection is not None and selection.shape != (problem.vocab_size,):
+        found.append(f"the selection marginal has shape {selection.shape}")
+    elif selection is not None and not (np.isfinite(selection) & (selection >= 0)).all():
+        found.append("the selection marginal has masses that are negative or not finite")
+    return found
+
+
+def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
+    """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
+    drafts = problem.drafts
+    if saves_sorting(drafts):
+        from mdsd_opt.prefix_search.bounds import upper_bound
+
+        return upper_bound(problem.target, drafts, subset)
+    contained = drafts.containment(subset)
+    again = drafts.rechecked()
+    doubt = 0.0 if again is drafts else abs(contained - again.containment(subset))
+    return 1.0 + float(problem.target[subset].sum()) - contained + doubt
+
+
+def _has_marginal(problem: TransportProblem, solution: Solution) -> bool:
+    given = solution.selection is not None or solution.subset is not None
+    return given and isinstance(problem.drafts, PrefixDraftScheme)
+
+
+def _claim_violations(
+    problem: TransportProblem,
+    solution: Solution,
+    lower: float | Fraction,
+    upper: float | Fraction,
+    tolerance: float,
+) -> list[str]:
+    """Claims that contradict the proven bounds, or that the evidence given does not reach."""
+    found = []
+    for name in ("acceptance_rate", "lower_bound"):
+        value = getattr(solution, name)
+        if value > upper + tolerance:
+            found.append(f"{name} {value:.12g} exceeds the proven upper bound {float(upper):.12g}")
+    if solution.upper_bound < lower - tolerance:
+        found.append(
+            f"upper_bound {solution.upper_bound:.12g} is below the proven lower bound "
+            f"{float(lower):.12g}"
+        )
+    if solution.status is Status.OPTIMAL and solution.acceptance_rate < lower - tolerance:
+        found.append(
+            f"acceptance_rate {solution.acceptance_rate:.12g} is claimed optimal, below the proven "
+            f"lower bound {float(lower):.12g}"
+        )
+    if solution.acceptance_rate < solution.lower_bound - tolerance:
+        found.append(
+            f"acceptance_rate {solution.acceptance_rate:.12g} is below the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
+    if solution.acceptance_rate > solution.upper_bound + tolerance:
+        found.append(
+            f"acceptance_rate {solution.acceptance_rate:.12g} exceeds the claimed upper bound "
+            f"{solution.upper_bound:.12g}"
+        )
+    if solution.upper_bound < upper - tolerance:
+        known = f"the subset proves {float(upper):.12g}, not"
+        proven = "nothing proves" if solution.subset is None else known
+        found.append(f"{proven} the claimed upper bound {solution.upper_bound:.12g}")
+    if solution.plan is not None and solution.lower_bound > lower + tolerance:
+        found.append(
+            f"the plan proves {float(lower):.12g}, not the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
+    elif solution.plan is not None and solution.acceptance_rate > lower + tolerance:
+        found.append(
+            f"the plan reaches {float(lower):.12g}, not the claimed acceptance_rate "
+            f"{solution.acceptance_rate:.12g}"
+        )
+    elif solution.proof is not None and solution.lower_bound > lower + tolerance:
+        found.append(
+            f"the proof gives {float(lower):.12g}, not the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
+    elif (
+        solution.selection is not None
+        and _has_marginal(problem, solution)
+        and solution.lower_bound > lower + tolerance
+    ):
+        found.append(
+            f"the selection marginal proves {float(lower):.12g}, not the claimed lower bound "
+            f"{solution.lower_bound:.12g}"
+        )
+    return found
+
+
+def _proven(
+    problem: TransportProblem, proof: BoxCover | OrderMixture, exact: bool
+) -> float | Fraction | None:
+    """1 + the bound of a proof on P(H) - Q(H); None if it is no proof about this problem."""
+    fixed, drafts = peeled(problem.drafts)
+    target = np.array(problem.exact_target, dtype=object) if exact else problem.target
+    p = target.copy()
+    p[fixed] = target[0] * 0  # drafted anyway
+    if isinstance(proof, BoxCover):
+        form = product_form(drafts, exact)
+        bound = None if form is None else cover_bound(p, form, proof)
+    else:
+        bound = mixture_shortfall(p, drafts, proof)
+    if bound is None:
+        return None
+    proven: float | Fraction = 1 + target[fixed].sum() + bound
+    return proven if exact else float(proven)
+
+
+def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
+    drafts = problem.drafts
+    assert isinstance(drafts, PrefixDraftScheme)
+    p = problem.target
+    x = solution.selection
+    if saves_sorting(drafts):
+        from mdsd_opt.prefix_search.bounds import lower_bound, water_filled
+
+        if x is None:
+            assert solution.subset is not None
+            x = water_filled(p, drafts, solution.subset)
+        return min(max(lower_bound(p, drafts, x), 0.0), 1.0)
+    if x is None:
+        assert solution.subset is not None
+        x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
+    order = drafts.prefix_order(x)
+    inside = np.concatenate([[0.0], np.cumsum(x[order])])
+    contained = drafts.prefix_containment(order)
+    again = drafts.rechecked()
+    doubt = 0.0
+    if again is not drafts:
+        doubt = float(np.abs(contained - again.prefix_containment(order)).max())
+    shortfall = float(np.max(contained - inside))
+    imbalance = abs(float(x.sum()) - 1.0)
+    reached = float(np.minimum(p, x).sum()) - max(shortfall, 0.0) - imbalance - doubt
+    return min(max(reached, 0.0), 1.0)
+
+
+def _exact_marginal_bound(problem: TransportProblem, solution: Solution) -> Fraction:
+    drafts = problem.drafts
+    assert isinstance(drafts, PrefixDraftScheme)
+    p = problem.exact_target
+    if solution.selection is not None:
+        x = [Fraction(mass) for mass in solution.selection.tolist()]
+    else:
+        assert solution.subset is not None
+        contained = drafts.exact_containment(solution.subset)
+        x = exact_water_fill(p, drafts, solution.subset, contained)
+    order = drafts.exact_prefix_order(x)
+    prefixes = drafts.exact_prefix_containment(order)
+    inside, shortfall = Fraction(0), prefixes[0]
+    for i, contained in zip(order, prefixes[1:], strict=True):
+        inside += x[i]
+        shortfall = max(shortfall, contained - inside)
+    imbalance = abs(sum(x, Fraction(0)) - 1)
+    reached = sum((min(a, b) for a, b in zip(p, x, strict=True)), Fraction(0))
+    return max(reached - max(shortfall, Fraction(0)) - imbalance, Fraction(0))

@@ -1,0 +1,216 @@
+r"""What acceptance costs along one frontier, in O(log n) for each point of it.
+
+With H the concave hull of the points :math:`(P_j, F_j)` of a chain and :math:`c = 1 - a`, the
+majorant of :math:`(F_j - c)_+` and (1, 1) is H - c between the two vertices where lines from (0, c)
+and from (1, 1 + c) touch H, and these lines elsewhere. H does not depend on a. So a divergence is
+that of two straight pieces and a difference of sums over edges of H.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.numba_cache import kernel
+from mdsd_opt.prefix_search.concave_kernels import pool_falling
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+KL, CHI2 = 0, 1  # divergences, as the kernels call them
+
+# Rows of the table of a hull. Of its vertices: mass of the target before and after, and Q.
+_BEFORE, _AFTER, _HEIGHT = 0, 1, 2
+# Of its edges: slope, and where the line through an edge is at 0 and, less Q(V), at 1.
+_SLOPE, _AT_ZERO, _AT_ONE = 3, 4, 5
+_SUMS = 6  # and the next: what the edges before a vertex cost in each divergence
+_DOUBTS = 8  # and the next: the same of what groups of tokens may hide
+ROWS = 10
+
+#: Relative differences below this enter the logarithm by their series.
+_SMALL = 1e-3
+
+#: Halvings and steps of Newton's method together: the former alone would do.
+_STEPS = 100
+
+
+@kernel(inner=True)
+def _excess(slope: float, divergence: int) -> float:
+    """f(r) for r = 1 + d: r log r - r + 1, or (r - 1)^2; no term of a sum is negative."""
+    d = slope - 1.0
+    if divergence == CHI2:
+        return d * d
+    if slope <= 0.0:
+        return 1.0
+    if abs(d) < _SMALL:
+        return d * d * (0.5 - d * (1.0 / 6.0 - d * (1.0 / 12.0 - d / 20.0)))
+    return slope * np.log(slope) - d
+
+
+@kernel(inner=True)
+def _steepness(slope: float, divergence: int) -> float:
+    """f'(r)."""
+    if divergence == CHI2:
+        return 2.0 * (slope - 1.0)
+    return np.log(slope) if slope > 0.0 else -np.inf
+
+
+@kernel
+def build_hull(
+    masses: Vector, gains: Vector, doubts: Vector, start: float, rest: float, ends: Integers,
+    hull: Matrix,
+) -> int:  # fmt: skip
+    """Fill the table of a hull; return its number of edges.
+
+    Parameters
+    ----------
+    masses, gains, doubts : ndarray, shape (n,)
+        Of the steps of a chain: the target's mass, what each adds to Q, and the KL that it may
+        hide for each unit of acceptance gained in it. The first mass is not zero.
+    start : float
+        Q of the tokens without mass in the target, which come before.
+    rest : float
+        Mass of the target behind the chain.
+    ends : ndarray, shape (n,)
+        Room.
+    hull : ndarray, shape (ROWS, n + 1)
+    """
+    n = masses.size
+    count = pool_falling(masses, gains, ends, hull[_BEFORE, :n], hull[_HEIGHT, :n])
+    after = rest
+    for b in range(count - 1, -1, -1):
+        width = hull[_BEFORE, b]
+        hull[_SLOPE, b] = hull[_HEIGHT, b] / width if width > 0.0 else 0.0
+        hull[_AFTER, b + 1] = after
+        after += width
+    hull[_AFTER, 0] = after
+    before = 0.0
+    height = start
+    for row in range(_SUMS, ROWS):
+        hull[row, 0] = 0.0
+    first = 0
+    for b in range(count):
+        width, gain, slope = hull[_BEFORE, b], hull[_HEIGHT, b], hull[_SLOPE, b]
+        hull[_BEFORE, b] = before
+        hull[_HEIGHT, b] = height
+        hull[_AT_ZERO, b] = height - slope * before
+        hull[_AT_ONE, b] = height + slope * hull[_AFTER, b] - 1.0
+        doubt = 0.0
+        for i in range(first, ends[b]):
+            doubt += gains[i] * doubts[i] if gains[i] > 0.0 else 0.0
+        first = ends[b]
+        hull[_SUMS + KL, b + 1] = hull[_SUMS + KL, b] + width * _excess(slope, KL)
+        hull[_SUMS + CHI2, b + 1] = hull[_SUMS + CHI2, b] + width * _excess(slope, CHI2)
+        hull[_DOUBTS + KL, b + 1] = hull[_DOUBTS + KL, b] + doubt
+        hull[_DOUBTS + CHI2, b + 1] = hull[_DOUBTS + CHI2, b] + 2.0 * slope * doubt
+        before += width
+        height += gain
+    hull[_BEFORE, count] = before
+    hull[_HEIGHT, count] = height
+    return count
+
+
+@kernel(inner=True)
+def _first_at_least(values: Vector, count: int, bound: float) -> int:
+    """Of ascending values."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] >= bound:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel(inner=True)
+def _first_below(values: Vector, count: int, bound: float) -> int:
+    """Of descending values."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < bound:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel(inner=True)
+def _cost(hull: Matrix, count: int, lost: float, divergence: int) -> tuple[float, float, float]:
+    """The divergence at c = `lost`, its derivative by a, and what groups may hide of it."""
+    low = _first_at_least(hull[_AT_ZERO], count, lost)
+    high = _first_below(hull[_AT_ONE], count, lost)
+    if low > high or count == 0:
+        return 0.0, 0.0, 0.0
+    first = hull[_SLOPE, 0]
+    cost = hull[_SUMS + divergence, high] - hull[_SUMS + divergence, low]
+    if hull[_BEFORE, low] > 0.0:
+        first = (hull[_HEIGHT, low] - lost) / hull[_BEFORE, low]
+        cost += hull[_BEFORE, low] * _excess(first, divergence)
+    last = hull[_SLOPE, count - 1]
+    if hull[_AFTER, high] > 0.0:
+        last = ((1.0 - hull[_HEIGHT, high]) + lost) / hull[_AFTER, high]
+        cost += hull[_AFTER, high] * _excess(last, divergence)
+    doubts = hull[_DOUBTS + divergence]
+    hidden = doubts[min(high + 1, count)] - doubts[max(low - 1, 0)]
+    slope = _steepness(first, divergence) - _steepness(last, divergence)
+    return cost, max(slope, 0.0), hidden
+
+
+@kernel
+def point(
+    hull: Matrix, count: int, acceptance_rate: float, divergence: int
+) -> tuple[float, float, float]:
+    """Divergence of p_a, its derivative, and how much larger the divergence may be."""
+    return _cost(hull, count, 1.0 - acceptance_rate, divergence)
+
+
+@kernel
+def rate_within(
+    hull: Matrix, count: int, least: float, most: float, budget: float, divergence: int
+) -> float:
+    """The largest acceptance rate from `least` to `most` that costs no more than the budget."""
+    if budget <= 0.0 or most <= least:
+        return least
+    short, over = 1.0 - least, 1.0 - most  # c that costs too little, and too much
+    if _cost(hull, count, over, divergence)[0] <= budget:
+        return most
+    lost = over
+    for _ in range(_STEPS):
+        cost, slope, _ = _cost(hull, count, lost, divergence)
+        excess = cost - budget
+        if excess > 0.0:
+            over = lost
+        else:
+            short = lost
+        step = excess / slope if 0.0 < slope < np.inf else np.inf
+        if abs(step) <= 1e-16 or short - over <= 1e-16:
+            break
+        following = lost + step
+        if not over < following < short:
+            following = (over + short) / 2.0
+        lost = following
+    return min(max(1.0 - lost, least), most)
+
+
+@kernel
+def rate_at_slope(
+    hull: Matrix, count: int, least: float, most: float, slope: float, divergence: int
+) -> float:
+    """The largest acceptance rate up to which the divergence rises no faster than `slope`."""
+    if slope <= 0.0 or most <= least:
+        return least
+    low, high = least, most
+    if _cost(hull, count, 1.0 - high, divergence)[1] <= slope:
+        return high
+    while high - low > 1e-16:
+        middle = (low + high) / 2.0
+        if middle in (low, high):
+            break
+        if _cost(hull, count, 1.0 - middle, divergence)[1] <= slope:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,170 @@
+"""The frontier where no order of the tokens is known: the principal partition of Q."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.curve import Frontier, Massless, Vector
+
+Subset = NDArray[np.bool_]
+
+#: How much the hull of the chain may lack in height, in floating point.
+TOLERANCE = 1e-6
+
+#: Vocabulary up to which all subsets are compared in exact arithmetic.
+MAX_EXACT_VOCAB = 12
+
+
+def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier:
+    r"""Repeated minimisation of :math:`\lambda P(H) - Q(H)` (Fujishige's decomposition).
+
+    Between two sets of the chain, :math:`\lambda` is the slope of their chord; a set above the
+    chord joins the chain, and where there is none the chord is an edge of the hull. Each
+    minimisation is one of `solvers.submodular`; in exact arithmetic all subsets are compared.
+
+    Raises
+    ------
+    ProblemTooLarge
+        Too many tokens for exact arithmetic, or for a draft law that is known by Q alone.
+    """
+    sets = _AllSubsets(problem) if exact else _Minimised(problem)
+    massless, everything = sets.p == 0, sets.p >= 0
+    empty = sets.point(~everything)
+    chain = _chain_between(sets, sets.point(massless), sets.point(everything))
+    groups = np.full(sets.p.size, len(chain), dtype=np.int64)
+    for step in range(len(chain) - 1, -1, -1):
+        groups[chain[step].subset] = step
+    tokens = np.flatnonzero(massless)
+    masses = np.diff(np.array([empty.mass, *(x.mass for x in chain)], dtype=sets.p.dtype))
+    # the last set of the chain, all tokens, is the last step of a frontier, without a Q of its own
+    contained = [empty.contained, *(x.contained for x in chain[:-1])]
+    return Frontier(
+        p=sets.p,
+        groups=groups,
+        masses=masses,
+        contained=np.array(contained, dtype=sets.p.dtype),
+        massless=Massless(tokens, sets.along(tokens), weights=None),
+        least=1 + min(x.mass - x.contained for x in (empty, *chain)),
+    )
+
+
+def shortfall(relaxed: TransportProblem, acceptance_rate: float) -> float:
+    """What the proven acceptance rate of a relaxed target may lack of the one it is made for."""
+    from mdsd_opt.solvers import solve
+
+    proven = solve(relaxed, "submodular", tolerance=TOLERANCE / 10).lower_bound
+    return max(acceptance_rate - proven, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """A set H of the chain, P(H) and Q(H)."""
+
+    subset: Subset
+    mass: Any
+    contained: Any
+
+
+class _Sets(ABC):
+    """Where the sets above a chord come from."""
+
+    p: Vector
+    tolerance: Any
+
+    def __init__(self, problem: TransportProblem) -> None:
+        self.problem = problem
+
+    def point(self, subset: Subset) -> _Point:
+        return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.contained(subset))
+
+    def along(self, tokens: NDArray[np.int64]) -> Vector:
+        """Q of the first 0..m of the tokens."""
+        subset = np.zeros(self.p.size, dtype=np.bool_)
+        values = [self.contained(subset)]
+        for i in tokens.tolist():
+            subset[i] = True
+            values.append(self.contained(subset))
+        return np.array(values, dtype=self.p.dtype)
+
+    @abstractmethod
+    def contained(self, subset: Subset) -> Any:
+        """Q(H)."""
+
+    @abstractmethod
+    def highest(self, slope: Any) -> Subset:
+        """A set that minimises slope P(H) - Q(H), the empty one aside."""
+
+
+class _Minimised(_Sets):
+    tolerance = TOLERANCE
+
+    def __init__(self, problem: TransportProblem) -> None:
+        super().__init__(problem)
+        self.p = problem.target
+
+    def contained(self, subset: Subset) -> float:
+        return self.problem.drafts.containment(subset)
+
+    def highest(self, slope: float) -> Subset:
+        from mdsd_opt.solvers.submodular import Limits, smallest_difference
+
+        limits = Limits(tolerance=TOLERANCE / 10)
+        return smallest_difference(self.problem, slope * self.p, limits)[0]
+
+
+class _AllSubsets(_Sets):
+    tolerance = Fraction(0)
+
+    def __init__(self, problem: TransportProblem) -> None:
+        super().__init__(problem)
+        size = problem.vocab_size
+        if size > MAX_EXACT_VOCAB:
+            raise ProblemTooLarge(
+                f"exact=True compares all subsets of the {size} tokens, as {problem.drafts!r} "
+                f"has no prefix order; it takes at most {MAX_EXACT_VOCAB}: leave it out"
+            )
+        self.p = np.array(problem.exact_target, dtype=object)
+        self._points = [self.point(np.array(bits)) for bits in product((False, True), repeat=size)]
+
+    def contained(self, subset: Subset) -> Fraction:
+        return self.problem.drafts.exact_containment(subset)
+
+    def highest(self, slope: Fraction) -> Subset:
+        return min(self._points, key=lambda x: slope * x.mass - x.contained).subset
+
+
+def _chain_between(sets: _Sets, first: _Point, last: _Point) -> list[_Point]:
+    """The sets of the chain from `first` (left out if it holds nothing) to `last`, growing."""
+    chain, ahead = [first] if first.subset.any() else [], [last]
+    low = first
+    while ahead:
+        high = ahead[-1]
+        between = _above(sets, low, high)
+        if between is None:
+            chain.append(ahead.pop())
+            low = high
+        else:
+            ahead.append(between)
+    return chain
+
+
+def _above(sets: _Sets, low: _Point, high: _Point) -> _Point | None:
+    """A set between two of the chain that lies above their chord."""
+    width = high.mass - low.mass
+    if width <= 0:
+        return None
+    slope = (high.contained - low.contained) / width
+    found = sets.point((sets.highest(slope) | low.subset) & high.subset)
+    rise = (found.contained - low.contained) - slope * (found.mass - low.mass)
+    if rise > sets.tolerance and low.mass < found.mass < high.mass:
+        return found
+    return None

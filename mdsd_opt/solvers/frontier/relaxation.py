@@ -1,0 +1,197 @@
+"""The public door: one budget, and the closest law that it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.budgets import checked_amount, checked_relax, the_budget
+from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import Frontier
+from mdsd_opt.solvers.frontier.decomposition import by_decomposition, shortfall
+from mdsd_opt.solvers.frontier.distances import distances
+from mdsd_opt.solvers.frontier.prefixes import by_prefixes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """A relaxed target, what it accepts, and how far it is from the target.
+
+    Attributes
+    ----------
+    problem : TransportProblem
+        The same drafts with the relaxed target: a lossless verifier of this problem has the relaxed
+        law as its output law, and the optimal one accepts with `acceptance_rate`.
+    acceptance_rate : float or Fraction
+        a, the optimum of `problem`.
+    lossless_acceptance_rate : float or Fraction
+        alpha*, the optimum of the given problem.
+    tv : float or Fraction
+        Total variation from the given target, ``acceptance_rate - lossless_acceptance_rate``.
+    kl, reverse_kl : float
+        KL(relaxed || target) and KL(target || relaxed), in nats; infinite where one has mass that
+        the other has not.
+    chi2 : float or Fraction
+        The sum of (relaxed - target)^2 / target.
+    gap : float
+        How much of `acceptance_rate` is not proven: no law that allows all of it is closer, and
+        this one allows it but for the gap. Zero in exact arithmetic and where tokens have a prefix
+        order (there but for rounding).
+    """
+
+    problem: TransportProblem
+    acceptance_rate: float | Fraction
+    lossless_acceptance_rate: float | Fraction
+    tv: float | Fraction
+    kl: float
+    reverse_kl: float
+    chi2: float | Fraction
+    gap: float
+
+    @property
+    def target(self) -> NDArray[np.float64]:
+        """The relaxed target p_a, shape (V,); as Fractions: ``problem.exact_target``."""
+        return self.problem.target
+
+    def __str__(self) -> str:
+        return (
+            f"Relaxation(acceptance_rate={float(self.acceptance_rate):.8f}, "
+            f"lossless_acceptance_rate={float(self.lossless_acceptance_rate):.8f}, "
+            f"tv={float(self.tv):.3g}, kl={self.kl:.3g}, chi2={float(self.chi2):.3g})"
+        )
+
+
+def relax(
+    problem: TransportProblem,
+    *,
+    acceptance_rate: float | Fraction | None = None,
+    tv: float | Fraction | None = None,
+    kl: float | None = None,
+    chi2: float | None = None,
+    exact: bool = False,
+) -> Relaxation:
+    r"""The law closest to the target among all that allow more acceptance than the target does.
+
+    A verifier with output law x can accept with probability a iff, with :math:`c = 1 - a`,
+    :math:`x(H) \ge Q(H) - c` for every set H of tokens. Among these laws one, :math:`p_a`,
+    minimises :math:`\sum_i p_i f(x_i / p_i)` for every convex f at once: total variation, KL in
+    both directions, chi-square, every Renyi divergence. Always
+    :math:`\mathrm{TV}(p_a, p) = a - \alpha^*`. With a prefix order of the tokens,
+
+    .. math:: p_a = p \cdot (\text{slopes of the least concave majorant of }
+              (P_j, (F_j - c)_+)_{j < V} \text{ and } (1, 1)),
+
+    P_j and F_j the target's mass and Q of the first j tokens: O(V log V). Elsewhere the sets that
+    take the place of prefixes are found by repeated minimisation, to a certified `gap`.
+
+    This is a statement about one step. Over a text the distances add up (KL by the chain rule,
+    total variation at most), and none of them says what the change does to the text's quality.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+        With any draft scheme.
+    acceptance_rate : float, optional
+        a, at least 0. Below the optimum of the problem the answer is the target itself.
+    tv, kl, chi2 : float, optional
+        The most that the law may be away from the target: total variation, KL(relaxed || target)
+        in nats, chi-square. Exactly one of the four budgets is to be given. A budget that buys more
+        than can be accepted is not used up.
+    exact : bool
+        Compute in Fractions, from the given numbers divided by their sum. The acceptance rate that
+        a budget of KL or chi-square buys is found in floating point and then taken exactly.
+
+    Returns
+    -------
+    Relaxation
+
+    Raises
+    ------
+    InvalidInput
+        Not exactly one budget, one that is negative or NaN, or an acceptance rate that no law
+        allows.
+    ProblemTooLarge
+        Without a prefix order: more tokens than exact arithmetic takes, or than a draft law that is
+        known by its containment probabilities alone.
+
+    Notes
+    -----
+    Where some tokens Z have no mass in the target, KL and chi-square are finite up to
+    :math:`a = 1 - Q(Z)`, where they may stop short of their budget, and infinite beyond. The mass
+    on Z is then fixed in total, and none of these divergences asks how it is shared: here in
+    proportion to the draft's weights where there is a prefix order.
+
+    For K = 1 and total variation the frontier is known [Yin24]; that one law serves every
+    divergence is Fujishige's lexicographically optimal base [Fujishige80]. See the theory page
+    "Beyond lossless" for the proof.
+    """
+    budgets = {"acceptance_rate": acceptance_rate, "tv": tv, "kl": kl, "chi2": chi2}
+    name, budget = the_budget(budgets)
+    checked_amount(name, budget)
+    frontier = frontier_of(problem, exact)
+    reached = _bought(problem, frontier, name, budget)
+    relaxed = problem
+    if reached > frontier.least:
+        relaxed = TransportProblem(list(frontier.law(reached)), problem.drafts)
+    x = np.array(relaxed.exact_target, dtype=object) if exact else relaxed.target
+    found = distances(x, frontier.p)
+    return Relaxation(
+        problem=relaxed,
+        acceptance_rate=reached,
+        lossless_acceptance_rate=frontier.least,
+        tv=found.tv,
+        kl=found.kl,
+        reverse_kl=found.reverse_kl,
+        chi2=found.chi2,
+        gap=_gap(relaxed, reached),
+    )
+
+
+def relaxed_by(problem: TransportProblem, budget: Mapping[str, float]) -> Relaxation:
+    """`relax` for a budget as functions take it beside other things, ``{"kl": 0.01}``."""
+    return relax(problem, **checked_relax(budget))
+
+
+def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
+    """The frontier of a problem, prepared for any number of laws."""
+    if isinstance(problem.drafts, PrefixDraftScheme):
+        return by_prefixes(problem, exact)
+    return by_decomposition(problem, exact)
+
+
+def _gap(relaxed: TransportProblem, reached: Any) -> float:
+    if isinstance(relaxed.drafts, PrefixDraftScheme) or isinstance(reached, Fraction):
+        return 0.0
+    return shortfall(relaxed, reached)
+
+
+def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: Any) -> Any:
+    """The largest acceptance rate that the budget buys."""
+    if name in ("kl", "chi2"):
+        if not frontier.exact:
+            return CostCurve.of(frontier).rate_within(name, float(budget))
+        # logarithms are irrational: look for the rate in floating point, then take it as it is
+        found = Fraction(CostCurve.of(frontier_of(problem)).rate_within(name, float(budget)))
+        most = frontier.most_finite if np.isfinite(float(budget)) else frontier.most
+        return min(max(found, frontier.least), max(most, frontier.least))
+    if name == "tv":
+        if budget >= 1:
+            return frontier.most
+        return min(frontier.least + _number(frontier, budget), frontier.most)
+    if budget > frontier.most:
+        raise InvalidInput(
+            f"acceptance_rate is {budget}: no law allows more than {float(frontier.most):.12g}"
+        )
+    return max(frontier.least, _number(frontier, budget))
+
+
+def _number(frontier: Frontier, budget: Any) -> Any:
+    return Fraction(budget) if frontier.exact else float(budget)

@@ -1,0 +1,200 @@
+r"""Rules in use that accept more than a lossless verifier may, with their exact output laws.
+
+All of them test one draft x from q against p. What a rule does is its chance to accept x and what
+comes out otherwise; the law that results, the acceptance rate and the distance from p follow
+without sampling, in O(V log V) at most.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem.water_filling import running_sums
+from mdsd_opt.solvers.frontier.distances import Distances, distances
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleOutcome:
+    """What a rule does at one position.
+
+    Attributes
+    ----------
+    law : ndarray, shape (V,)
+        Of the output.
+    acceptance_rate : float
+    distances : Distances
+        Of the law from the target.
+    """
+
+    law: Vector
+    acceptance_rate: float
+    distances: Distances
+
+
+@dataclass(frozen=True)
+class LossyRule(ABC):
+    """A rule for one draft; its parameters are its fields."""
+
+    def outcome(self, target: NDArray[np.float64], draft: NDArray[np.float64]) -> RuleOutcome:
+        """The output law, exactly, with its acceptance rate and its distances from the target.
+
+        Parameters
+        ----------
+        target, draft : array_like, shape (V,)
+            p and q.
+
+        Raises
+        ------
+        InvalidDistribution
+            One of them is no distribution.
+        """
+        p, q = Distribution.of(target, "target").values, Distribution.of(draft, "draft").values
+        if p.size != q.size:
+            raise InvalidInput(f"the target has {p.size} tokens and the draft has {q.size}")
+        accepted = q * self.acceptance(p, q)
+        law = accepted + self.replacements(p, q, q - accepted)
+        law /= law.sum()
+        return RuleOutcome(law, float(accepted.sum()), distances(law, p))
+
+    @abstractmethod
+    def acceptance(self, p: Vector, q: Vector) -> Vector:
+        """The chance of each token to be accepted if it is drafted, shape (V,)."""
+
+    @abstractmethod
+    def replacements(self, p: Vector, q: Vector, rejected: Vector) -> Vector:
+        """Masses of what comes out instead of the rejected drafts, shape (V,)."""
+
+
+@dataclass(frozen=True)
+class TypicalAcceptance(LossyRule):
+    r"""Accept x iff :math:`p_x > \min(\epsilon, \delta e^{-H(p)})`, else the likeliest token.
+
+    [Medusa], with the greedy replacement of its fast mode. H is the entropy in nats.
+    """
+
+    epsilon: float = 0.09
+    delta: float = 0.3
+
+    def acceptance(self, p: Vector, q: Vector) -> Vector:
+        held = p[p > 0]
+        entropy = -float((held * np.log(held)).sum())
+        return (p > min(self.epsilon, self.delta * np.exp(-entropy))).astype(np.float64)
+
+    def replacements(self, p: Vector, q: Vector, rejected: Vector) -> Vector:
+        return _all_to_the_likeliest(p, rejected)
+
+
+@dataclass(frozen=True)
+class TopAcceptance(LossyRule):
+    """Accept x iff it is among the n likeliest tokens of p (ties count), else the likeliest."""
+
+    n: int = 3
+
+    def acceptance(self, p: Vector, q: Vector) -> Vector:
+        n = min(self.n, p.size)
+        return (p >= np.partition(p, -n)[-n]).astype(np.float64)
+
+    def replacements(self, p: Vector, q: Vector, rejected: Vector) -> Vector:
+        return _all_to_the_likeliest(p, rejected)
+
+
+@dataclass(frozen=True)
+class Lenience(LossyRule):
+    r"""Accept x with probability :math:`\min(1, p_x / (l q_x))` [Leviathan23].
+
+    Else draw from :math:`(p/l - q)_+`. l = 1 is lossless.
+    """
+
+    lenience: float = 0.8
+
+    def acceptance(self, p: Vector, q: Vector) -> Vector:
+        return _capped_ratio(p / self.lenience, q)
+
+    def replacements(self, p: Vector, q: Vector, rejected: Vector) -> Vector:
+        return _shared(rejected.sum(), np.maximum(p / self.lenience - q, 0.0))
+
+
+@dataclass(frozen=True)
+class Ensemble(LossyRule):
+    """Speculative sampling of w p + (1 - w) q instead of p; w = 1 is lossless."""
+
+    weight: float = 0.8
+
+    def acceptance(self, p: Vector, q: Vector) -> Vector:
+        return _capped_ratio(self.weight * p + (1 - self.weight) * q, q)
+
+    def replacements(self, p: Vector, q: Vector, rejected: Vector) -> Vector:
+        return _shared(rejected.sum(), np.maximum(p - q, 0.0))
+
+
+@dataclass(frozen=True)
+class ConstrainedAcceptance(LossyRule):
+    r"""Speculative sampling of a target that is raised at the draft x [Cactus].
+
+    :math:`h_x = \min(p_x + \sqrt{2 \delta p_x (1 - p_x)}, 1)`, the other tokens scaled by
+    :math:`s_x = (1 - h_x) / (1 - p_x)`: accept with probability :math:`\min(1, h_x / q_x)`, else
+    draw from :math:`(s_x p - q)_+`. delta = 0 is lossless.
+    """
+
+    delta: float = 0.001
+
+    def _raised(self, p: Vector) -> Vector:
+        return np.minimum(p + np.sqrt(2 * self.delta * p * (1 - p)), 1.0)
+
+    def acceptance(self, p: Vector, q: Vector) -> Vector:
+        return _capped_ratio(self._raised(p), q)
+
+    def replacements(self, p: Vector, q: Vector, rejected: Vector) -> Vector:
+        # Every rejected x has its own residual, but only through s_x: tokens by q/p and drafts by
+        # s_x turn all of them into suffix sums. The residual of x is zero at x by itself.
+        drafts = np.flatnonzero(rejected > 0)
+        if not drafts.size:
+            return np.zeros(p.size)
+        scale = (1 - self._raised(p[drafts])) / (1 - p[drafts])
+        tokens = np.flatnonzero(p > 0)
+        ratio = q[tokens] / p[tokens]
+        order = np.argsort(ratio, kind="stable")
+        sums = running_sums(np.stack([p, q])[:, tokens[order]])
+        reach = np.searchsorted(ratio[order], scale)
+        residual = scale * sums[0, reach] - sums[1, reach]
+        share = np.divide(rejected[drafts], residual, out=np.zeros(drafts.size), where=residual > 0)
+        by_scale = np.argsort(-scale, kind="stable")
+        above = running_sums(np.stack([share * scale, share])[:, by_scale])
+        count = np.searchsorted(-scale[by_scale], -ratio)
+        result = np.zeros(p.size)
+        result[tokens] = np.maximum(p[tokens] * above[0, count] - q[tokens] * above[1, count], 0.0)
+        return result
+
+
+def _capped_ratio(target: Vector, q: Vector) -> Vector:
+    return np.minimum(np.divide(target, q, out=np.ones_like(q), where=q > 0), 1.0)
+
+
+def _shared(mass: float, residual: Vector) -> Vector:
+    total = float(residual.sum())
+    return residual * (mass / total) if total > 0 else residual
+
+
+def _all_to_the_likeliest(p: Vector, rejected: Vector) -> Vector:
+    result = np.zeros(p.size)
+    result[int(p.argmax())] = rejected.sum()
+    return result
+
+
+#: The rules by the names under which people speak of them, with the parameters they are known by.
+NAMED_RULES: dict[str, LossyRule] = {
+    "Cactus .001": ConstrainedAcceptance(0.001),
+    "Cactus .1": ConstrainedAcceptance(0.1),
+    "lenience .8": Lenience(0.8),
+    "typical .09, .3": TypicalAcceptance(),
+    "top 3": TopAcceptance(3),
+    "ensemble .8": Ensemble(0.8),
+}

@@ -1,7 +1,0 @@
-"""Are the texts right that a rule for trees of drafts gives? Whole texts, not first tokens."""
-
-from mdsd_opt.tree_audit.audit import audit_tree
-from mdsd_opt.tree_audit.report import TreeAuditReport
-from mdsd_opt.tree_audit.tables import TableModel
-
-__all__ = ["TableModel", "TreeAuditReport", "audit_tree"]
