@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -43,13 +47,6 @@ DraftModel = Annotated[
     ),
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all by default.")]
-Temperature = Annotated[float, typer.Option(help="Of the target; 0 is greedy.")]
-DraftTemperature = Annotated[
-    float | None, typer.Option(help="Of the draft; the target's unless given.")
-]
-TopK = Annotated[int | None, typer.Option(help="Top-k filter, on each side.")]
-TopP = Annotated[float | None, typer.Option(help="Top-p filter, on each side.")]
-MinP = Annotated[float | None, typer.Option(help="Min-p filter, on each side.")]
 Plot = Annotated[Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")]
 Report = Annotated[
     Path | None,
@@ -92,3 +89,58 @@ Address = Annotated[
     str | None,
     typer.Option(help="Of a folder: a Dask or Ray cluster that runs.", show_default=False),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a verb's logits become probabilities."""
+
+    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the draft; the target's unless given.")
+    ] = None
+    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None
+    min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None
+
+
+def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a parameter that is a dataclass of options, such as `Sampling`, stand for its fields.
+
+    The command line has the fields in its place. Where the verb has a parameter of the name of a
+    field, that is the option, and the field gets its value, too. `helps` are other words on some.
+    """
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(verb, eval_str=True).parameters
+        groups: dict[str, Any] = {
+            name: x.annotation for name, x in own.items() if is_dataclass(x.annotation)
+        }
+        shown: list[inspect.Parameter] = []
+        for name, parameter in own.items():
+            if name not in groups:
+                shown.append(parameter)
+                continue
+            hints = get_type_hints(groups[name], include_extras=True)
+            for field in fields(groups[name]):
+                hint = hints[field.name]
+                if field.name in helps:
+                    hint = Annotated[hint.__origin__, typer.Option(help=helps[field.name])]
+                if field.name not in own:
+                    told = {"annotation": hint, "default": field.default}
+                    shown.append(parameter.replace(name=field.name, **told))
+
+        @wraps(verb)
+        def gathered(**given: Any) -> None:
+            taken = {
+                name: group(**{field.name: given[field.name] for field in fields(group)})
+                for name, group in groups.items()
+            }
+            verb(**{name: value for name, value in given.items() if name in own}, **taken)
+
+        # what Typer reads
+        vars(gathered)["__signature__"] = inspect.Signature(shown)
+        gathered.__annotations__ = {x.name: x.annotation for x in shown}
+        return gathered
+
+    return decorate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 MAX_VOCAB_SIZE = 1_000_000
 
 
+@options.gathers_options(
+    temperature="Of the trace's target logits.",
+    draft_temperature="Of the trace's draft logits; the target's unless given.",
+    **dict.fromkeys(("top_k", "top_p", "min_p"), "Filter on the trace's logits."),
+)
 def audit(
+    *,
     verifier: Annotated[
         str | None,
         typer.Option(
@@ -78,13 +85,7 @@ def audit(
         ),
     ] = False,
     method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
-    temperature: Annotated[float, typer.Option(help="Of the trace's target logits.")] = 1.0,
-    draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the trace's draft logits; the target's unless given.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Filter on the trace's logits.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    sampling: options.Sampling,
     false_alarm: Annotated[
         float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
     ] = 1e-6,
@@ -130,13 +131,9 @@ def audit(
             scheme=str(steps.metadata.get("scheme", scheme)),
             parents=steps.parents,
             logits=steps.holds_logits,
-            temperature=temperature,
-            draft_temperature=draft_temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
             false_alarm=false_alarm,
             rng=seed,
+            **asdict(sampling),
         )
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
     if as_json:

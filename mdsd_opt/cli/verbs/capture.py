@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from mdsd_opt.decoding.models.loading import LoadedModel
 
 
+@options.gathers_options()
 def capture(
+    *,
     target: options.TargetModel,
     draft: options.DraftModel,
     out: Annotated[
@@ -84,10 +87,7 @@ def capture(
     num_drafts: Annotated[
         str | None, typer.Option("--num-drafts", "-k", help="The same.", show_default=False)
     ] = None,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     progress: options.Progress = None,
@@ -111,15 +111,13 @@ def capture(
     settings = capturing.CaptureSettings(
         tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
     )
-    filters: dict[str, Any] = {
-        "draft_temperature": draft_temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p
-    }  # fmt: skip
     named = {"schemes": schemes, "verifiers": verifiers, "num_drafts": num_drafts}
     config = None
     if rates_only:
-        config = _rates_config(**named, temperature=temperature, **filters)
+        config = _rates_config(**named, **asdict(sampling))
     else:
-        _require_rates_only(**named, **filters, threads=threads)
+        others = {name: x for name, x in asdict(sampling).items() if name != "temperature"}
+        _require_rates_only(**named, **others, threads=threads)
     # read before the models, which take longer to load
     lines = capturing.read_prompts(prompts) if prompts is not None else []
     whole = capturing.read_text(text) if text is not None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,9 @@ OnStep = Callable[[int, "Tokens", "Metrics"], None]
 _MEASURED_PROMPTS = 16
 
 
+@options.gathers_options()
 def decode(
+    *,
     target: options.TargetModel,
     draft: options.DraftModel,
     prompt: Annotated[
@@ -59,11 +62,7 @@ def decode(
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
     tokens: Annotated[int, typer.Option(help="New tokens for each prompt, at most.")] = 64,
-    temperature: options.Temperature = 1.0,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     relax: Annotated[
         str | None,
         typer.Option(
@@ -162,10 +161,7 @@ def decode(
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
 
-    settings: dict[str, Any] = {
-        "temperature": temperature, "draft_temperature": draft_temperature,
-        "top_k": top_k, "top_p": top_p, "min_p": min_p,
-    }  # fmt: skip
+    settings = asdict(sampling)
 
     longest = max(map(len, ids)) + tokens if static_cache else None
     big_model = partial(TreeModel, big, static_length=longest)

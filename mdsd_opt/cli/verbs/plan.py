@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,10 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 
+@options.gathers_options()
 def plan(
     logits: options.LogitFiles = None,
+    *,
     kind: options.Kind = None,
     nodes: Annotated[int, typer.Option(help="Drafts of the tree, at most.")] = 16,
     depth: Annotated[int | None, typer.Option(help="Levels, at most; no limit by default.")] = None,
@@ -31,11 +34,7 @@ def plan(
     scheme: Annotated[
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
-    temperature: options.Temperature = 1.0,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -58,22 +57,21 @@ def plan(
     milliseconds = None if cost is None else parse_cost(cost)
     sample = given_sample(logits, kind)
     table = place_rates(
-        sample.target, sample.draft, num_drafts, scheme, temperature,
-        draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-        kind="logits",
-    )  # fmt: skip
+        sample.target, sample.draft, num_drafts, scheme, kind="logits", **asdict(sampling)
+    )
     seconds = milliseconds and {n: 1e-3 * took for n, took in milliseconds.items()}
     found = plan_tree(table, nodes, depth, seconds)
     rows = plans.forecasts(found, table, depth)
     name = sample.source if logits else Path(sample.source).name
     title = (
         f"{name}: {sample.num_positions} positions, V = {sample.vocab_size:,}\n"
-        f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
+        f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
     )
     if found.tokens_per_second is not None:
         title += f"\nplanned: {found.tokens_per_second:.1f} tokens a second"
     if as_json:
-        print(to_json({"source": sample.source, "scheme": scheme, "temperature": temperature,
+        print(to_json({"source": sample.source, "scheme": scheme,
+                       "temperature": sampling.temperature,
                        **plans.plan_document(found, table, rows)}))  # fmt: skip
     else:
         from rich.console import Console

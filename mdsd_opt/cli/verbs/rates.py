@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ MAX_DRAFTS = 1000
 _ALL_SCHEMES = options.SCHEMES
 
 
+@options.gathers_options()
 def rates(
     logits: Annotated[
         list[Path] | None,
@@ -31,6 +33,7 @@ def rates(
             show_default=False,
         ),
     ] = None,
+    *,
     schemes: Annotated[
         str,
         typer.Option(
@@ -56,11 +59,7 @@ def rates(
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
     ] = options.NUM_DRAFTS,
-    temperature: options.Temperature = 1.0,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     kind: options.Kind = None,
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
@@ -131,11 +130,7 @@ def rates(
     combined = (parse_schemes(schemes), parse_verifiers(verifiers), parse_counts(num_drafts))
     options: dict[str, Any] = {
         "confidence": confidence,
-        "temperature": temperature,
-        "draft_temperature": draft_temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
+        **asdict(sampling),
         "pad": pad,
         "num_threads": threads,
         "progress": sys.stderr.isatty() if progress is None else progress,
@@ -161,9 +156,11 @@ def rates(
             logits,
             ["with_replacement", "without_replacement"] if default else combined[0],
             combined[2], vocab_size, confidence, options["progress"], as_json, as_csv,
-            temperature=temperature != 1, pad=pad, plot=plot, engine=engine, kind=kind, out=out,
-            **{"draft-temperature": draft_temperature, "top-k": top_k, "top-p": top_p,
-               "min-p": min_p, "best-temperature": best_temperature},
+            temperature=sampling.temperature != 1, pad=pad, plot=plot, engine=engine, kind=kind,
+            out=out,
+            **{"draft-temperature": sampling.draft_temperature, "top-k": sampling.top_k,
+               "top-p": sampling.top_p, "min-p": sampling.min_p,
+               "best-temperature": best_temperature},
         )  # fmt: skip
         return
     if vocab_size is not None:
@@ -199,7 +196,7 @@ def rates(
     refused = refusals(*combined)
     title = (
         f"{measured.name}: {measured.num_positions} positions, V = {measured.vocab_size:,}\n"
-        f"temperature {temperature:g}; "
+        f"temperature {sampling.temperature:g}; "
         f"{interval_note(rows[0].acceptance.num_groups, unit, confidence)}"
     )
     if as_json:
@@ -208,7 +205,7 @@ def rates(
             "metadata": dict(measured.metadata),
             "num_positions": measured.num_positions,
             "vocab_size": measured.vocab_size,
-            "temperature": temperature,
+            "temperature": sampling.temperature,
             "confidence": confidence,
             "interval_over": unit,
             "rows": [row.to_dict() for row in rows],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,10 @@ _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _MORE_SLOPES = (*(0.002 * 1.25**n for n in range(45)), math.inf)
 
 
+@options.gathers_options()
 def relax(
     logits: options.LogitFiles = None,
+    *,
     kind: options.Kind = None,
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-4 or 1,2,4.")
@@ -29,11 +32,7 @@ def relax(
     positions: Annotated[
         int, typer.Option(help="Positions taken, evenly spread, at most; 0 for all.")
     ] = 16,
-    temperature: options.Temperature = 1.0,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -75,12 +74,9 @@ def relax(
 
     def problems(k: int, drafted: str) -> list[TransportProblem]:
         return [
-            TransportProblem.from_logits(
-                target[row], draft[row], k, drafted, temperature,
-                draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            )
+            TransportProblem.from_logits(target[row], draft[row], k, drafted, **asdict(sampling))
             for row in rows
-        ]  # fmt: skip
+        ]
 
     slopes = _SLOPES if plot is None else sorted(_SLOPES + _MORE_SLOPES)
     points = [point for k in counts for point in survey_frontier(problems(k, scheme), slopes)]
@@ -89,11 +85,12 @@ def relax(
     name = sample.source if logits else Path(sample.source).name
     title = (
         f"{name}\n{taken} of {len(target)} positions, V = {target.shape[-1]:,}\n"
-        f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
+        f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
     )
     if as_json:
-        print(to_json({"source": sample.source, "scheme": scheme, "temperature": temperature,
-                       "positions": rows, **frontier_document(points, rules)}))  # fmt: skip
+        print(to_json({"source": sample.source, "scheme": scheme,
+                       "temperature": sampling.temperature, "positions": rows,
+                       **frontier_document(points, rules)}))  # fmt: skip
     else:
         listed = [point for point in points if point.slope in _SLOPES]
         show_table(frontier_table(listed, title))
