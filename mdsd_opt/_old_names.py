@@ -36,7 +36,6 @@ MOVED = {
     "mdsd_opt.cli.check": "mdsd_opt.cli.verbs.check",
     "mdsd_opt.cli.decode": "mdsd_opt.cli.verbs.decode",
     "mdsd_opt.cli.decode_screen": "mdsd_opt.cli.verbs.decode_screen",
-    "mdsd_opt.cli.measured_rates": "mdsd_opt.cli.verbs.measured_rates",
     "mdsd_opt.cli.plan": "mdsd_opt.cli.verbs.plan",
     "mdsd_opt.cli.rates": "mdsd_opt.cli.verbs.rates",
     "mdsd_opt.cli.rates_of_counts": "mdsd_opt.cli.verbs.rates_of_counts",

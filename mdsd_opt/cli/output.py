@@ -7,6 +7,7 @@ import io
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -26,6 +27,7 @@ def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
 
     file = file or sys.stdout
     title, caption = table.title, table.caption
+    table = copy(table)  # a page may show the same one
     table.title = table.caption = None
     if title:
         say(title, file)

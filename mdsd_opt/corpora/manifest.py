@@ -61,8 +61,8 @@ class Manifest:
         """Whether every shard is there."""
         return len(self.shards) == self.num_shards
 
-    def save(self, folder: Path) -> None:
-        """Write it into the corpus' folder, atomically."""
+    def as_json(self) -> str:
+        """What its file holds."""
         document = {
             "format": _FORMAT,
             "complete": self.is_complete,
@@ -71,8 +71,12 @@ class Manifest:
             "num_positions": sum(shard.num_positions for shard in self.shards),
             "shards": [asdict(shard) for shard in self.shards],
         }
+        return json.dumps(document, indent=1)
+
+    def save(self, folder: Path) -> None:
+        """Write it into the corpus' folder, atomically."""
         with atomic_write(folder / MANIFEST_NAME) as file:
-            file.write(json.dumps(document, indent=1).encode() + b"\n")
+            file.write(self.as_json().encode() + b"\n")
 
 
 def load_manifest(folder: Path) -> Manifest | None:

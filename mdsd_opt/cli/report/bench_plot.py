@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.bench.record import Record, Report
 from mdsd_opt.cli.report.pictures import new_figure
 
@@ -26,18 +24,6 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[i
             known = points.get(record.vocab_size, record.median_ms)
             points[record.vocab_size] = min(known, record.median_ms)
     return {key: list(points.items()) for key, points in best.items()}
-
-
-def save_plot(report: Report, path: Path) -> None:
-    """`bench_figure` as a file.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
-    with atomic_write(path) as file:
-        bench_figure(report).savefig(file, format=path.suffix[1:], dpi=150)
 
 
 def bench_figure(report: Report) -> Figure:

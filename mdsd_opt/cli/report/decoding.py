@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.cli.report.tables import with_interval
+from mdsd_opt.cli.view import Section, View
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.decoding.comparison import ComparedRule
 from mdsd_opt.decoding.generation import Generation, Metrics
@@ -60,6 +61,22 @@ def metrics_cells(metrics: Metrics) -> tuple[str, ...]:
         f"{metrics.acceptance_rate:.3f}",
         f"{1e3 * metrics.seconds_per_token:.0f}",
         f"{metrics.verify_share:.1%}",
+    )
+
+
+def compared_view(
+    rows: Sequence[ComparedRule],
+    num_prompts: int,
+    interrupted: bool,
+    forecast: float | None = None,
+) -> View:
+    """Rules on the same prompts, beside the forecast of the drafts that a step accepts."""
+    table = compared_table(rows, num_prompts, interrupted, forecast)
+    return View(
+        _SUBJECT,
+        [Section(table=table)],
+        [conclusion(rows)],
+        compared_document(rows, num_prompts, interrupted, forecast),
     )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mdsd_opt.base.files import atomic_write
-from mdsd_opt.cli.report.pictures import check_plot_path, new_figure
+from mdsd_opt.cli.report.pictures import new_figure
 from mdsd_opt.cli.report.plans import Forecast, chances
 from mdsd_opt.decoding.topology import Place, RateTable, Topology
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def save_plan_plot(
-    rows: Sequence[Forecast], table: RateTable, path: str | os.PathLike[str], title: str
-) -> None:
+
+def plan_figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
     """Draw the first of the trees, dots as large as their chance, and bars for all forecasts.
 
     Raises
@@ -22,7 +21,6 @@ def save_plan_plot(
     MissingExtra
         matplotlib is not installed.
     """
-    check_plot_path(path)
     figure = new_figure(figsize=(8.4, 4.2))
     topology = rows[0].topology
     of, across = chances(topology, table), _columns(topology)
@@ -55,9 +53,7 @@ def save_plan_plot(
     bars.margins(x=0.15)
     bars.invert_yaxis()
     bars.set_xlabel("accepted drafts, forecast")
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=150)
+    return figure
 
 
 def _columns(topology: Topology) -> dict[Place, float]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.base.files import atomic_write
-from mdsd_opt.cli.report.pictures import check_plot_path, new_figure
+from mdsd_opt.cli.report.pictures import new_figure
 from mdsd_opt.cli.report.tables import SCHEME_TITLES
 from mdsd_opt.corpora.rates import RateRow
 
@@ -23,21 +20,6 @@ _STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0
 _MOST_LINES = 8
 
 Lines = dict[tuple[str, str], list[RateRow]]
-
-
-def save_rates_plot(rows: Sequence[RateRow], path: str | os.PathLike[str], title: str) -> None:
-    """`rates_figure` under a title, as a file.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
-    check_plot_path(path)
-    figure = rates_figure(rows)
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=150)
 
 
 def rates_figure(rows: Sequence[RateRow]) -> Figure:

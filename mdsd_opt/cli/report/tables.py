@@ -1,12 +1,9 @@
-"""Tables for terminals, and the same rows as JSON and CSV."""
+"""Tables of acceptance rates."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
@@ -30,20 +27,6 @@ _SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher
 
 #: Number of drafts that a conclusion is about, where it is among those in question.
 _USUAL_DRAFTS = 4
-
-
-def as_json(document: Mapping[str, Any]) -> str:
-    """Readable JSON, no NaN."""
-    return json.dumps(document, indent=2, allow_nan=False)
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the header of the first; None is an empty field."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def rates_table(rows: Sequence[RateRow], title: str) -> Table:

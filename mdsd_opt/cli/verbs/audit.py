@@ -98,17 +98,16 @@ def audit(
         raise InvalidInput("give one of --verifier, --trace and --engine")
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
-    if page is not None:
-        from mdsd_opt.cli.report.pages import check_page_path
+    from mdsd_opt.cli.view import Form, present
 
-        check_page_path(page)
+    form = Form(as_json, page=page)
     if engine is not None:
         from mdsd_opt.cli.verbs.audit_engine import audit_engines
 
-        audit_engines(
-            engine, any_version, 45.0 if seconds is None else seconds, seed, as_json, page
-        )
+        audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, form)
         return
+    from mdsd_opt.cli.report.audit_page import audit_view
+
     if verifier is not None:
         given = _problem(problem, scheme, vocab_size, num_drafts, seed)
         report = _audit_verifier(
@@ -136,30 +135,9 @@ def audit(
             **asdict(sampling),
         )
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
-    if as_json:
-        from mdsd_opt.cli.report.tables import as_json as to_json
-
-        print(to_json(report.to_dict()))
-    else:
-        show_report(report, subject)
-    if page is not None:
-        from mdsd_opt.cli.output import remark
-        from mdsd_opt.cli.report.audit_page import save_audit_page
-
-        save_audit_page(page, report, subject)
-        remark(f"report saved as {page}")
+    present(audit_view(report, subject), form)
     if not report.faultless:
         raise typer.Exit(1)
-
-
-def show_report(report: AuditReport, subject: str) -> None:
-    """What was audited, what was found, and the verdict last."""
-    from mdsd_opt.cli.output import say, show_rows
-
-    say(f"is the output distributed as the target? {subject}")
-    verdict, *rows = report.rows()
-    show_rows(rows)
-    say(": ".join(verdict))
 
 
 def _audit_verifier(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +11,7 @@ from mdsd_opt.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.cli.view import Form
 
 
 def audit_engines(
@@ -19,15 +19,14 @@ def audit_engines(
     any_version: bool,
     seconds: float,
     seed: int,
-    as_json: bool,
-    page: Path | None = None,
+    form: Form,
 ) -> None:
     """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt.auditing import engines
-    from mdsd_opt.cli.output import remark, say, show_rows
-    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.cli.report.audit_page import engines_view
+    from mdsd_opt.cli.view import present
 
     audits: list[EngineAudit] = []
     missing: list[str] = []
@@ -49,18 +48,6 @@ def audit_engines(
         typer.echo(f"left out {line}", err=True)
     if not audits:
         raise InvalidInput("no engine with an adapter is installed")
-    if as_json:
-        print(to_json({"engines": [audit.row() for audit in audits], "left_out": missing}))
-    else:
-        for audit in audits:
-            say(f"{audit.engine.name}: is the output distributed as the target?")
-            show_rows(audit.rows())
-        lossy = [audit.engine.name for audit in audits if not audit.lossless]
-        say(f"not lossless: {', '.join(lossy)}" if lossy else "no engine was found lossy")
-    if page is not None:
-        from mdsd_opt.cli.report.audit_page import save_engines_page
-
-        save_engines_page(page, audits)
-        remark(f"report saved as {page}")
+    present(engines_view(audits, missing), form)
     if not all(audit.lossless for audit in audits):
         raise typer.Exit(1)

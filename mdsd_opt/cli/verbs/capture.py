@@ -101,6 +101,7 @@ def capture(
     filters given: mdsd-opt rates shows them as it does those of stored logits.
     """
     from mdsd_opt.cli.output import remark
+    from mdsd_opt.cli.view import Form, View, present
     from mdsd_opt.corpora import capture as capturing
 
     if (prompts is None) == (text is None):
@@ -134,16 +135,12 @@ def capture(
     except KeyboardInterrupt:
         remark(f"shards that are complete stay in {out}: the same command goes on with them")
         raise
-    if as_json:
-        from mdsd_opt.corpora.manifest import MANIFEST_NAME
-
-        print((out / MANIFEST_NAME).read_text(), end="")
-    else:
-        count = sum(shard.num_positions for shard in manifest.shards)
-        print(
-            f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
-            f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
-        )
+    count = sum(shard.num_positions for shard in manifest.shards)
+    told = (
+        f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
+        f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
+    )
+    present(View(conclusion=[told], document=manifest.as_json()), Form(as_json))
 
 
 def _rates_config(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from mdsd_opt.cddlib_checks import CheckResult
 
 
 def check(
@@ -72,6 +69,7 @@ def check(
     line = _ProgressLine(sys.stderr.isatty() if progress is None else progress)
     num_bytes = int(memory * 2**30)
     from mdsd_opt import cddlib_checks
+    from mdsd_opt.cli.view import Form, View, present
 
     try:
         if search:
@@ -99,7 +97,9 @@ def check(
             )  # fmt: skip
     finally:
         line.clear()
-    _show(result, as_json)
+    present(View(conclusion=[str(result)], document=result.to_dict()), Form(as_json))
+    if result.holds is not True:
+        raise typer.Exit(3 if result.holds is None else 1)
 
 
 def _laws(draft: list[str] | None, several: bool) -> list[str] | list[list[str]] | None:
@@ -110,37 +110,20 @@ def _laws(draft: list[str] | None, several: bool) -> list[str] | list[list[str]]
     return rows[0] if len(rows) == 1 and not several else rows
 
 
-def _show(result: CheckResult, as_json: bool) -> None:
-    from mdsd_opt.cli.output import say
-
-    if as_json:
-        from mdsd_opt.cli.report.tables import as_json as to_json
-
-        print(to_json(result.to_dict()))
-    else:
-        say(result)
-    if result.holds is not True:
-        raise typer.Exit(3 if result.holds is None else 1)
-
-
 def _list(as_json: bool) -> None:
     from mdsd_opt.cddlib_checks import conjectures
+    from mdsd_opt.cli.view import Form, Section, View, present
 
     known = conjectures().values()
-    if as_json:
-        from mdsd_opt.cli.report.tables import as_json as to_json
-
-        print(to_json({"conjectures": [c.to_dict() for c in known]}))
-        return
-    from mdsd_opt.cli.output import say, show_rows
-
-    say("claims, what each states, and its source; those called false are there to be refuted")
+    told = "claims, what each states, and its source; those called false are there to be refuted"
+    tables = [Section(text=told)]
     for c in known:
-        print()
-        show_rows([(c.name, f"({c.status})")])
-        show_rows([(" ", c.statement), (" ", c.source)])
-    print()
-    say("each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K")
+        tables.append(Section(text="", values=[(c.name, f"({c.status})")]))
+        tables.append(Section(values=[(" ", c.statement), (" ", c.source)]))
+    conclusion = "each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K"
+    document = {"conjectures": [c.to_dict() for c in known]}
+    view = View(tables=tables, conclusion=["", conclusion], document=document)
+    present(view, Form(as_json))
 
 
 class _ProgressLine:

@@ -295,15 +295,15 @@ def _print_document(
     total: Metrics,
     facts: dict[str, Any],
 ) -> None:
-    import json
+    from mdsd_opt.cli.view import Form, View, present
 
     found = [
         {"prompt": prompt, "text": text, "ended_by": output.ended_by, **output.metrics.to_dict()}
         # fewer if it is interrupted
         for prompt, text, output in zip(prompts, texts, outputs, strict=False)
     ]  # fmt: skip
-    document = facts | {"observed_accepted": total.accepted_per_step, "outputs": found}
-    print(json.dumps(document, indent=2))
+    accepted = total.to_dict()["accepted_per_step"]
+    present(View(document=facts | {"observed_accepted": accepted, "outputs": found}), Form(True))
 
 
 def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
@@ -390,9 +390,8 @@ def _compare(
 ) -> None:
     """All rules on the same prompts; what is done is shown even if it is interrupted."""
     from mdsd_opt.base.progress import progress_bar
-    from mdsd_opt.cli.output import say, show_table
-    from mdsd_opt.cli.report.decoding import compared_document, compared_table, conclusion
-    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.cli.report.decoding import compared_view
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.decoding.comparison import compare_rules
 
     most = num_prompts * tokens * sum(not row.refusal for row in rows)
@@ -405,12 +404,7 @@ def _compare(
     done = [row for row in rows if row.prompts]
     if not interrupted:
         _require_some(done, rows)
-    if not done:  # interrupted at once
-        pass
-    elif as_json:
-        print(to_json(compared_document(rows, num_prompts, interrupted, forecast)))
-    else:
-        show_table(compared_table(rows, num_prompts, interrupted, forecast))
-        say(conclusion(rows))
+    if done:  # not interrupted at once
+        present(compared_view(rows, num_prompts, interrupted, forecast), Form(as_json))
     if interrupted:
         raise KeyboardInterrupt

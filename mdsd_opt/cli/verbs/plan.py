@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -43,17 +44,14 @@ def plan(
     Beside it the forecasts of balanced trees, a sparse one and a chain of the same size. `mdsd-opt
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
-    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.cli.report import plans
-    from mdsd_opt.cli.report.pictures import check_plot_path
-    from mdsd_opt.cli.report.plans_plot import save_plan_plot
-    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.cli.report.plans_plot import plan_figure
     from mdsd_opt.cli.verbs.samples import given_sample
+    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.decoding.place_rates import place_rates
     from mdsd_opt.decoding.tree_plans import plan_tree
 
-    if plot is not None:
-        check_plot_path(plot)
+    form = Form(as_json, plot=plot)
     milliseconds = None if cost is None else parse_cost(cost)
     sample = given_sample(logits, kind)
     table = place_rates(
@@ -69,19 +67,16 @@ def plan(
     )
     if found.tokens_per_second is not None:
         title += f"\nplanned: {found.tokens_per_second:.1f} tokens a second"
-    if as_json:
-        print(to_json({"source": sample.source, "scheme": scheme,
-                       "temperature": sampling.temperature,
-                       **plans.plan_document(found, table, rows)}))  # fmt: skip
-    else:
-        from rich.console import Console
-
-        Console(highlight=False).print(plans.plan_tree_view(found.topology, table))
-        show_table(plans.forecasts_table(rows, title))
-        say(plans.conclusion(rows))
-    if plot is not None:
-        save_plan_plot(rows, table, plot, title)
-        remark(f"picture saved as {plot}")
+    document = {
+        "source": sample.source,
+        "scheme": scheme,
+        "temperature": sampling.temperature,
+        **plans.plan_document(found, table, rows),
+    }
+    tree = plans.plan_tree_view(found.topology, table)
+    tables = [Section(table=tree), Section(table=plans.forecasts_table(rows, title))]
+    drawing = Drawing(partial(plan_figure, rows, table), title=title)
+    present(View(title, tables, [plans.conclusion(rows)], document, drawing), form)
 
 
 def parse_cost(text: str) -> dict[int, float]:

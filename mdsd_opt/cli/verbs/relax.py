@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -43,18 +46,16 @@ def relax(
     """
     import numpy as np
 
-    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.cli.report.frontiers import (
         conclusion,
         frontier_document,
         frontier_table,
         rules_table,
     )
-    from mdsd_opt.cli.report.frontiers_plot import save_frontier_plot
-    from mdsd_opt.cli.report.pictures import check_plot_path
-    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.cli.report.frontiers_plot import PICTURE_TITLE, frontier_figure
     from mdsd_opt.cli.verbs.rates import parse_counts
     from mdsd_opt.cli.verbs.samples import given_sample
+    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers.frontier.rules import NAMED_RULES
     from mdsd_opt.solvers.frontier.survey import survey_frontier, survey_rules
@@ -62,8 +63,7 @@ def relax(
     counts = parse_counts(num_drafts)
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
-    if plot is not None:
-        check_plot_path(plot)
+    form = Form(as_json, plot=plot)
     sample = given_sample(logits, kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
@@ -87,15 +87,18 @@ def relax(
         f"{name}\n{taken} of {len(target)} positions, V = {target.shape[-1]:,}\n"
         f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
     )
-    if as_json:
-        print(to_json({"source": sample.source, "scheme": scheme,
-                       "temperature": sampling.temperature, "positions": rows,
-                       **frontier_document(points, rules)}))  # fmt: skip
-    else:
-        listed = [point for point in points if point.slope in _SLOPES]
-        show_table(frontier_table(listed, title))
-        show_table(rules_table(rules))
-        say(conclusion(listed, rules))
-    if plot is not None:
-        save_frontier_plot(points, rules, survey_frontier(single, slopes), plot, title)
-        remark(f"picture saved as {plot}")
+    listed = [point for point in points if point.slope in _SLOPES]
+    document = {
+        "source": sample.source,
+        "scheme": scheme,
+        "temperature": sampling.temperature,
+        "positions": rows,
+        **frontier_document(points, rules),
+    }
+    tables = [Section(table=frontier_table(listed, title)), Section(table=rules_table(rules))]
+
+    def draw() -> Figure:
+        return frontier_figure(points, rules, survey_frontier(single, slopes))
+
+    drawing = Drawing(draw, title=f"{PICTURE_TITLE}\n{title}")
+    present(View(title, tables, [conclusion(listed, rules)], document, drawing), form)
