@@ -28,7 +28,7 @@ from mdsd_opt.corpora.manifest import load_manifest
 WITH_SUPPORT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join(
-        [str(Path(__file__).parent), os.environ.get("PYTHONPATH", str(Path.cwd()))]
+        [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", str(Path.cwd()))]
     ),
 }
 
