@@ -107,7 +107,7 @@ class Form:
         if self.as_json and self.as_csv:
             raise InvalidInput("--json and --csv both given: choose one")
         if self.plot is not None:
-            from mdsd_opt.cli.report.pictures import check_plot_path
+            from mdsd_opt.cli.report.pages import check_plot_path
 
             check_plot_path(self.plot)
         if self.page is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.report.tables import with_interval
+from mdsd_opt.cli.report.rates import with_interval
 from mdsd_opt.cli.view import Section, View
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.decoding.comparison import ComparedRule

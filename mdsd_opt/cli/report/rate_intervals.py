@@ -127,7 +127,7 @@ def intervals_table(intervals: RateIntervals, title: str) -> Table:
     """One line for each scheme and K."""
     from rich.table import Table
 
-    from mdsd_opt.cli.report.tables import SCHEME_TITLES
+    from mdsd_opt.cli.report.rates import SCHEME_TITLES
 
     table = Table(
         title=f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",

@@ -106,7 +106,7 @@ def audit(
 
         audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, form)
         return
-    from mdsd_opt.cli.report.audit_page import audit_view
+    from mdsd_opt.cli.report.audits import audit_view
 
     if verifier is not None:
         given = _problem(problem, scheme, vocab_size, num_drafts, seed)

@@ -25,7 +25,7 @@ def audit_engines(
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt.auditing import engines
-    from mdsd_opt.cli.report.audit_page import engines_view
+    from mdsd_opt.cli.report.audits import engines_view
     from mdsd_opt.cli.view import present
 
     audits: list[EngineAudit] = []

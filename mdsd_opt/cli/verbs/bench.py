@@ -56,8 +56,7 @@ def bench(
         check_writable(path)
     from mdsd_opt.cli.bench import Record, changes, load_report, run
     from mdsd_opt.cli.output import remark
-    from mdsd_opt.cli.report.bench_files import save_report
-    from mdsd_opt.cli.report.bench_page import bench_view
+    from mdsd_opt.cli.report.bench import bench_view, save_report
     from mdsd_opt.cli.view import Form, present
 
     form = Form(as_json, plot=plot, page=page)

@@ -45,7 +45,7 @@ def plan(
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
     from mdsd_opt.cli.report import plans
-    from mdsd_opt.cli.report.plans_plot import plan_figure
+    from mdsd_opt.cli.report.plans import plan_figure
     from mdsd_opt.cli.verbs.samples import given_sample
     from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.decoding.place_rates import place_rates

@@ -50,7 +50,7 @@ def measured_view(
     **known: Any,
 ) -> View:
     """The view of measured rates; `known` is what the document says of their source."""
-    from mdsd_opt.cli.report.rates_page import rates_view
+    from mdsd_opt.cli.report.rates import rates_view
     from mdsd_opt.corpora.intervals import interval_note
     from mdsd_opt.corpora.rates import refusals
 

@@ -1,18 +1,62 @@
-"""Tables of acceptance rates."""
+"""Acceptance rates: as a view, in tables, and as a picture against the number of drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from mdsd_opt.cli.report.pages import new_figure
+from mdsd_opt.cli.view import Drawing, Section, View
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from rich.table import Table
 
     from mdsd_opt.corpora.accepted import AcceptedRate
     from mdsd_opt.corpora.draft_choice import SchemeComparison
+
+
+def rates_view(
+    rows: Sequence[RateRow],
+    title: str,
+    refused: Mapping[str, str],
+    comparison: SchemeComparison | None = None,
+    **known: Any,
+) -> View:
+    """The rates of a source, why a verifier has none, and perhaps draft schemes ranked.
+
+    Parameters
+    ----------
+    rows : sequence of RateRow
+    title : str
+        What the rates are of, the name in the first line.
+    refused : mapping of str to str
+        Why a verifier has no rates.
+    comparison : SchemeComparison, optional
+    **known
+        What else the document says of the source.
+    """
+    tables = [
+        Section("Rates", table=rates_table(rows, title), keys=2),
+        *([Section("Left out", values=list(refused.items()), inline=True)] if refused else []),
+    ]
+    lines = [row.to_dict() for row in rows]
+    document = {**known, "rows": lines, "refused": dict(refused)}
+    if comparison is not None:
+        tables.append(Section("Draft schemes", table=comparison_table(comparison)))
+        document["comparison"] = comparison.to_dict()
+    drawing = Drawing(
+        partial(rates_figure, rows),
+        "Mean acceptance rate against the number of drafts, with intervals; higher is better.",
+        title,
+    )
+    heading = f"Acceptance rates of {title}"
+    return View(heading, tables, [conclusion(rows)], document, drawing, rows=lines)
+
 
 #: Scheme names as they are written for readers.
 SCHEME_TITLES = {
@@ -185,3 +229,122 @@ def with_interval(value: MeanInterval) -> str:
     if value.half_width != value.half_width:
         return f"{value.mean:.4f}"
     return f"{value.mean:.4f} ± {value.half_width:.4f}"
+
+
+_MARKERS = "osD^vPX<>"
+_STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
+
+#: Lines that are told apart in one picture.
+_MOST_LINES = 8
+
+Lines = dict[tuple[str, str], list[RateRow]]
+
+
+def rates_figure(rows: Sequence[RateRow]) -> Figure:
+    """Draw acceptance against K, with error bars: one picture, or a panel for each scheme.
+
+    Up to eight lines share one picture, a colour for each scheme and a line style for each
+    verifier. More of them get a panel for each scheme and a colour for each verifier.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed.
+    """
+    figure = new_figure()
+    lines: dict[tuple[str, str], list[RateRow]] = {}
+    for row in rows:
+        lines.setdefault((row.scheme, row.verifier), []).append(row)
+    if len(lines) <= _MOST_LINES:
+        _draw_together(figure, lines)
+    else:
+        _draw_panels(figure, lines)
+    ticks = sorted({row.num_drafts for row in rows})
+    for axes in figure.axes:
+        axes.set_xticks(ticks)
+        axes.grid(alpha=0.3)
+    return figure
+
+
+def _draw_together(figure: Figure, lines: Lines) -> None:
+    from matplotlib.lines import Line2D
+
+    figure.set_size_inches(7.4, 4.6)
+    axes = figure.add_subplot()
+    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
+    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
+    for i, ((scheme, verifier), line) in enumerate(lines.items()):
+        s, v = schemes.index(scheme), verifiers.index(verifier)
+        look = {"linestyle": _STYLES[v], "marker": _MARKERS[s]}
+        _draw(axes, line, _shift(i, len(lines)), color=f"C{s}", **look)
+    axes.set(xlabel="number of drafts K", ylabel="acceptance rate")
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=f"C{s}",
+            marker=_MARKERS[s],
+            markersize=4,
+            label=SCHEME_TITLES.get(scheme, scheme),
+        )
+        for s, scheme in enumerate(schemes)
+    ]
+    if len(verifiers) > 1:
+        handles += [
+            Line2D([], [], color="0.3", linestyle=_STYLES[v], label=_title(verifier, lines))
+            for v, verifier in enumerate(verifiers)
+        ]
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=9)
+
+
+def _draw_panels(figure: Figure, lines: Lines) -> None:
+    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
+    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
+    columns = min(len(schemes), 2)
+    count = -(-len(schemes) // columns)
+    figure.set_size_inches(4.2 * columns + 1.2, 3.2 * count + 0.4)
+    panels = figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for unused in panels[len(schemes) :]:
+        unused.set_axis_off()
+    shown = {}
+    for (scheme, verifier), line in lines.items():
+        v = verifiers.index(verifier)
+        look = {"linestyle": _STYLES[v % len(_STYLES)], "marker": _MARKERS[v % len(_MARKERS)]}
+        panel = panels[schemes.index(scheme)]
+        beside = [name for other, name in lines if other == scheme]
+        shift = _shift(beside.index(verifier), len(beside))
+        shown[verifier] = _draw(panel, line, shift, color=f"C{v}", **look)
+    for axes, scheme in zip(panels, schemes, strict=False):
+        axes.set_title(SCHEME_TITLES.get(scheme, scheme), fontsize=10)
+    figure.supxlabel("number of drafts K", fontsize=10)
+    figure.supylabel("acceptance rate", fontsize=10)
+    figure.legend(
+        [shown[verifier] for verifier in verifiers],
+        [_title(verifier, lines) for verifier in verifiers],
+        loc="outside right center",
+        frameon=False,
+        fontsize=9,
+    )
+
+
+def _shift(number: int, count: int) -> float:
+    """Where a line stands between two values of K, so that no error bars lie on each other."""
+    return min(0.6 / count, 0.1) * (number - (count - 1) / 2)
+
+
+def _draw(axes: Axes, line: Sequence[RateRow], shift: float, **look: Any) -> Any:
+    return axes.errorbar(
+        [row.num_drafts + shift for row in line],
+        [row.acceptance.mean for row in line],
+        yerr=[row.acceptance.half_width for row in line],
+        markersize=4,
+        linewidth=1.4,
+        elinewidth=0.8,
+        capsize=2,
+        **look,
+    )
+
+
+def _title(verifier: str, lines: Lines) -> str:
+    is_bound = any(line[0].bound for (_, name), line in lines.items() if name == verifier)
+    return f"{verifier} (lower bound)" if is_bound else verifier
