@@ -1,15 +1,24 @@
-"""Options that several commands share, with their help."""
+"""Options that several verbs share, with their help, and what is given by them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from mdsd_opt.errors import InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from mdsd_opt.base.files.logits import LogitsSample
+
+#: Largest number of drafts that a table of rates takes.
+MAX_DRAFTS = 1000
 
 #: What rates are shown of unless somebody says so.
 SCHEMES = "with_replacement,without_replacement,greedy,top_k"
@@ -144,3 +153,80 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
         return gathered
 
     return decorate
+
+
+def parse_schemes(text: str) -> list[str]:
+    """Draft schemes from names with commas between them, or all."""
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+    from mdsd_opt.drafts.by_name import checked_scheme
+
+    if text == "all":
+        return list(SINGLE_MODEL_SCHEMES)
+    given = [name.strip() for name in text.split(",")]
+    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    look_here_for_modules()
+    for name in names:
+        if ":" not in name and name not in SINGLE_MODEL_SCHEMES:
+            raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
+        checked_scheme(name)
+    return names
+
+
+def parse_verifiers(text: str) -> list[str]:
+    """Verifiers from names with commas between them, or all there are rates of."""
+    from mdsd_opt.batch.row_functions import batch_verifiers
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.verifiers import get
+
+    known = batch_verifiers()
+    if text == "all":
+        return known
+    given = [name.strip() for name in text.split(",")]
+    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    look_here_for_modules()
+    for name in names:
+        if ":" in name:
+            get(name)
+        elif name not in known:
+            raise UnknownName.among("verifier", name, ["all", *known])
+    return list(dict.fromkeys(names))
+
+
+def parse_counts(text: str) -> list[int]:
+    """Numbers from a list of numbers and ranges: "1-3,8" gives 1, 2, 3, 8."""
+    counts: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if not match:
+            raise InvalidInput(
+                f"--num-drafts is {text!r:.60}: give numbers and ranges, as 1-8 or 1,2,4"
+            )
+        first, last = (_number(digits) for digits in (match[1], match[2] or match[1]))
+        if not 1 <= first <= last <= MAX_DRAFTS:
+            raise InvalidInput(
+                f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 up to {MAX_DRAFTS}, "
+                "ranges ascending"
+            )
+        counts.update(range(first, last + 1))
+    return sorted(counts)
+
+
+def _number(digits: str) -> int:
+    """As an integer; one with too many digits for int() is beyond all bounds here anyway."""
+    return int(digits[:20])
+
+
+def given_sample(paths: Sequence[Path] | None, kind: str | None) -> LogitsSample:
+    """Those of the files, of whatever kind, as logits; the bundled ones without files."""
+    return stored_sample(paths).taken_as(kind if paths else "logits")
+
+
+def stored_sample(paths: Sequence[Path] | None) -> LogitsSample:
+    """The same as they are stored."""
+    from mdsd_opt.base.files.logits import load_logits
+    from mdsd_opt.data import sample_logits_path
+
+    if not paths:
+        return load_logits(sample_logits_path())
+    return load_logits(paths[0] if len(paths) == 1 else paths)

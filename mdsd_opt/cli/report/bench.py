@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mdsd_opt.base.files import atomic_write
-from mdsd_opt.cli.bench.comparison import Change
-from mdsd_opt.cli.bench.record import Record, Report
-from mdsd_opt.cli.bench.scaling import Scaling, scaling
+from mdsd_opt.cli.bench.record import Change, Record, Report, Scaling, scaling
 from mdsd_opt.cli.report.pages import new_figure
 from mdsd_opt.cli.view import Drawing, Section, View
 

@@ -1,7 +1,8 @@
-"""mdsd-opt audit: is a verifier lossless, and how far from optimal?"""
+"""mdsd-opt audit: is a verifier, or what an engine ships, lossless, and how far from optimal?"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing import AuditReport
+    from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.cli.view import Form
     from mdsd_opt.problem import TransportProblem
 
 
@@ -102,8 +105,6 @@ def audit(
 
     form = Form(as_json, page=page)
     if engine is not None:
-        from mdsd_opt.cli.verbs.audit_engine import audit_engines
-
         audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, form)
         return
     from mdsd_opt.cli.report.audits import audit_view
@@ -187,3 +188,42 @@ def _problem(
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(vocab_size), 2)
     return TransportProblem(p, make(q, num_drafts))
+
+
+def audit_engines(
+    name: str,
+    any_version: bool,
+    seconds: float,
+    seed: int,
+    form: Form,
+) -> None:
+    """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
+    # Triton reads this when it is imported, which other engines do as well.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    from mdsd_opt.auditing import engines
+    from mdsd_opt.cli.report.audits import engines_view
+    from mdsd_opt.cli.view import present
+
+    audits: list[EngineAudit] = []
+    missing: list[str] = []
+    for wanted in engines.names() if name == "all" else (name,):
+        if name == "all" and engines.takes_long(wanted):
+            missing.append(f"{wanted}: takes more than ten minutes, ask for it by its name")
+            continue
+        try:
+            engine = engines.get(wanted, any_version=any_version)
+        except (InvalidInput, MissingExtra) as error:
+            if name != "all":
+                raise
+            missing.append(f"{wanted}: {error}")
+            continue
+        if name == "all":
+            typer.echo(f"auditing {wanted} ...", err=True)
+        audits.append(engines.audit_engine(engine, seed, seconds))
+    for line in missing:
+        typer.echo(f"left out {line}", err=True)
+    if not audits:
+        raise InvalidInput("no engine with an adapter is installed")
+    present(engines_view(audits, missing), form)
+    if not all(audit.lossless for audit in audits):
+        raise typer.Exit(1)

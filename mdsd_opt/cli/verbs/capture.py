@@ -146,13 +146,12 @@ def capture(
 def _rates_config(
     schemes: str | None, verifiers: str | None, num_drafts: str | None, **sampling: Any
 ) -> RatesConfig:
-    from mdsd_opt.cli.verbs.rates import parse_counts, parse_schemes, parse_verifiers
     from mdsd_opt.corpora import RatesConfig
 
     return RatesConfig.of(
-        parse_schemes(schemes or options.SCHEMES),
-        parse_verifiers(verifiers or options.VERIFIERS),
-        parse_counts(num_drafts or options.NUM_DRAFTS),
+        options.parse_schemes(schemes or options.SCHEMES),
+        options.parse_verifiers(verifiers or options.VERIFIERS),
+        options.parse_counts(num_drafts or options.NUM_DRAFTS),
         **sampling,
     )
 

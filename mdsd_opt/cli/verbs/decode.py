@@ -213,7 +213,7 @@ def _continue_all(
     facts: dict[str, Any],
 ) -> None:
     """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
-    from mdsd_opt.cli.verbs.decode_screen import continuation
+    from mdsd_opt.cli.report.decoding import continuation
     from mdsd_opt.decoding import Generation
 
     outputs: list[Generation] = []
@@ -250,7 +250,7 @@ def _on_the_screen(
     keep: OnStep,
 ) -> None:  # fmt: skip
     from mdsd_opt.cli.output import notices_afterwards
-    from mdsd_opt.cli.verbs.decode_screen import Screen
+    from mdsd_opt.cli.report.decoding import Screen
     from mdsd_opt.decoding import generate_batch
 
     titles = [f"prompt {n} of {len(texts)}" for n in range(1, len(texts) + 1)]

@@ -46,14 +46,13 @@ def plan(
     """
     from mdsd_opt.cli.report import plans
     from mdsd_opt.cli.report.plans import plan_figure
-    from mdsd_opt.cli.verbs.samples import given_sample
     from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.decoding.place_rates import place_rates
     from mdsd_opt.decoding.tree_plans import plan_tree
 
     form = Form(as_json, plot=plot)
     milliseconds = None if cost is None else parse_cost(cost)
-    sample = given_sample(logits, kind)
+    sample = options.given_sample(logits, kind)
     table = place_rates(
         sample.target, sample.draft, num_drafts, scheme, kind="logits", **asdict(sampling)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -12,10 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, UnknownName
-
-#: Largest number of drafts that a table of rates takes.
-MAX_DRAFTS = 1000
+from mdsd_opt.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +174,9 @@ def rates(
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
     asked = Asked(
         logits or [],
-        parse_schemes(schemes),
-        parse_verifiers(verifiers),
-        parse_counts(num_drafts),
+        options.parse_schemes(schemes),
+        options.parse_verifiers(verifiers),
+        options.parse_counts(num_drafts),
         sampling,
         folder,
         confidence,
@@ -202,65 +198,3 @@ def rates(
             if view is not None:
                 present(view, form)
             return
-
-
-def parse_schemes(text: str) -> list[str]:
-    """Draft schemes from names with commas between them, or all."""
-    from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-    from mdsd_opt.drafts.by_name import checked_scheme
-
-    if text == "all":
-        return list(SINGLE_MODEL_SCHEMES)
-    given = [name.strip() for name in text.split(",")]
-    names = [name if ":" in name else name.replace("-", "_") for name in given]
-    look_here_for_modules()
-    for name in names:
-        if ":" not in name and name not in SINGLE_MODEL_SCHEMES:
-            raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
-        checked_scheme(name)
-    return names
-
-
-def parse_verifiers(text: str) -> list[str]:
-    """Verifiers from names with commas between them, or all there are rates of."""
-    from mdsd_opt.batch.row_functions import batch_verifiers
-    from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.verifiers import get
-
-    known = batch_verifiers()
-    if text == "all":
-        return known
-    given = [name.strip() for name in text.split(",")]
-    names = [name if ":" in name else name.replace("-", "_") for name in given]
-    look_here_for_modules()
-    for name in names:
-        if ":" in name:
-            get(name)
-        elif name not in known:
-            raise UnknownName.among("verifier", name, ["all", *known])
-    return list(dict.fromkeys(names))
-
-
-def parse_counts(text: str) -> list[int]:
-    """Numbers from a list of numbers and ranges: "1-3,8" gives 1, 2, 3, 8."""
-    counts: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
-        if not match:
-            raise InvalidInput(
-                f"--num-drafts is {text!r:.60}: give numbers and ranges, as 1-8 or 1,2,4"
-            )
-        first, last = (_number(digits) for digits in (match[1], match[2] or match[1]))
-        if not 1 <= first <= last <= MAX_DRAFTS:
-            raise InvalidInput(
-                f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 up to {MAX_DRAFTS}, "
-                "ranges ascending"
-            )
-        counts.update(range(first, last + 1))
-    return sorted(counts)
-
-
-def _number(digits: str) -> int:
-    """As an integer; one with too many digits for int() is beyond all bounds here anyway."""
-    return int(digits[:20])

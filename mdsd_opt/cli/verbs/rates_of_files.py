@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mdsd_opt.cli.options import stored_sample
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ def takes(asked: Asked) -> bool:
 
 def view(asked: Asked) -> View:
     """Rates of one sample of logits; with all schemes these are also ranked."""
-    from mdsd_opt.cli.verbs.samples import stored_sample
 
     require_arrays(asked)
     asked.refuse(_OF_FOLDERS, "{name} is for a folder of shards: mdsd-opt rates DIR {name}")
@@ -75,7 +75,6 @@ def require_arrays(asked: Asked) -> None:
 
 def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
     """The rates of a sample; of that of the files unless given."""
-    from mdsd_opt.cli.verbs.samples import stored_sample
     from mdsd_opt.corpora.rates import rate_rows
 
     return rate_rows(

@@ -53,18 +53,16 @@ def relax(
         rules_table,
     )
     from mdsd_opt.cli.report.frontiers_plot import PICTURE_TITLE, frontier_figure
-    from mdsd_opt.cli.verbs.rates import parse_counts
-    from mdsd_opt.cli.verbs.samples import given_sample
     from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers.frontier.rules import NAMED_RULES
     from mdsd_opt.solvers.frontier.survey import survey_frontier, survey_rules
 
-    counts = parse_counts(num_drafts)
+    counts = options.parse_counts(num_drafts)
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
     form = Form(as_json, plot=plot)
-    sample = given_sample(logits, kind)
+    sample = options.given_sample(logits, kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
     if not len(target):
