@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from mdsd_opt.corpora.accepted import AcceptedRate
     from mdsd_opt.corpora.draft_choice import SchemeComparison
 
 
@@ -106,42 +105,11 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
         table.add_row(
             name,
             str(k),
-            *(_rate(cells.get((scheme, k, v))) for v in verifiers),
+            *(rate_cell(cells.get((scheme, k, v))) for v in verifiers),
             *("" if x is None or x.gap_closed is None else f"{x.gap_closed:.0%}" for x in gaps),
             *([] if best is None else [f"{best.tokens_per_call:.3f}"]),
         )
         previous = scheme
-    return table
-
-
-def accepted_table(
-    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, confidence: float
-) -> Table:
-    """What was accepted at each K, and beside it what can be."""
-    from rich.table import Table
-
-    table = Table(
-        title=f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
-        title_justify="left",
-        caption_justify="left",
-    )
-    for header in ("K", "steps", "places tried", "accepted"):
-        table.add_column(header, justify="right")
-    schemes = list(dict.fromkeys(row.scheme for row in optimal))
-    for scheme in schemes:
-        table.add_column(f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}", justify="right")
-    cells = {(row.scheme, row.num_drafts): row for row in optimal}
-    for rate in measured:
-        interval = rate.acceptance
-        table.add_row(
-            str(rate.num_drafts),
-            str(rate.num_steps),
-            str(rate.num_tries),
-            f"{interval.mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]",
-            *(_rate(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
-        )
-    if optimal:
-        table.caption = "the optimum is that of the logits given: are they of the same texts?"
     return table
 
 
@@ -191,7 +159,7 @@ def _header(verifier: str) -> str:
     return verifier.replace("_", "\n", 1)
 
 
-def _rate(row: RateRow | None) -> str:
+def rate_cell(row: RateRow | None) -> str:
     if row is None:
         return ""
     text = with_interval(row.acceptance)

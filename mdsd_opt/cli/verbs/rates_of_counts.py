@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
+    from mdsd_opt.corpora.accepted import AcceptedRate
+    from mdsd_opt.corpora.rates import RateRow
 
 
 def takes(asked: Asked) -> bool:
@@ -20,7 +25,6 @@ def takes(asked: Asked) -> bool:
 def view(asked: Asked) -> View:
     """Rates of counts, and the optimal ones if logits are given."""
     from mdsd_opt.base.files.accepted_counts import read_accepted
-    from mdsd_opt.cli.report.rates import accepted_table
     from mdsd_opt.cli.verbs import rates_of_files
     from mdsd_opt.cli.view import Section, View
     from mdsd_opt.corpora.accepted import accepted_rates
@@ -42,7 +46,7 @@ def view(asked: Asked) -> View:
     lines = [rate.to_dict() for rate in measured]
     return View(
         f"Accepted drafts of {path}",
-        [Section("", table=accepted_table(measured, optimal, str(path), asked.confidence))],
+        [Section("", table=_table(measured, optimal, str(path), asked.confidence))],
         document={
             "source": str(path),
             "confidence": asked.confidence,
@@ -51,3 +55,36 @@ def view(asked: Asked) -> View:
         },
         rows=lines,
     )
+
+
+def _table(
+    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, confidence: float
+) -> Table:
+    """What was accepted at each K, and beside it what can be."""
+    from rich.table import Table
+
+    from mdsd_opt.cli.report.rates import SCHEME_TITLES, rate_cell
+
+    table = Table(
+        title=f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for header in ("K", "steps", "places tried", "accepted"):
+        table.add_column(header, justify="right")
+    schemes = list(dict.fromkeys(row.scheme for row in optimal))
+    for scheme in schemes:
+        table.add_column(f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}", justify="right")
+    cells = {(row.scheme, row.num_drafts): row for row in optimal}
+    for rate in measured:
+        interval = rate.acceptance
+        table.add_row(
+            str(rate.num_drafts),
+            str(rate.num_steps),
+            str(rate.num_tries),
+            f"{interval.mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]",
+            *(rate_cell(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
+        )
+    if optimal:
+        table.caption = "the optimum is that of the logits given: are they of the same texts?"
+    return table

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
+    from mdsd_opt.corpora.server_intervals import RateIntervals
 
 _NOT_FOR_THESE = (
     *("temperature", "pad", "plot", "engine", "kind", "out", "draft-temperature", "top-k"),
@@ -24,12 +27,8 @@ def takes(asked: Asked) -> bool:
 def view(asked: Asked) -> View:
     """Certified intervals of the optimal acceptance rate."""
     from mdsd_opt.base.files import file_size
-    from mdsd_opt.cli.report.rate_intervals import (
-        intervals_conclusion,
-        intervals_table,
-        rate_intervals,
-    )
     from mdsd_opt.cli.view import Section, View
+    from mdsd_opt.corpora.server_intervals import rate_intervals
 
     asked.refuse(
         _NOT_FOR_THESE,
@@ -63,8 +62,8 @@ def view(asked: Asked) -> View:
     lines = [row.to_dict() for row in found.rows]
     return View(
         f"Acceptance rates of {title}",
-        [Section("", table=intervals_table(found, title), keys=2)],
-        [intervals_conclusion(found)],
+        [Section("", table=_table(found, title), keys=2)],
+        [_conclusion(found)],
         {
             "source": source,
             "num_positions": found.num_positions,
@@ -76,4 +75,45 @@ def view(asked: Asked) -> View:
             "rows": lines,
         },
         rows=lines,
+    )
+
+
+def _table(intervals: RateIntervals, title: str) -> Table:
+    """One line for each scheme and K."""
+    from rich.table import Table
+
+    from mdsd_opt.cli.report.rates import SCHEME_TITLES
+
+    table = Table(
+        title=f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
+        caption="certified: whatever the probabilities of the tokens are that are not listed\n"
+        "with sampling: from the lower confidence limit of the one to the upper of the other",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("drafts")
+    for header in ("K", "certified", "with sampling"):
+        table.add_column(header, justify="right")
+    previous = None
+    for row in intervals.rows:
+        if previous not in (None, row.scheme):
+            table.add_section()
+        name = SCHEME_TITLES[row.scheme] if row.scheme != previous else ""
+        low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
+        sampled = f"{low:.4f} .. {high:.4f}" if intervals.num_texts > 1 else "takes several texts"
+        certified = f"{row.lower.mean:.4f} .. {row.upper.mean:.4f}"
+        table.add_row(name, str(row.num_drafts), certified, sampled)
+        previous = row.scheme
+    return table
+
+
+def _conclusion(intervals: RateIntervals) -> str:
+    """What is certain of the largest number of drafts."""
+    most = max(row.num_drafts for row in intervals.rows)
+    best = max(
+        (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
+    )
+    return (
+        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {best.lower.mean:.3f} on "
+        f"average and at most {best.upper.mean:.3f}; more tokens a list narrow it"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from mdsd_opt.base.progress import progress_bar
 from mdsd_opt.batch.top_logprobs.interval import interval_ends
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.errors import MdsdError, UnreadableFile
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,44 +118,3 @@ def _size_if_complete(positions: Sequence[tuple[dict[Any, float], dict[Any, floa
     tokens = positions[0][0].keys()
     same = all(side.keys() == tokens for pair in positions for side in pair)
     return len(tokens) if same else None
-
-
-def intervals_table(intervals: RateIntervals, title: str) -> Table:
-    """One line for each scheme and K."""
-    from rich.table import Table
-
-    from mdsd_opt.cli.report.rates import SCHEME_TITLES
-
-    table = Table(
-        title=f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
-        caption="certified: whatever the probabilities of the tokens are that are not listed\n"
-        "with sampling: from the lower confidence limit of the one to the upper of the other",
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("drafts")
-    for header in ("K", "certified", "with sampling"):
-        table.add_column(header, justify="right")
-    previous = None
-    for row in intervals.rows:
-        if previous not in (None, row.scheme):
-            table.add_section()
-        name = SCHEME_TITLES[row.scheme] if row.scheme != previous else ""
-        low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
-        sampled = f"{low:.4f} .. {high:.4f}" if intervals.num_texts > 1 else "takes several texts"
-        certified = f"{row.lower.mean:.4f} .. {row.upper.mean:.4f}"
-        table.add_row(name, str(row.num_drafts), certified, sampled)
-        previous = row.scheme
-    return table
-
-
-def intervals_conclusion(intervals: RateIntervals) -> str:
-    """What is certain of the largest number of drafts."""
-    most = max(row.num_drafts for row in intervals.rows)
-    best = max(
-        (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
-    )
-    return (
-        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {best.lower.mean:.3f} on "
-        f"average and at most {best.upper.mean:.3f}; more tokens a list narrow it"
-    )
