@@ -10,7 +10,7 @@ from pathlib import Path
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.manifest import Manifest, load_manifest
-from mdsd_opt.corpora.stored_rates import stored_config
+from mdsd_opt.corpora.scoring import stored_config
 from mdsd_opt.errors import UnreadableFile
 
 _SHARD_SUFFIXES = (".safetensors", ".npz")

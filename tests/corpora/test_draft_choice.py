@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.corpora.draft_choice.comparison import scheme_names
+from mdsd_opt.corpora.draft_choice import scheme_names
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
 
 

@@ -122,7 +122,7 @@ def decode(
     """
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
-    from mdsd_opt.corpora.capture.texts import read_prompts
+    from mdsd_opt.corpora.capture import read_prompts
     from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.forecasts import informed
     from mdsd_opt.decoding.generation import require_room

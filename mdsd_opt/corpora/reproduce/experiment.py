@@ -18,9 +18,9 @@ from mdsd_opt.corpora.config import Column, RatesConfig
 from mdsd_opt.corpora.corpus import open_corpus
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
-from mdsd_opt.corpora.stored_rates import StoredShard
+from mdsd_opt.corpora.manifest import VerifiedShards
+from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.corpora.summary import score_corpus
-from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 

@@ -1,4 +1,8 @@
-"""The capture itself: sampled continuations, logits of both models, shards and their manifest."""
+"""Capture logits: a target continues prompts, and target and draft both read the texts.
+
+The models are anything that satisfies `LanguageModel`; those of the transformers library come from
+`mdsd_opt.decoding.models.loading`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,22 @@ from numpy.typing import NDArray
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.distributions import softmax
-from mdsd_opt.base.files import file_sha256
+from mdsd_opt.base.files import file_sha256, read_bytes
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
-from mdsd_opt.corpora.scoring import rates_by_column
-from mdsd_opt.corpora.stored_rates import RATES_KEY
+from mdsd_opt.corpora.scoring import RATES_KEY, rates_by_column
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
+
+__all__ = [
+    "CaptureSettings",
+    "LanguageModel",
+    "capture",
+    "continue_by_logits",
+    "read_prompts",
+    "read_text",
+    "windows",
+]
 
 _DTYPES = ("bfloat16", "float32")
 
@@ -396,3 +409,67 @@ def _digest(value: Any) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_MAX_BYTES = 1 << 30
+
+
+def read_prompts(path: str | os.PathLike[str]) -> list[str]:
+    """One prompt a line; of a .jsonl file the field ``prompt`` (or ``text``) of each object.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, not UTF-8, not JSON, without the field, or without a single prompt.
+    InvalidInput
+        A line or field is empty; the message names it.
+    """
+    lines = read_text(path).split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    prompts = []
+    for number, line in enumerate(lines, start=1):
+        prompt = line.rstrip("\r")
+        if Path(path).suffix.lower() == ".jsonl" and line.strip():
+            prompt = _field(line, f"line {number} of {path}")
+        if not prompt.strip():
+            raise InvalidInput(f"line {number} of {path} is an empty prompt: remove it")
+        prompts.append(prompt)
+    return prompts
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, not UTF-8, or blank.
+    """
+    content = read_bytes(path, _MAX_BYTES)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"{path} is not text: byte {error.start} is not UTF-8") from error
+    if not text.strip():
+        raise UnreadableFile(f"{path} is empty: it should hold prompts or a text")
+    return text
+
+
+def windows(ids: Sequence[int], length: int) -> list[list[int]]:
+    """Cut token ids into pieces of one length; a shorter rest is left out unless it is all."""
+    if length < 1:
+        raise InvalidInput(f"windows of {length} tokens: give at least 1")
+    pieces = [list(ids[i : i + length]) for i in range(0, len(ids) - length + 1, length)]
+    return pieces or [list(ids)]
+
+
+def _field(line: str, where: str) -> str:
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise UnreadableFile(f"{where} is not JSON: {error}") from error
+    prompt = entry.get("prompt", entry.get("text")) if isinstance(entry, dict) else None
+    if not isinstance(prompt, str):
+        raise UnreadableFile(f'{where} has no text under "prompt" or "text"')
+    return prompt

@@ -16,7 +16,7 @@ from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.kinds import as_logits
 from mdsd_opt.base.threads import available_threads, map_rows
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.corpora.draft_choice.temperature import best_draft_temperature
+from mdsd_opt.corpora.draft_temperature import BestTemperature, best_draft_temperature
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
@@ -29,6 +29,14 @@ from mdsd_opt.drafts import (
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
+
+__all__ = [
+    "BestTemperature",
+    "SchemeComparison",
+    "SchemeRate",
+    "best_draft_temperature",
+    "compare_draft_schemes",
+]
 
 Rates = NDArray[np.float64]
 
