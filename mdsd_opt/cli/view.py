@@ -5,19 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.base.files import atomic_write
+from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.cli.output import remark, say, show_rows, show_table
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
     from rich.tree import Tree
+
+
+_FORMATS = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +111,6 @@ class Form:
         if self.as_json and self.as_csv:
             raise InvalidInput("--json and --csv both given: choose one")
         if self.plot is not None:
-            from mdsd_opt.cli.report.pages import check_plot_path
-
             check_plot_path(self.plot)
         if self.page is not None:
             from mdsd_opt.cli.report.pages import check_page_path
@@ -175,3 +177,33 @@ def _show(part: str | Section) -> None:
         show_table(part.table, part.keys)
     else:
         Console(highlight=False).print(part.table)
+
+
+def check_plot_path(path: str | os.PathLike[str]) -> None:
+    """Raise unless the suffix is one that can be drawn and the file can be written.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed: better said before the numbers are computed.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
+        raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
+    check_writable(path)
+    new_figure()
+
+
+def new_figure(**options: Any) -> Any:
+    """An empty matplotlib figure, whose parts will keep clear of each other.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra.of("matplotlib", "plot", "the picture") from error
+    return Figure(layout="constrained", **options)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mdsd_opt.cli.report.pages import new_figure
-from mdsd_opt.cli.view import Drawing, Section, View
+from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

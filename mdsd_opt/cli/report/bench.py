@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.bench.record import Change, Record, Report, Scaling, scaling
-from mdsd_opt.cli.report.pages import new_figure
-from mdsd_opt.cli.view import Drawing, Section, View
+from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

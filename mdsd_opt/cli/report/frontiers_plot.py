@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.report.pages import new_figure
+from mdsd_opt.cli.view import new_figure
 from mdsd_opt.solvers.frontier.survey import FrontierPoint, RulePoint
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Pictures, and a view as one HTML file with them in it: nothing is fetched from anywhere."""
+"""A view as one HTML file: tables and picture in it, nothing fetched from anywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
-from mdsd_opt.cli.view import Section, View
+from mdsd_opt.cli.view import Section, View, new_figure
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -115,36 +115,3 @@ def _template() -> Any:
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template("page.html.jinja")
-
-
-_FORMATS = (".png", ".svg", ".pdf")
-
-
-def check_plot_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless the suffix is one that can be drawn and the file can be written.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed: better said before the numbers are computed.
-    """
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
-    check_writable(path)
-    new_figure()
-
-
-def new_figure(**options: Any) -> Any:
-    """An empty matplotlib figure, whose parts will keep clear of each other.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra.of("matplotlib", "plot", "the picture") from error
-    return Figure(layout="constrained", **options)

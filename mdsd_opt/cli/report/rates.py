@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.cli.report.pages import new_figure
-from mdsd_opt.cli.view import Drawing, Section, View
+from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 
