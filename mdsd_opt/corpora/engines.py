@@ -59,6 +59,10 @@ class Task:
         """Its rates, if they are there already."""
         return load_rates(self.path_in, self.path_out, self.config, self.sha256)
 
+    def with_threads(self, share: int) -> Task:
+        """The task with this number of threads, unless it has one."""
+        return replace(self, num_threads=self.num_threads or share)
+
     def run(self) -> str:
         """Score it and return its name."""
         score_shard(
@@ -99,11 +103,11 @@ class Placement:
 #: Called as ``engine(tasks, placement, done)``; ``done(name)`` after each shard.
 Engine = Callable[[Sequence[Task], Placement, Callable[[str], None]], None]
 
-_MODULES = {
-    "local": "engines",
-    "torchrun": "torchrun_engine",
-    "dask": "dask_engine",
-    "ray": "ray_engine",
+#: Where the engines are that are not here, and the library that each needs.
+_ELSEWHERE = {
+    "torchrun": ("torchrun_engine", "run_as_rank", None),
+    "dask": ("cluster_engines", "run_on_dask", "distributed"),
+    "ray": ("cluster_engines", "run_on_ray", "ray"),
 }
 
 
@@ -119,21 +123,19 @@ def engine(name: str) -> Engine:
     """
     if name not in ENGINES:
         raise UnknownName.among("engine", name, ENGINES)
-    module = importlib.import_module(f"mdsd_opt.corpora.{_MODULES[name]}")
-    try:
-        module.require()
-    except ImportError as error:
-        package = "distributed" if name == "dask" else name
-        raise MissingExtra.of(package, "cluster", f"engine {name!r}") from error
-    run: Engine = module.run
+    if name == "local":
+        return _run_here
+    module, function, library = _ELSEWHERE[name]
+    if library is not None:
+        try:
+            importlib.import_module(library)
+        except ImportError as error:
+            raise MissingExtra.of(library, "cluster", f"engine {name!r}") from error
+    run: Engine = getattr(importlib.import_module(f"mdsd_opt.corpora.{module}"), function)
     return run
 
 
-def require() -> None:
-    """Nothing is needed."""
-
-
-def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+def _run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
     """One process uses threads; with several, each takes its share of the processors.
 
     Raises
@@ -155,10 +157,7 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
     finished = 0
     try:
-        futures = [
-            pool.submit(_run, replace(task, num_threads=task.num_threads or share))
-            for task in tasks
-        ]
+        futures = [pool.submit(_run, task.with_threads(share)) for task in tasks]
         for future in as_completed(futures):
             done(future.result())
             finished += 1

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from mdsd_opt.base.threads import available_threads
@@ -26,10 +25,6 @@ _POLL_SECONDS = 0.2
 
 #: Ranks that a message names.
 _NAMED = 8
-
-
-def require() -> None:
-    """Nothing is needed."""
 
 
 def rank() -> int:
@@ -43,7 +38,7 @@ def rank() -> int:
     return _ranks()[0]
 
 
-def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+def run_as_rank(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
     """Score this rank's share, then wait until all shards are there.
 
     A rank that fails makes torchrun end all of them, also those that wait; what is finished stays.
@@ -62,7 +57,7 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     peers = {rank: Peer(folder, rank) for rank in range(count) if rank != own}
     with signs_of_life(folder, own, timeout):
         for task in tasks[own::count]:
-            done(replace(task, num_threads=task.num_threads or share).run())
+            done(task.with_threads(share).run())
         waiting = {i: task for i, task in enumerate(tasks) if i % count != own}
         while waiting:
             # before the results: what a rank finished before it left is not missed
