@@ -6,13 +6,46 @@ import contextlib
 import io
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.table import Column, Table
+
+
+def make_table(
+    title: str | None,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    words: Sequence[str] | None = None,
+    caption: str | None = None,
+    grouped: bool = False,
+) -> Table:
+    """A table of texts, numbers to the right.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Headings of columns that hold words; the first one unless given.
+    grouped : bool
+        Whether lines with the same first cell are a part of the table, which has it once.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, caption=caption)
+    for heading in headings:
+        is_word = heading in (headings[:1] if words is None else words)
+        table.add_column(heading, justify="left" if is_word else "right")
+    previous = None
+    for first, *others in rows:
+        if grouped and previous not in (None, first):
+            table.add_section()
+        table.add_row("" if grouped and first == previous else first, *others)
+        previous = first
+    return table
 
 
 def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:

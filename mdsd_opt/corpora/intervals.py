@@ -30,6 +30,12 @@ class MeanInterval:
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
+    @property
+    def shown(self) -> str:
+        """0.7234 ± 0.0051, or the mean alone if there is no interval."""
+        width = self.half_width
+        return f"{self.mean:.4f}" if width != width else f"{self.mean:.4f} ± {width:.4f}"
+
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready fields; missing interval ends are None."""
         return {name: None if value != value else value for name, value in asdict(self).items()}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.bench.record import Change, Record, Report, Scaling, scaling
+from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ def records_tables(report: Report) -> list[Table]:
 
 
 def _records_table(records: Sequence[Record]) -> Table:
-    from rich.table import Table
-
     first = records[0]
     title = f"{first.benchmark}: {first.problem.replace('_', ' ')}"
     columns: list[tuple[str, Callable[[Record], str]]] = [
@@ -82,14 +81,14 @@ def _records_table(records: Sequence[Record]) -> Table:
         columns.append((f"gap:\n{' or '.join(kinds)}", _gap))
     if any(record.note for record in records):
         columns.append(("note", lambda record: record.note))
-    table = Table(title=title)
-    for heading, _ in columns:
-        table.add_column(heading, justify="left" if heading in ("route", "note") else "right")
-    for record, following in zip(records, [*records[1:], None], strict=True):
-        table.add_row(
-            *(cell(record) for _, cell in columns),
-            end_section=following is not None and _place(following) != _place(record),
-        )
+    table = make_table(
+        title,
+        [heading for heading, _ in columns],
+        ([cell(record) for _, cell in columns] for record in records),
+        words=("route", "note"),
+    )
+    for row, record, following in zip(table.rows, records, records[1:], strict=False):
+        row.end_section = _place(following) != _place(record)
     return table
 
 
@@ -145,50 +144,46 @@ def _place(record: Record) -> tuple[object, ...]:
 
 def scaling_table(records: Sequence[Record]) -> Table:
     """Exponents of V."""
-    from rich.table import Table
+    return make_table(
+        "how time grows: V to the power of the exponent; lower is better",
+        ("route", "problem", "K", "threads", "V from", "to", "exponent"),
+        map(_fit_cells, scaling(records)),
+        words=("route", "problem"),
+    )
 
-    table = Table(title="how time grows: V to the power of the exponent; lower is better")
-    for heading in ("route", "problem"):
-        table.add_column(heading)
-    for heading in ("K", "threads", "V from", "to", "exponent"):
-        table.add_column(heading, justify="right")
-    for fit in scaling(records):
-        table.add_row(
-            fit.route,
-            fit.problem,
-            str(fit.num_drafts),
-            str(fit.threads),
-            f"{fit.smallest:,}",
-            f"{fit.largest:,}",
-            f"{fit.exponent:.2f}",
-        )
-    return table
+
+def _fit_cells(fit: Scaling) -> tuple[str, ...]:
+    return (
+        fit.route,
+        fit.problem,
+        str(fit.num_drafts),
+        str(fit.threads),
+        f"{fit.smallest:,}",
+        f"{fit.largest:,}",
+        f"{fit.exponent:.2f}",
+    )
 
 
 def changes_table(found: Sequence[Change]) -> Table:
     """What two runs have in common, the worst first."""
-    from rich.table import Table
-
-    table = Table(
-        title="against the earlier run",
-        caption="* against the rival in the same run; others by time alone",
-    )
-    for heading in ("route", "problem"):
-        table.add_column(heading)
-    for heading in ("V", "K", "x slower"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    for change in found:
-        verdict = "LESS EXACT" if change.worse_gap else "SLOWER" if change.is_regression else ""
-        table.add_row(
+    rows = (
+        (
             change.record.route,
             change.record.problem,
             f"{change.record.vocab_size:,}",
             str(change.record.num_drafts),
             f"{change.times_slower:.2f}{'*' if change.relative else ' '}",
-            verdict,
+            "LESS EXACT" if change.worse_gap else "SLOWER" if change.is_regression else "",
         )
-    return table
+        for change in found
+    )
+    return make_table(
+        "against the earlier run",
+        ("route", "problem", "V", "K", "x slower", ""),
+        rows,
+        words=("route", "problem", ""),
+        caption="* against the rival in the same run; others by time alone",
+    )
 
 
 _STYLES = ("-", "--", ":", "-.")
@@ -302,28 +297,9 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
 
 
 def _scaling_as_markdown(fits: Iterable[Scaling]) -> str:
-    headings = (
-        "route",
-        "problem",
-        "K",
-        "threads",
-        "V from",
-        "to",
-        "time ~ V to the power",
-    )
-    rows = [
-        (
-            fit.route,
-            fit.problem.replace("_", " "),
-            str(fit.num_drafts),
-            str(fit.threads),
-            f"{fit.smallest:,}",
-            f"{fit.largest:,}",
-            f"{fit.exponent:.2f}",
-        )
-        for fit in fits
-    ]
-    return _markdown_table(headings, rows)
+    headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
+    lines = map(_fit_cells, fits)
+    return _markdown_table(headings, [(route, x.replace("_", " "), *y) for route, x, *y in lines])
 
 
 def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

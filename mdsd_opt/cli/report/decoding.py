@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.report.rates import with_interval
+from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Section, View
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.decoding.comparison import ComparedRule
@@ -16,8 +16,6 @@ from mdsd_opt.decoding.generation import Generation, Metrics
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from mdsd_opt.decoding import Metrics
 
 
 _SUBJECT = "rules on the same prompts; accept length, tokens a target call: higher is better"
@@ -30,41 +28,33 @@ _MEANINGS = (
 
 def prompts_table(outputs: Sequence[Generation]) -> Table:
     """One line for each prompt, by number."""
-    table = metrics_table("#", "ended by")
-    for n, output in enumerate(outputs, start=1):
-        table.add_row(str(n), output.ended_by, *metrics_cells(output.metrics))
-    return table
+    lines = enumerate(outputs, start=1)
+    return _metrics_table(("#", "ended by"), (((str(n), x.ended_by), x.metrics) for n, x in lines))
 
 
-def metrics_table(*keys: str, title: str | None = None) -> Table:
-    """Without lines; see `metrics_cells`."""
-    from rich.table import Table
-
-    table = Table(title=title)
-    for key in keys:
-        table.add_column(key)
-    for heading in (
-        "tokens",
-        "target\ncalls",
-        "accept\nlength",
-        "acceptance\nrate",
-        "ms a\ntoken",
+def _metrics_table(
+    keys: Sequence[str],
+    lines: Iterable[tuple[tuple[str, ...], Metrics]],
+    title: str | None = None,
+) -> Table:
+    """Metrics, each behind its key cells."""
+    headings = (
+        *("tokens", "target\ncalls", "accept\nlength", "acceptance\nrate", "ms a\ntoken"),
         "verifier's\nshare",
-    ):
-        table.add_column(heading, justify="right")
-    return table
-
-
-def metrics_cells(metrics: Metrics) -> tuple[str, ...]:
-    """A line of `metrics_table`."""
-    return (
-        str(metrics.num_tokens),
-        str(metrics.num_steps),
-        f"{metrics.accept_length:.2f}",
-        f"{metrics.acceptance_rate:.3f}",
-        f"{1e3 * metrics.seconds_per_token:.0f}",
-        f"{metrics.verify_share:.1%}",
     )
+    rows = (
+        (
+            *cells,
+            str(metrics.num_tokens),
+            str(metrics.num_steps),
+            f"{metrics.accept_length:.2f}",
+            f"{metrics.acceptance_rate:.3f}",
+            f"{1e3 * metrics.seconds_per_token:.0f}",
+            f"{metrics.verify_share:.1%}",
+        )
+        for cells, metrics in lines
+    )
+    return make_table(title, (*keys, *headings), rows, words=keys)
 
 
 def compared_view(
@@ -122,41 +112,39 @@ def compared_table(
     forecast: float | None = None,
 ) -> Table:
     """One line for each rule; why it was refused where it was."""
-    from rich.table import Table
-
     done = max(len(row.prompts) for row in rows)
     title = f"{_count(num_prompts)}; {interval_note(done, 'prompts')}"
     if interrupted:
         title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
     if forecast is not None:
         title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
-    table = Table(title=f"{_SUBJECT}\n{title}", caption=_MEANINGS)
-    table.add_column("rule")
-    for heading in (
-        "accept\nlength",
-        "acceptance\nrate",
-        "ms a\ntoken",
-        "verifier's\nshare",
-    ):
-        table.add_column(heading, justify="right")
+    headings = ["rule", "accept\nlength", "acceptance\nrate", "ms a\ntoken", "verifier's\nshare"]
     relaxed = any(row.total.kl > 0 for row in rows)
     if relaxed:
-        table.add_column("KL, nats\na token", justify="right")
-    refused = any(row.refusal for row in rows)
-    if refused:
-        table.add_column("refused", max_width=60)
-    for row in rows:
-        cells = ["-"] * (5 if relaxed else 4)
+        headings.append("KL, nats\na token")
+    count = len(headings)
+    if any(row.refusal for row in rows):
+        headings.append("refused")
+
+    def line(row: ComparedRule) -> list[str]:
+        cells, total = [row.rule], row.total
         if row.prompts:
-            total = row.total
-            cells = [
-                with_interval(_over_prompts(row, "accept_length")),
-                with_interval(_over_prompts(row, "acceptance_rate")),
-                f"{1e3 * total.seconds_per_token:.1f}",
-                f"{total.verify_share:.1%}",
-                *([f"{total.kl_per_token:.4g}"] if relaxed else []),
-            ]
-        table.add_row(row.rule, *cells, *([row.refusal] if refused else []))
+            cells.append(_over_prompts(row, "accept_length").shown)
+            cells.append(_over_prompts(row, "acceptance_rate").shown)
+            cells += [f"{1e3 * total.seconds_per_token:.1f}", f"{total.verify_share:.1%}"]
+            cells += [f"{total.kl_per_token:.4g}"] if relaxed else []
+        cells += ["-"] * (count - len(cells))
+        return cells + [row.refusal] * (len(headings) - count)
+
+    table = make_table(
+        f"{_SUBJECT}\n{title}",
+        headings,
+        map(line, rows),
+        words=("rule", "refused"),
+        caption=_MEANINGS,
+    )
+    if len(headings) > count:
+        table.columns[-1].max_width = 60
     return table
 
 
@@ -261,8 +249,4 @@ class Screen:
         from rich.console import Group
         from rich.text import Text
 
-        from mdsd_opt.cli.report.decoding import metrics_cells, metrics_table
-
-        table = metrics_table(title=self._title)
-        table.add_row(*metrics_cells(metrics))
-        return Group(Text(text), table)
+        return Group(Text(text), _metrics_table((), [((), metrics)], self._title))

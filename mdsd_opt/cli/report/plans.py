@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import new_figure
 from mdsd_opt.decoding.place_values import expected_accepted
 from mdsd_opt.decoding.topology import (
@@ -102,19 +103,14 @@ def plan_tree_view(topology: Topology, table: RateTable) -> Tree:
 
 def forecasts_table(rows: list[Forecast], title: str) -> Table:
     """One line for each tree."""
-    from rich.table import Table
-
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
-    table = Table(title=f"{subject}\n{title}")
-    table.add_column("tree")
-    for heading in ("drafts", "levels", "accepted, forecast"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        tree = row.topology
-        table.add_row(
-            tree.name, str(tree.num_nodes), str(tree.depth), f"{row.expected_accepted:.3f}"
-        )
-    return table
+    lines = [
+        (x.name, str(x.num_nodes), str(x.depth), f"{row.expected_accepted:.3f}")
+        for row in rows
+        for x in [row.topology]
+    ]
+    headings = ("tree", "drafts", "levels", "accepted, forecast")
+    return make_table(f"{subject}\n{title}", headings, lines)
 
 
 def conclusion(rows: list[Forecast]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
@@ -73,43 +74,41 @@ _USUAL_DRAFTS = 4
 
 def rates_table(rows: Sequence[RateRow], title: str) -> Table:
     """One line for each scheme and K, one column for each verifier; empty where none applies."""
-    from rich.table import Table
-
     verifiers = list(dict.fromkeys(row.verifier for row in rows))
     cells = {(row.scheme, row.num_drafts, row.verifier): row for row in rows}
+    schemes = list(dict.fromkeys(row.scheme for row in rows))
     lines = sorted(
         {(row.scheme, row.num_drafts) for row in rows},
-        key=lambda line: ([row.scheme for row in rows].index(line[0]), line[1]),
+        key=lambda line: (schemes.index(line[0]), line[1]),
     )
     compared = [verifier for verifier in verifiers if _closes_some_gap(verifier, rows)]
-    is_empty_somewhere = len(cells) < len(lines) * len(verifiers)
-    table = Table(title=f"{_SUBJECT}\n{title}")
-    table.caption = _footnotes(rows, bool(compared), "optimal" in verifiers, is_empty_somewhere)
-    table.add_column("drafts")
-    table.add_column("K", justify="right")
-    for verifier in verifiers:
-        is_bound = any(row.bound for row in rows if row.verifier == verifier)
-        table.add_column(_header(verifier) + (" †" if is_bound else ""), justify="right")
-    for verifier in compared:
-        table.add_column(f"gap closed,\n{_header(verifier)}", justify="right")
+    bounds = {row.verifier for row in rows if row.bound}
+    headings = ["drafts", "K"]
+    headings += [_header(name) + (" †" if name in bounds else "") for name in verifiers]
+    headings += [f"gap closed,\n{_header(name)}" for name in compared]
     if "optimal" in verifiers:
-        table.add_column("tokens /\ntarget\ncall", justify="right")
-    previous = None
-    for scheme, k in lines:
-        if previous not in (None, scheme):
-            table.add_section()
-        name = SCHEME_TITLES.get(scheme, scheme) if scheme != previous else ""
-        gaps = [cells.get((scheme, k, verifier)) for verifier in compared]
+        headings.append("tokens /\ntarget\ncall")
+
+    def line(scheme: str, k: int) -> Iterator[str]:
+        yield SCHEME_TITLES.get(scheme, scheme)
+        yield str(k)
+        for verifier in verifiers:
+            yield rate_cell(cells.get((scheme, k, verifier)))
+        for verifier in compared:
+            row = cells.get((scheme, k, verifier))
+            yield "" if row is None or row.gap_closed is None else f"{row.gap_closed:.0%}"
         best = cells.get((scheme, k, "optimal"))
-        table.add_row(
-            name,
-            str(k),
-            *(rate_cell(cells.get((scheme, k, v))) for v in verifiers),
-            *("" if x is None or x.gap_closed is None else f"{x.gap_closed:.0%}" for x in gaps),
-            *([] if best is None else [f"{best.tokens_per_call:.3f}"]),
-        )
-        previous = scheme
-    return table
+        if best is not None:
+            yield f"{best.tokens_per_call:.3f}"
+
+    has_empty_cells = len(cells) < len(lines) * len(verifiers)
+    return make_table(
+        f"{_SUBJECT}\n{title}",
+        headings,
+        (tuple(line(scheme, k)) for scheme, k in lines),
+        caption=_footnotes(rows, bool(compared), "optimal" in verifiers, has_empty_cells),
+        grouped=True,
+    )
 
 
 def conclusion(rows: Sequence[RateRow]) -> str:
@@ -131,22 +130,22 @@ def conclusion(rows: Sequence[RateRow]) -> str:
 
 def comparison_table(compared: SchemeComparison) -> Table:
     """Draft schemes, the best first."""
-    from rich.table import Table
-
-    table = Table(
-        title=f"draft schemes at K = {compared.num_drafts}: acceptance by the optimal verifier, "
+    rows = [
+        (
+            row.scheme.replace("_", " ").replace("top k", "top-K"),
+            with_gap(row.acceptance, row.gap),
+            "" if row is compared.rates[0] else with_gap(row.behind, row.gap),
+        )
+        for row in compared.rates
+    ]
+    left_out = f"not possible at every position: {'; '.join(compared.left_out)}"
+    return make_table(
+        f"draft schemes at K = {compared.num_drafts}: acceptance by the optimal verifier, "
         "higher is better;\nbehind the best: of the differences, position by position",
+        ("drafts", "acceptance", "behind the best"),
+        rows,
+        caption=left_out if compared.left_out else None,
     )
-    table.add_column("drafts")
-    table.add_column("acceptance", justify="right")
-    table.add_column("behind the best", justify="right")
-    for row in compared.rates:
-        name = row.scheme.replace("_", " ").replace("top k", "top-K")
-        behind = "" if row is compared.rates[0] else with_gap(row.behind, row.gap)
-        table.add_row(name, with_gap(row.acceptance, row.gap), behind)
-    if compared.left_out:
-        table.caption = f"not possible at every position: {'; '.join(compared.left_out)}"
-    return table
 
 
 def _closes_some_gap(verifier: str, rows: Sequence[RateRow]) -> bool:
@@ -159,12 +158,10 @@ def _header(verifier: str) -> str:
 
 
 def rate_cell(row: RateRow | None) -> str:
+    """A rate with its interval, and marks for a bound and for one that is simulated."""
     if row is None:
         return ""
-    text = with_interval(row.acceptance)
-    if row.estimated:
-        text += " ‡"
-    return f"≥ {text}" if row.bound else text
+    return f"{'≥ ' * row.bound}{row.acceptance.shown}{' ‡' * row.estimated}"
 
 
 def _footnotes(
@@ -187,15 +184,8 @@ def _footnotes(
 
 
 def with_gap(value: MeanInterval, gap: float) -> str:
-    """As `with_interval`, and how far the mean may be from what is asked, if that is not zero."""
-    return with_interval(value) + (f" (gap {gap:.0e})" if gap > 0 else "")
-
-
-def with_interval(value: MeanInterval) -> str:
-    """0.7234 ± 0.0051, or the mean alone if there is no interval."""
-    if value.half_width != value.half_width:
-        return f"{value.mean:.4f}"
-    return f"{value.mean:.4f} ± {value.half_width:.4f}"
+    """A mean, and how far it may be from what is asked, if that is not zero."""
+    return value.shown + (f" (gap {gap:.0e})" if gap > 0 else "")
 
 
 _MARKERS = "osD^vPX<>"

@@ -61,30 +61,29 @@ def _table(
     measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, confidence: float
 ) -> Table:
     """What was accepted at each K, and beside it what can be."""
-    from rich.table import Table
-
+    from mdsd_opt.cli.output import make_table
     from mdsd_opt.cli.report.rates import SCHEME_TITLES, rate_cell
 
-    table = Table(
-        title=f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
-        title_justify="left",
-        caption_justify="left",
-    )
-    for header in ("K", "steps", "places tried", "accepted"):
-        table.add_column(header, justify="right")
     schemes = list(dict.fromkeys(row.scheme for row in optimal))
-    for scheme in schemes:
-        table.add_column(f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}", justify="right")
     cells = {(row.scheme, row.num_drafts): row for row in optimal}
-    for rate in measured:
-        interval = rate.acceptance
-        table.add_row(
+    rows = (
+        (
             str(rate.num_drafts),
             str(rate.num_steps),
             str(rate.num_tries),
-            f"{interval.mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]",
+            f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]",
             *(rate_cell(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
         )
-    if optimal:
-        table.caption = "the optimum is that of the logits given: are they of the same texts?"
-    return table
+        for rate in measured
+        for found in [rate.acceptance]
+    )
+    beside = [f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}" for scheme in schemes]
+    return make_table(
+        f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
+        ("K", "steps", "places tried", "accepted", *beside),
+        rows,
+        words=(),
+        caption="the optimum is that of the logits given: are they of the same texts?"
+        if optimal
+        else None,
+    )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.server_intervals import RateIntervals
+    from mdsd_opt.corpora.server_intervals import IntervalRow, RateIntervals
 
 _NOT_FOR_THESE = (
     *("temperature", "pad", "plot", "engine", "kind", "out", "draft-temperature", "top-k"),
@@ -78,33 +78,25 @@ def view(asked: Asked) -> View:
     )
 
 
-def _table(intervals: RateIntervals, title: str) -> Table:
+def _table(found: RateIntervals, title: str) -> Table:
     """One line for each scheme and K."""
-    from rich.table import Table
-
+    from mdsd_opt.cli.output import make_table
     from mdsd_opt.cli.report.rates import SCHEME_TITLES
 
-    table = Table(
-        title=f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
+    def line(row: IntervalRow) -> tuple[str, ...]:
+        low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
+        sampled = f"{low:.4f} .. {high:.4f}" if found.num_texts > 1 else "takes several texts"
+        certified = f"{row.lower.mean:.4f} .. {row.upper.mean:.4f}"
+        return SCHEME_TITLES[row.scheme], str(row.num_drafts), certified, sampled
+
+    return make_table(
+        f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
+        ("drafts", "K", "certified", "with sampling"),
+        map(line, found.rows),
         caption="certified: whatever the probabilities of the tokens are that are not listed\n"
         "with sampling: from the lower confidence limit of the one to the upper of the other",
-        title_justify="left",
-        caption_justify="left",
+        grouped=True,
     )
-    table.add_column("drafts")
-    for header in ("K", "certified", "with sampling"):
-        table.add_column(header, justify="right")
-    previous = None
-    for row in intervals.rows:
-        if previous not in (None, row.scheme):
-            table.add_section()
-        name = SCHEME_TITLES[row.scheme] if row.scheme != previous else ""
-        low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
-        sampled = f"{low:.4f} .. {high:.4f}" if intervals.num_texts > 1 else "takes several texts"
-        certified = f"{row.lower.mean:.4f} .. {row.upper.mean:.4f}"
-        table.add_row(name, str(row.num_drafts), certified, sampled)
-        previous = row.scheme
-    return table
 
 
 def _conclusion(intervals: RateIntervals) -> str:

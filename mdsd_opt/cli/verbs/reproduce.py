@@ -81,8 +81,7 @@ def reproduce(
 
 
 def _view(result: Reproduction) -> View:
-    from rich.table import Table
-
+    from mdsd_opt.cli.output import make_table
     from mdsd_opt.cli.view import Section, View
     from mdsd_opt.corpora.reproduce.experiment import (
         PUBLISHED_COLUMNS,
@@ -101,11 +100,9 @@ def _view(result: Reproduction) -> View:
         ),
     ]
     for content in result.tables:
-        table = Table(title=content.title)
-        for column in content.columns:
-            table.add_column(column.replace(", ", ",\n").replace(" - ", "\n- "))
-        for row in content.rows:
-            table.add_row(*map(shown, row))
+        headings = [x.replace(", ", ",\n").replace(" - ", "\n- ") for x in content.columns]
+        rows = (list(map(shown, row)) for row in content.rows)
+        table = make_table(content.title, headings, rows, words=headings)
         tables.append(Section(table=table))
     tables.append(Section(text="beside the published results:"))
     for item in result.published:

@@ -230,7 +230,10 @@ class Reproduction:
             {
                 "title": table.title,
                 "columns": list(table.columns),
-                "rows": [[_plain(cell) for cell in row] for row in table.rows],
+                "rows": [
+                    [cell.to_dict() if isinstance(cell, MeanInterval) else cell for cell in row]
+                    for row in table.rows
+                ],
             }
             for table in self.tables
         ]
@@ -311,17 +314,8 @@ def _signed(gain: MeanInterval) -> str:
 def shown(cell: Cell) -> str:
     """A cell as text."""
     if isinstance(cell, MeanInterval):
-        if np.isnan(cell.half_width):
-            return f"{cell.mean:.4f}"
-        return f"{cell.mean:.4f} ± {cell.half_width:.4f}"
+        return cell.shown
     return cell if isinstance(cell, str) else f"{cell:g}"
-
-
-def _plain(cell: Cell) -> Any:
-    if not isinstance(cell, MeanInterval):
-        return cell
-    values = asdict(cell)
-    return {name: None if value != value else value for name, value in values.items()}
 
 
 def per_position(
