@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from mdsd_opt.base.files.arrays import missing_array, read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.manifest import identity, require_sum
+from mdsd_opt.corpora.corpus import identity, require_sum
 from mdsd_opt.corpora.rates import combinations, rates_of_rows
-from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.errors import UnreadableFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,31 +139,6 @@ def rates_by_column(
     combined = combinations(config.schemes, config.verifiers, config.num_drafts)
     options = {**config.options, "num_threads": num_threads}
     return np.concatenate(list(rates_of_rows(target, draft, combined, options, where)), axis=1)
-
-
-#: Where a manifest says it, among its settings.
-RATES_KEY = "rates"
-
-
-def stored_config(settings: Mapping[str, Any]) -> RatesConfig | None:
-    """What the shards of a manifest with these settings hold rates of; None if they hold logits.
-
-    Raises
-    ------
-    UnreadableFile
-        The settings are of no config that this version knows.
-    """
-    described = settings.get(RATES_KEY)
-    if described is None:
-        return None
-    try:
-        values: dict[str, Any] = {
-            name: tuple(x) if isinstance(x, list) else x for name, x in described.items()
-        }
-        values.pop("version", None)  # of the package that computed them
-        return RatesConfig(**values)
-    except (AttributeError, TypeError, InvalidInput) as error:
-        raise UnreadableFile(f"the manifest has no rates of this version: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from mdsd_opt import errors
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
+from mdsd_opt.corpora.corpus import Manifest, ShardEntry
 from mdsd_opt.corpora.intervals import mean_interval
-from mdsd_opt.corpora.manifest import Manifest, ShardEntry
 from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.corpora.summary import NUM_BINS, RunningSummary
 from mdsd_opt.corpora.torchrun_engine import signs_of_life
