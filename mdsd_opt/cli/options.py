@@ -29,40 +29,31 @@ LogitFiles = Annotated[
     list[Path] | None,
     typer.Argument(
         help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V], or two "
-        ".npy or .pt files; the bundled real logits if left out.",
-        show_default=False,
+        ".npy or .pt files; the bundled real logits if left out."
     ),
 ]
 Kind = Annotated[
     str | None,
     typer.Option(
         help="What the arrays hold: logits, logprobs or probs; logits if left out, but those that "
-        "look like probabilities are refused.",
-        show_default=False,
+        "look like probabilities are refused."
     ),
 ]
 TargetModel = Annotated[
     str,
     typer.Option(
-        help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.",
-        show_default=False,
+        help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub."
     ),
 ]
 DraftModel = Annotated[
-    str,
-    typer.Option(
-        help="The same, or skip:14,18 for the target without these decoder layers.",
-        show_default=False,
-    ),
+    str, typer.Option(help="The same, or skip:14,18 for the target without these decoder layers.")
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all by default.")]
 Plot = Annotated[Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")]
 Report = Annotated[
     Path | None,
     typer.Option(
-        "--report",
-        help="Save a page (.html) with findings, tables and picture, whole in one file.",
-        show_default=False,
+        "--report", help="Save a page (.html) with findings, tables and picture, whole in one file."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -70,10 +61,7 @@ Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
 ]
 Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="Of a folder: local (by default), torchrun, dask or ray.", show_default=False
-    ),
+    str | None, typer.Option(help="Of a folder: local (by default), torchrun, dask or ray.")
 ]
 Verify = Annotated[
     bool,
@@ -86,18 +74,13 @@ RankTimeout = Annotated[
     float | None,
     typer.Option(
         help="Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 "
-        "if left out.",
-        show_default=False,
+        "if left out."
     ),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option(help="Of a folder: processes to start on this machine.", show_default=False),
+    int | None, typer.Option(help="Of a folder: processes to start on this machine.")
 ]
-Address = Annotated[
-    str | None,
-    typer.Option(help="Of a folder: a Dask or Ray cluster that runs.", show_default=False),
-]
+Address = Annotated[str | None, typer.Option(help="Of a folder: a Dask or Ray cluster that runs.")]
 
 
 @dataclass(frozen=True, slots=True)

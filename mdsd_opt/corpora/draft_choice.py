@@ -149,10 +149,7 @@ class _Sample:
 
         def rate(row: int) -> tuple[float, float]:
             best = best_draft_temperature(
-                self.target[row],
-                self.draft[row],
-                self.num_drafts,
-                temperature=self.temperature,
+                self.target[row], self.draft[row], self.num_drafts, temperature=self.temperature
             )
             return best.acceptance_rate, best.upper_bound
 

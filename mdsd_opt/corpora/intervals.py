@@ -42,9 +42,7 @@ class MeanInterval:
 
 
 def mean_interval(
-    values: NDArray[np.float64],
-    groups: NDArray[np.int64] | None = None,
-    confidence: float = 0.95,
+    values: NDArray[np.float64], groups: NDArray[np.int64] | None = None, confidence: float = 0.95
 ) -> MeanInterval:
     r"""Mean over positions, with an interval that takes the sequences, not the tokens, as samples.
 

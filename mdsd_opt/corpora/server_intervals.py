@@ -101,9 +101,7 @@ def rate_intervals(
     values, groups = np.array(found), np.array(texts)
     rows = [
         IntervalRow(
-            scheme,
-            k,
-            *(mean_interval(values[:, i, j, end], groups, confidence) for end in (0, 1)),
+            scheme, k, *(mean_interval(values[:, i, j, end], groups, confidence) for end in (0, 1))
         )
         for i, scheme in enumerate(schemes)
         for j, k in enumerate(counts)

@@ -338,10 +338,5 @@ def _summed_up(
         for column, interval, levels in zip(config.columns, intervals, quantiles, strict=True)
     ]
     return CorpusSummary(
-        tuple(with_gaps(rows)),
-        summary.num_values,
-        len(tasks),
-        vocab_size,
-        over.pop(),
-        num_reused,
+        tuple(with_gaps(rows)), summary.num_values, len(tasks), vocab_size, over.pop(), num_reused
     )

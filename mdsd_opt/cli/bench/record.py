@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +85,10 @@ class Record:
     @property
     def key(self) -> tuple[Any, ...]:
         """What makes it the same measurement in another run."""
-        return (
-            self.benchmark,
-            self.route,
-            self.problem,
-            self.vocab_size,
-            self.num_drafts,
-            self.dtype,
-            self.threads,
-        )
+        return tuple(getattr(self, name) for name in _KEY)
+
+
+_KEY = ("benchmark", "route", "problem", "vocab_size", "num_drafts", "dtype", "threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +211,14 @@ class Scaling:
 
     Attributes
     ----------
-    benchmark, route, problem : str
-    num_drafts, threads : int
+    record : Record
+        One of those that it is fitted to.
     exponent : float
-    smallest, largest : int
-        Range of V of the fit.
-    num_sizes : int
+    smallest, largest, num_sizes : int
+        Range of V of the fit, and values in it.
     """
 
-    benchmark: str
-    route: str
-    problem: str
-    num_drafts: int
-    threads: int
+    record: Record
     exponent: float
     smallest: int
     largest: int
@@ -237,32 +227,15 @@ class Scaling:
 
 def scaling(records: Sequence[Record]) -> list[Scaling]:
     """Exponents of every route that was timed at two sizes or more, of a factor of 2 at least."""
-    times: dict[tuple[str, str, str, int, str, int], dict[int, float]] = {}
+    timed: dict[tuple[Any, ...], dict[int, Record]] = {}
     for record in records:
-        if record.median_ms is not None and record.median_ms > 0.0:
-            key = (
-                record.benchmark, record.route, record.problem, record.num_drafts, record.dtype,
-                record.threads,
-            )  # fmt: skip
-            times.setdefault(key, {})[record.vocab_size] = record.median_ms
+        if record.median_ms:
+            timed.setdefault(replace(record, vocab_size=0).key, {})[record.vocab_size] = record
     found = []
-    for (benchmark, route, problem, num_drafts, _, threads), by_size in times.items():
+    for by_size in timed.values():
         sizes = sorted(by_size)
-        if sizes[-1] < 2 * sizes[0]:
-            continue
-        logs = np.log([by_size[size] for size in sizes])
-        exponent = float(np.polyfit(np.log(sizes), logs, 1)[0])
-        found.append(
-            Scaling(
-                benchmark,
-                route,
-                problem,
-                num_drafts,
-                threads,
-                exponent,
-                sizes[0],
-                sizes[-1],
-                len(sizes),
-            )
-        )
+        if sizes[-1] >= 2 * sizes[0]:
+            logs = np.log([by_size[size].median_ms or 0.0 for size in sizes])
+            exponent = float(np.polyfit(np.log(sizes), logs, 1)[0])
+            found.append(Scaling(by_size[sizes[0]], exponent, sizes[0], sizes[-1], len(sizes)))
     return found

@@ -154,10 +154,10 @@ def scaling_table(records: Sequence[Record]) -> Table:
 
 def _fit_cells(fit: Scaling) -> tuple[str, ...]:
     return (
-        fit.route,
-        fit.problem,
-        str(fit.num_drafts),
-        str(fit.threads),
+        fit.record.route,
+        fit.record.problem,
+        str(fit.record.num_drafts),
+        str(fit.record.threads),
         f"{fit.smallest:,}",
         f"{fit.largest:,}",
         f"{fit.exponent:.2f}",

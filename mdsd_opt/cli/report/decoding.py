@@ -33,9 +33,7 @@ def prompts_table(outputs: Sequence[Generation]) -> Table:
 
 
 def _metrics_table(
-    keys: Sequence[str],
-    lines: Iterable[tuple[tuple[str, ...], Metrics]],
-    title: str | None = None,
+    keys: Sequence[str], lines: Iterable[tuple[tuple[str, ...], Metrics]], title: str | None = None
 ) -> Table:
     """Metrics, each behind its key cells."""
     headings = (
@@ -58,10 +56,7 @@ def _metrics_table(
 
 
 def compared_view(
-    rows: Sequence[ComparedRule],
-    num_prompts: int,
-    interrupted: bool,
-    forecast: float | None = None,
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> View:
     """Rules on the same prompts, beside the forecast of the drafts that a step accepts."""
     table = compared_table(rows, num_prompts, interrupted, forecast)
@@ -74,10 +69,7 @@ def compared_view(
 
 
 def compared_document(
-    rows: Sequence[ComparedRule],
-    num_prompts: int,
-    interrupted: bool,
-    forecast: float | None = None,
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> dict[str, Any]:
     """JSON-ready; a rule that is refused has its reason, and what it did before.
 
@@ -106,10 +98,7 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
 
 
 def compared_table(
-    rows: Sequence[ComparedRule],
-    num_prompts: int,
-    interrupted: bool,
-    forecast: float | None = None,
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> Table:
     """One line for each rule; why it was refused where it was."""
     done = max(len(row.prompts) for row in rows)

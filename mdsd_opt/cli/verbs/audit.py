@@ -34,33 +34,28 @@ def audit(
         str | None,
         typer.Option(
             help="A verifier of the package, module:attribute that is one, or module:function with "
-            "(target, draft, drafts, rng) -> token.",
-            show_default=False,
+            "(target, draft, drafts, rng) -> token."
         ),
     ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
             help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
-            "drafts, tokens; with parents where drafts are a tree.",
-            show_default=False,
+            "drafts, tokens; with parents where drafts are a tree."
         ),
     ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
             help="What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
-            "others, or all for a table of those that are installed.",
-            show_default=False,
+            "others, or all for a table of those that are installed."
         ),
     ] = None,
     any_version: Annotated[
-        bool,
-        typer.Option("--any-version", help="Call versions of an engine that were not tested."),
+        bool, typer.Option("--any-version", help="Call versions of an engine that were not tested.")
     ] = False,
     problem: Annotated[
-        Path | None,
-        typer.Option(help="Problem to audit on; a random one if left out.", show_default=False),
+        Path | None, typer.Option(help="Problem to audit on; a random one if left out.")
     ] = None,
     scheme: Annotated[
         str, typer.Option(help="How the drafts of the random problem or of the trace were sampled.")
@@ -71,14 +66,9 @@ def audit(
     ] = 3,
     trials: Annotated[
         int | None,
-        typer.Option(
-            help="Sampled verifications; by default 100,000, or what 45 seconds allow.",
-            show_default=False,
-        ),
+        typer.Option(help="Sampled verifications; by default 100,000, or what 45 seconds allow."),
     ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Time for them instead.", show_default=False)
-    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Time for them instead.")] = None,
     lossy: Annotated[
         bool,
         typer.Option(
@@ -190,13 +180,7 @@ def _problem(
     return TransportProblem(p, make(q, num_drafts))
 
 
-def audit_engines(
-    name: str,
-    any_version: bool,
-    seconds: float,
-    seed: int,
-    form: Form,
-) -> None:
+def audit_engines(name: str, any_version: bool, seconds: float, seed: int, form: Form) -> None:
     """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")

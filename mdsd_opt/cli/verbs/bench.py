@@ -17,24 +17,18 @@ _OUT_SUFFIXES = (".json", ".csv", ".md")
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="solvers, flows, batches, decisions, polyhedra; all if left out.",
-            show_default=False,
-        ),
+        typer.Argument(help="solvers, flows, batches, decisions, polyhedra; all if left out."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes, few rounds: seconds, not minutes.")
     ] = False,
-    rounds: Annotated[
-        int | None, typer.Option(help="How often each route is timed.", show_default=False)
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="How often each route is timed.")] = None,
     threads: Annotated[
         int | None, typer.Option(help="For what can use threads; all by default.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
     out: Annotated[
-        list[Path] | None,
-        typer.Option(help="Save as .json, .csv or .md; may be given again.", show_default=False),
+        list[Path] | None, typer.Option(help="Save as .json, .csv or .md; may be given again.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Save a picture of time against V (.png, .svg or .pdf).")

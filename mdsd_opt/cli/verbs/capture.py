@@ -23,18 +23,12 @@ def capture(
     *,
     target: options.TargetModel,
     draft: options.DraftModel,
-    out: Annotated[
-        Path, typer.Option(help="Folder for the shards and their manifest.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option(help="Folder for the shards and their manifest.")],
     prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
-        ),
+        Path | None, typer.Option(help='One prompt a line, or .jsonl with the field "prompt".')
     ] = None,
     text: Annotated[
-        Path | None,
-        typer.Option(help="A text, cut into prompts of --window tokens.", show_default=False),
+        Path | None, typer.Option(help="A text, cut into prompts of --window tokens.")
     ] = None,
     window: Annotated[int, typer.Option(help="Tokens of each piece of --text.")] = 64,
     tokens: Annotated[
@@ -43,10 +37,7 @@ def capture(
     ] = 64,
     positions: Annotated[
         int | None,
-        typer.Option(
-            help="Evenly spaced positions to keep of each prompt; all if left out.",
-            show_default=False,
-        ),
+        typer.Option(help="Evenly spaced positions to keep of each prompt; all if left out."),
     ] = None,
     temperature: Annotated[float, typer.Option(help="Of the sampling; 0 is greedy.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampling.")] = 0,
@@ -57,12 +48,8 @@ def capture(
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
     ] = "bfloat16",
     device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
-    revision: Annotated[
-        str | None, typer.Option(help="Of the target on the hub.", show_default=False)
-    ] = None,
-    draft_revision: Annotated[
-        str | None, typer.Option(help="Of the draft on the hub.", show_default=False)
-    ] = None,
+    revision: Annotated[str | None, typer.Option(help="Of the target on the hub.")] = None,
+    draft_revision: Annotated[str | None, typer.Option(help="Of the draft on the hub.")] = None,
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower logits with impossible tokens.")
     ] = False,
@@ -79,14 +66,11 @@ def capture(
     schemes: Annotated[
         str | None,
         typer.Option(
-            help="With --rates-only: as of mdsd-opt rates, and so is what is taken if left out.",
-            show_default=False,
+            help="With --rates-only: as of mdsd-opt rates, and so is what is taken if left out."
         ),
     ] = None,
-    verifiers: Annotated[str | None, typer.Option(help="The same.", show_default=False)] = None,
-    num_drafts: Annotated[
-        str | None, typer.Option("--num-drafts", "-k", help="The same.", show_default=False)
-    ] = None,
+    verifiers: Annotated[str | None, typer.Option(help="The same.")] = None,
+    num_drafts: Annotated[str | None, typer.Option("--num-drafts", "-k", help="The same.")] = None,
     sampling: options.Sampling,
     threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,

@@ -16,8 +16,7 @@ def check(
         str | None,
         typer.Argument(
             help="A claim, or 'condition' for inequalities of your own; all claims are listed if "
-            "left out.",
-            show_default=False,
+            "left out."
         ),
     ] = None,
     vocab_size: Annotated[int, typer.Option(help="V.")] = 4,
@@ -26,15 +25,13 @@ def check(
         list[str] | None,
         typer.Option(
             help="q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
-            "(1, 2, .., V) divided by its sum if left out.",
-            show_default=False,
+            "(1, 2, .., V) divided by its sum if left out."
         ),
     ] = None,
     inequality: Annotated[
         list[str] | None,
         typer.Option(
-            help="With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it.",
-            show_default=False,
+            help="With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it."
         ),
     ] = None,
     scheme: Annotated[

@@ -31,14 +31,9 @@ def decode(
     *,
     target: options.TargetModel,
     draft: options.DraftModel,
-    prompt: Annotated[
-        list[str] | None, typer.Option(help="May be given several times.", show_default=False)
-    ] = None,
+    prompt: Annotated[list[str] | None, typer.Option(help="May be given several times.")] = None,
     prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
-        ),
+        Path | None, typer.Option(help='One prompt a line, or .jsonl with the field "prompt".')
     ] = None,
     verifier: Annotated[
         str | None,
@@ -46,8 +41,7 @@ def decode(
             help="traversal_hull (the default), level_sequential, traversal, block_verification, "
             "or a token-level verifier, also as module:attribute; with --compare several, "
             "separated by commas: all by default that can decode with these drafts, but for lp, "
-            "which is for few tokens.",
-            show_default=False,
+            "which is for few tokens."
         ),
     ] = None,
     tree: Annotated[
@@ -68,14 +62,12 @@ def decode(
         typer.Option(
             help="Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "
             "nats from the target's; tv, chi2 or acceptance_rate likewise. With a tree such as "
-            "4x3, or a token-level verifier.",
-            show_default=False,
+            "4x3, or a token-level verifier."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
     compare: Annotated[
-        bool,
-        typer.Option("--compare", help="All rules on the same prompts, a step each in turn."),
+        bool, typer.Option("--compare", help="All rules on the same prompts, a step each in turn.")
     ] = False,
     precision: Annotated[
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
@@ -86,8 +78,7 @@ def decode(
     attention: Annotated[
         str | None,
         typer.Option(
-            help="Implementation of attention: eager, sdpa, ...; the library's choice if left out.",
-            show_default=False,
+            help="Implementation of attention: eager, sdpa, ...; the library's choice if left out."
         ),
     ] = None,
     on_device: Annotated[
@@ -99,8 +90,7 @@ def decode(
         ),
     ] = False,
     static_cache: Annotated[
-        bool,
-        typer.Option("--static-cache", help="Keys and values in memory that is taken once."),
+        bool, typer.Option("--static-cache", help="Keys and values in memory that is taken once.")
     ] = False,
     chat: Annotated[
         bool, typer.Option("--chat", help="Each prompt is a message in the chat template.")
@@ -206,11 +196,7 @@ def decode(
 
 
 def _continue_all(
-    options: dict[str, Any],
-    texts: list[str],
-    tokenizer: Any,
-    as_json: bool,
-    facts: dict[str, Any],
+    options: dict[str, Any], texts: list[str], tokenizer: Any, as_json: bool, facts: dict[str, Any]
 ) -> None:
     """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
     from mdsd_opt.cli.report.decoding import continuation

@@ -28,8 +28,7 @@ def plan(
         str | None,
         typer.Option(
             help="Milliseconds of a step by its number of drafts, as 1:20,16:22,64:40: then the "
-            "plan is for the most tokens a second.",
-            show_default=False,
+            "plan is for the most tokens a second."
         ),
     ] = None,
     scheme: Annotated[

@@ -27,8 +27,7 @@ class Folder:
         Path | None,
         typer.Option(
             help="Of a folder: where the rates of each shard are kept, from which a run that was "
-            "killed goes on; inside the folder if left out.",
-            show_default=False,
+            "killed goes on; inside the folder if left out."
         ),
     ] = None
 
@@ -97,8 +96,7 @@ def rates(
             "the first axis if left out); two .npy or .pt files; a folder of shards; or two "
             ".jsonl files with the top-k log-probabilities that vLLM, SGLang or an OpenAI-style "
             "server gave the same texts, for certified intervals; the bundled real logits if "
-            "left out.",
-            show_default=False,
+            "left out."
         ),
     ] = None,
     *,
@@ -132,17 +130,13 @@ def rates(
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
     ] = False,
-    vocab_size: Annotated[
-        int | None,
-        typer.Option(help="Of .jsonl files: V, if known.", show_default=False),
-    ] = None,
+    vocab_size: Annotated[int | None, typer.Option(help="Of .jsonl files: V, if known.")] = None,
     accepted: Annotated[
         Path | None,
         typer.Option(
             help="Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
             "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
-            "beside the optimum if LOGITS are given.",
-            show_default=False,
+            "beside the optimum if LOGITS are given."
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,

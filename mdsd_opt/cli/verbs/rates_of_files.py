@@ -44,10 +44,7 @@ def view(asked: Asked) -> View:
 
 
 def measured_view(
-    asked: Asked,
-    rows: Sequence[RateRow],
-    comparison: SchemeComparison | None = None,
-    **known: Any,
+    asked: Asked, rows: Sequence[RateRow], comparison: SchemeComparison | None = None, **known: Any
 ) -> View:
     """The view of measured rates; `known` is what the document says of their source."""
     from mdsd_opt.cli.report.rates import rates_view

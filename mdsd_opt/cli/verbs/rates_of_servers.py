@@ -45,13 +45,7 @@ def view(asked: Asked) -> View:
     if asked.all_schemes or asked.usual_schemes:
         schemes = ["with_replacement", "without_replacement"]
     found = rate_intervals(
-        target,
-        draft,
-        schemes,
-        asked.num_drafts,
-        asked.vocab_size,
-        asked.confidence,
-        asked.progress,
+        target, draft, schemes, asked.num_drafts, asked.vocab_size, asked.confidence, asked.progress
     )
     source = f"{target} and {draft}"
     title = (

@@ -18,28 +18,21 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            help="hu2025, khisti2025 or spechub; listed if left out.", show_default=False
-        ),
+        str | None, typer.Argument(help="hu2025, khisti2025 or spechub; listed if left out.")
     ] = None,
     logits: Annotated[
         Path | None,
         typer.Argument(
-            help="File of logits or folder of shards; the bundled real logits if left out.",
-            show_default=False,
+            help="File of logits or folder of shards; the bundled real logits if left out."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Of a folder: where the rates of each shard are kept; inside it if left out.",
-            show_default=False,
+            help="Of a folder: where the rates of each shard are kept; inside it if left out."
         ),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the report as Markdown.", show_default=False)
-    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,

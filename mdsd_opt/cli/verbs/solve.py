@@ -12,15 +12,10 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 
 
 def solve(
-    problem: Annotated[
-        Path, typer.Argument(help="A problem in .json, .npz or .safetensors.", show_default=False)
-    ],
+    problem: Annotated[Path, typer.Argument(help="A problem in .json, .npz or .safetensors.")],
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Only this one, by its name in the table of all; may be repeated.",
-            show_default=False,
-        ),
+        typer.Option(help="Only this one, by its name in the table of all; may be repeated."),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Certify in exact arithmetic (small problems).")

@@ -240,11 +240,7 @@ class Reproduction:
 
     def to_markdown(self) -> str:
         """The whole as Markdown."""
-        lines = [
-            f"## {self.name}: {self.source}",
-            "",
-            f"Logits: {self.models}; {self.sample}.",
-        ]
+        lines = [f"## {self.name}: {self.source}", "", f"Logits: {self.models}; {self.sample}."]
         for table in self.tables:
             lines += ["", f"### {table.title}", ""]
             lines.append("| " + " | ".join(table.columns) + " |")
