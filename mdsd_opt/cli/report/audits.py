@@ -63,13 +63,7 @@ _MOST_POWERS = 30.0
 
 
 def audit_figure(report: AuditReport) -> Figure:
-    """Tokens that deviate most, expected beside observed, and the p-value of every check.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
+    """Tokens that deviate most, expected beside observed, and the p-value of every check."""
     height = 1.4 + 0.3 * max(len(report.checks), len(report.tokens), 3)
     if not report.tokens:
         figure = new_figure(figsize=(7.4, height))

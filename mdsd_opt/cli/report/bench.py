@@ -202,13 +202,7 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[i
 
 
 def bench_figure(report: Report) -> Figure:
-    """Time against V, a line for each route, a panel for each benchmark.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
+    """Time against V, a line for each route, a panel for each benchmark."""
     done = [record for record in report.records if record.median_ms is not None]
     panels = {
         benchmark: _lines([record for record in done if record.benchmark == benchmark])

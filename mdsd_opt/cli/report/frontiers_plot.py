@@ -30,11 +30,6 @@ def frontier_figure(
     """Draw acceptance against KL and against total variation, a colour for each K.
 
     A rule stands below the `best` laws for its draft, by what it gives away at its price.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
     """
     figure = new_figure(figsize=(11.0, 5.2))
     panels = figure.subplots(1, 2, sharey=True)

@@ -139,13 +139,7 @@ def plan_document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Map
 
 
 def plan_figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
-    """Draw the first of the trees, dots as large as their chance, and bars for all forecasts.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
+    """Draw the first of the trees, dots as large as their chance, and bars for all forecasts."""
     figure = new_figure(figsize=(8.4, 4.2))
     topology = rows[0].topology
     of, across = chances(topology, table), _columns(topology)

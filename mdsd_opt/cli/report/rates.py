@@ -202,11 +202,6 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
 
     Up to eight lines share one picture, a colour for each scheme and a line style for each
     verifier. More of them get a panel for each scheme and a colour for each verifier.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
     """
     figure = new_figure()
     lines: dict[tuple[str, str], list[RateRow]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -64,34 +64,36 @@ def check(
     if not memory > 0:
         raise InvalidInput(f"--memory is {memory}: give a positive number of GiB")
     line = _ProgressLine(sys.stderr.isatty() if progress is None else progress)
-    num_bytes = int(memory * 2**30)
     from mdsd_opt import cddlib_checks
     from mdsd_opt.cli.view import Form, View, present
 
+    common: dict[str, Any] = {
+        "vocab_size": vocab_size, "num_drafts": num_drafts, "timeout": timeout,
+        "memory": int(memory * 2**30), "progress": line.show,
+    }  # fmt: skip
     try:
         if search:
             if draft or inequality:
                 raise InvalidInput("--search draws its own instances: leave --draft out")
             result = cddlib_checks.search(
-                conjecture, vocab_size=vocab_size, num_drafts=num_drafts, trials=trials,
-                seed=seed, start=start, timeout=timeout, memory=num_bytes, progress=line.show,
-            )  # fmt: skip
+                conjecture, trials=trials, seed=seed, start=start, **common
+            )
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
-                vocab_size, num_drafts, inequality or [], _laws(draft, scheme == "independent"),
-                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes,
-                progress=line.show,
-            )  # fmt: skip
+                inequalities=inequality or [],
+                draft=_laws(draft, scheme == "independent"),
+                scheme=scheme,
+                engine=engine,
+                **common,
+            )
         else:
             if inequality:
                 raise InvalidInput(
                     "--inequality belongs to: mdsd-opt check condition --inequality ..."
                 )
             result = cddlib_checks.check(
-                conjecture, vocab_size=vocab_size, num_drafts=num_drafts,
-                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes,
-                progress=line.show,
-            )  # fmt: skip
+                conjecture, draft=_laws(draft, False), engine=engine, **common
+            )
     finally:
         line.clear()
     present(View(conclusion=[str(result)], document=result.to_dict()), Form(as_json))

@@ -199,7 +199,6 @@ def _continue_all(
     options: dict[str, Any], texts: list[str], tokenizer: Any, as_json: bool, facts: dict[str, Any]
 ) -> None:
     """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
-    from mdsd_opt.cli.report.decoding import continuation
     from mdsd_opt.decoding import Generation
 
     outputs: list[Generation] = []
@@ -209,40 +208,38 @@ def _continue_all(
         before = begun[n].tokens if n in begun else ()
         begun[n] = Generation(before + new, metrics, "interrupted")
 
-    show = _with_a_bar if as_json else _on_the_screen
-    interrupted = False
+    facts["interrupted"] = False
     try:
-        show(options, texts, tokenizer, outputs, keep)
-    except KeyboardInterrupt:
-        interrupted = True
-        outputs += [output for n, output in begun.items() if n == len(outputs)]
-    if outputs:
-        total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
         if as_json:
-            texts_after = [
-                continuation(tokenizer, ids, output.tokens, skip_special_tokens=False)
-                for ids, output in zip(options["prompts"], outputs, strict=False)
-            ]
-            facts |= {"interrupted": interrupted}
-            _print_document(outputs, texts, texts_after, total, facts)
+            _with_a_bar(options, outputs, keep)
         else:
-            _sum_up(outputs, total, facts)
-    if interrupted:
+            _on_the_screen(options, texts, tokenizer, outputs, keep)
+    except KeyboardInterrupt:
+        facts["interrupted"] = True
+        outputs += [output for n, output in begun.items() if n == len(outputs)]
+    if outputs and as_json:
+        _print_document(outputs, texts, options["prompts"], tokenizer, facts)
+    elif outputs:
+        _sum_up(outputs, facts)
+    if facts["interrupted"]:
         raise KeyboardInterrupt
 
 
 def _on_the_screen(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
+    options: dict[str, Any],
+    texts: list[str],
+    tokenizer: Any,
+    outputs: list[Generation],
     keep: OnStep,
-) -> None:  # fmt: skip
+) -> None:
     from mdsd_opt.cli.output import notices_afterwards
     from mdsd_opt.cli.report.decoding import Screen
     from mdsd_opt.decoding import generate_batch
 
-    titles = [f"prompt {n} of {len(texts)}" for n in range(1, len(texts) + 1)]
+    count = len(texts)
     screens = [
-        Screen(text, ids, tokenizer, title if len(texts) > 1 else None)
-        for text, ids, title in zip(texts, options["prompts"], titles, strict=True)
+        Screen(text, ids, tokenizer, f"prompt {n} of {count}" if count > 1 else None)
+        for n, (text, ids) in enumerate(zip(texts, options["prompts"], strict=True), start=1)
     ]
 
     def show(n: int, new: Tokens, metrics: Metrics) -> None:
@@ -255,15 +252,13 @@ def _on_the_screen(
             outputs.append(next(batch_outputs))
 
 
-def _with_a_bar(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
-    keep: OnStep,
-) -> None:  # fmt: skip
+def _with_a_bar(options: dict[str, Any], outputs: list[Generation], keep: OnStep) -> None:
     from mdsd_opt.base.progress import progress_bar
     from mdsd_opt.decoding import generate_batch
 
     tokens = options["max_new_tokens"]
-    with progress_bar("tokens", len(texts) * tokens, sys.stderr.isatty()) as advance:
+    most = len(options["prompts"]) * tokens
+    with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
 
         def show(n: int, new: Tokens, metrics: Metrics) -> None:
             keep(n, new, metrics)
@@ -276,31 +271,49 @@ def _with_a_bar(
 
 def _print_document(
     outputs: list[Generation],
-    prompts: list[str],
     texts: list[str],
-    total: Metrics,
+    ids: list[list[int]],
+    tokenizer: Any,
     facts: dict[str, Any],
 ) -> None:
+    from mdsd_opt.cli.report.decoding import continuation
     from mdsd_opt.cli.view import Form, View, present
 
     found = [
-        {"prompt": prompt, "text": text, "ended_by": output.ended_by, **output.metrics.to_dict()}
+        {
+            "prompt": text,
+            "text": continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
+            "ended_by": output.ended_by,
+            **output.metrics.to_dict(),
+        }
         # fewer if it is interrupted
-        for prompt, text, output in zip(prompts, texts, outputs, strict=False)
-    ]  # fmt: skip
-    accepted = total.to_dict()["accepted_per_step"]
+        for text, before, output in zip(texts, ids, outputs, strict=False)
+    ]
+    accepted = _total(outputs).to_dict()["accepted_per_step"]
     present(View(document=facts | {"observed_accepted": accepted, "outputs": found}), Form(True))
 
 
-def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
+def _total(outputs: list[Generation]) -> Metrics:
+    return sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
+
+
+def _sum_up(outputs: list[Generation], facts: dict[str, Any]) -> None:
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.cli.report.decoding import prompts_table
 
     if len(outputs) > 1:
         show_table(prompts_table(outputs), file=sys.stderr)
-    remark(_summary(total))
+    total = _total(outputs)
+    remark(
+        f"{total.num_tokens} tokens in {total.num_steps} target calls: accept length "
+        f"{total.accept_length:.2f}, acceptance rate {total.acceptance_rate:.3f}, "
+        f"{1e3 * total.seconds_per_token:.0f} ms a token, verifier {total.verify_share:.1%} of it"
+    )
     if facts["relax"] is not None:
-        remark(_price(total))
+        remark(
+            f"not lossless: KL {total.kl_per_token:.4g} nats and TV {total.tv_per_token:.4g} a "
+            f"token, KL {total.kl:.4g} nats in all"
+        )
     if facts["forecast_accepted"] is not None:
         remark(
             f"accepted drafts a step: forecast {facts['forecast_accepted']:.2f}, observed "
@@ -330,22 +343,6 @@ def compared_rules(
 def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
     if not done:
         raise InvalidInput("; ".join(dict.fromkeys(row.refusal for row in rows)))
-
-
-def _summary(metrics: Metrics) -> str:
-    return (
-        f"{metrics.num_tokens} tokens in {metrics.num_steps} target calls: accept length "
-        f"{metrics.accept_length:.2f}, acceptance rate {metrics.acceptance_rate:.3f}, "
-        f"{1e3 * metrics.seconds_per_token:.0f} ms a token, verifier "
-        f"{metrics.verify_share:.1%} of it"
-    )
-
-
-def _price(metrics: Metrics) -> str:
-    return (
-        f"not lossless: KL {metrics.kl_per_token:.4g} nats and TV {metrics.tv_per_token:.4g} a "
-        f"token, KL {metrics.kl:.4g} nats in all"
-    )
 
 
 def parse_budget(text: str) -> dict[str, float]:
