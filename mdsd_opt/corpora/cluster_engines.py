@@ -19,12 +19,7 @@ _CONNECT_SECONDS = 10
 def run_on_dask(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
     """Score the shards on the cluster at the address, or on worker processes started here.
 
-    Raises
-    ------
-    WorkerDied
-        A shard took four workers down with it.
-    InvalidInput
-        There is no scheduler at the address.
+    A shard that took four workers down with it ends all.
     """
     from distributed import Client, LocalCluster, as_completed
     from distributed.scheduler import KilledWorker
@@ -64,15 +59,7 @@ def run_on_dask(tasks: Sequence[Task], placement: Placement, done: Callable[[str
 
 
 def run_on_ray(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
-    """Score the shards on the cluster at the address, or on worker processes started here.
-
-    Raises
-    ------
-    WorkerDied
-        A shard took four workers down with it.
-    InvalidInput
-        There is no cluster at the address.
-    """
+    """Score the shards as `run_on_dask` does."""
     with redirect_stdout(sys.stderr):  # where Ray's remarks belong
         _run_on_ray(tasks, placement, done)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
@@ -74,8 +74,7 @@ class RatesConfig:
     @property
     def options(self) -> dict[str, Any]:
         """The attributes that are keyword arguments of `acceptance_rates`."""
-        names = ("temperature", "draft_temperature", "top_k", "top_p", "min_p", "pad", "seed")
-        return {name: getattr(self, name) for name in names}
+        return {field.name: getattr(self, field.name) for field in fields(self)[3:]}
 
     def within(self, stored: RatesConfig) -> RatesConfig:
         """What of this config is there in rates that were stored under another one.
@@ -115,13 +114,7 @@ RATES_KEY = "rates"
 
 
 def stored_config(settings: Mapping[str, Any]) -> RatesConfig | None:
-    """What the shards of a manifest with these settings hold rates of; None if they hold logits.
-
-    Raises
-    ------
-    UnreadableFile
-        The settings are of no config that this version knows.
-    """
+    """What the shards of a manifest with these settings hold rates of; None if they hold logits."""
     described = settings.get(RATES_KEY)
     if described is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +19,26 @@ _FORMAT = "mdsd-opt corpus 1"
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One shard that is complete.
-
-    Attributes
-    ----------
-    name : str
-        File name in the corpus' folder.
-    num_positions : int
-        Rows of logits.
-    first_sequence, num_sequences : int
-        Which prompts it holds.
-    sha256 : str
-        Of the file; empty if nobody noted it, and then nothing is held against it.
-    """
+    """One shard that is complete: a file in the corpus' folder, and the prompts it holds."""
 
     name: str
     num_positions: int
     first_sequence: int
     num_sequences: int
-    sha256: str = ""
+    sha256: str = ""  # where nobody noted it, nothing is held against the file
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Settings of a capture and the shards that are done.
+    """Settings of a capture and the shards that are done, in order.
 
-    Attributes
-    ----------
-    settings : mapping
-        Everything the content of the shards depends on; JSON values.
-    num_shards : int
-        How many there will be.
-    shards : tuple of ShardEntry
-        Those that are complete, in order.
+    The settings are all that the content of the shards depends on, in JSON values; there will be
+    `num_shards`.
     """
 
     settings: Mapping[str, Any]
     num_shards: int
-    shards: tuple[ShardEntry, ...] = field(default=())
+    shards: tuple[ShardEntry, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -82,13 +64,7 @@ class Manifest:
 
 
 def load_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a folder; None if it has none.
-
-    Raises
-    ------
-    UnreadableFile
-        There is one, and it is broken or of another format.
-    """
+    """The manifest of a folder; None if it has none, an error if it is broken."""
     path = folder / MANIFEST_NAME
     if not path.exists():
         return None
@@ -98,24 +74,16 @@ def load_manifest(folder: Path) -> Manifest | None:
     try:
         shards = tuple(ShardEntry(**entry) for entry in document["shards"])
         manifest = Manifest(dict(document["settings"]), int(document["num_shards"]), shards)
-        for shard in shards:
-            if Path(shard.name).name != shard.name:
-                raise UnreadableFile(f"{path} names {shard.name!r}, which is not a file name")
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UnreadableFile):
-            raise
         raise UnreadableFile(f"{path} is not a complete manifest: {error!r}") from error
+    for shard in shards:
+        if Path(shard.name).name != shard.name:
+            raise UnreadableFile(f"{path} names {shard.name!r}, which is not a file name")
     return manifest
 
 
 def require_sum(path: str | os.PathLike[str], sha256: str) -> None:
-    """Raise unless the bytes of a shard are those that were captured.
-
-    Raises
-    ------
-    UnreadableFile
-        They are not; the message has both sums.
-    """
+    """Raise `UnreadableFile`, with both sums, unless the bytes of a shard are those captured."""
     found = file_sha256(path)
     if found != sha256:
         raise UnreadableFile(
@@ -214,11 +182,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
             )
         found = [shard.name for shard in manifest.shards]
     else:
-        found = [
-            name
-            for name in names
-            if name.lower().endswith(_SHARD_SUFFIXES) and not name.startswith(".")
-        ]
+        found = [x for x in names if x.lower().endswith(_SHARD_SUFFIXES) and x[0] != "."]
     if not found:
         known = " or ".join(_SHARD_SUFFIXES)
         raise UnreadableFile(f"{folder} holds no shard of logits: {known} files are looked for")

@@ -119,18 +119,11 @@ class _Sample:
     num_threads: int
 
     def batched(self, scheme: str, factor: float = 1.0) -> Rates:
-        rates = acceptance_rates(
-            self.target,
-            self.draft,
-            num_drafts=self.num_drafts,
-            drafts=scheme,
-            temperature=self.temperature,
-            draft_temperature=self.draft_temperature * factor,
-            num_threads=self.num_threads,
-            kind="logits",
-            **self.filters,
-        )
-        return np.asarray(rates)
+        """By `acceptance_rates`, at `factor` times the draft temperature."""
+        heats = {"draft_temperature": self.draft_temperature * factor, **self.filters}
+        common = {"num_threads": self.num_threads, "kind": "logits", **heats}
+        given = self.target, self.draft, self.num_drafts, scheme
+        return np.asarray(acceptance_rates(*given, temperature=self.temperature, **common))
 
     def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
         """By the solver, position by position: for schemes that have no batched rates."""

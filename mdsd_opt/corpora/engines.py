@@ -40,13 +40,7 @@ RANK_TIMEOUT = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One shard to score.
-
-    Attributes
-    ----------
-    path_in, path_out, config, num_threads, sha256, is_verified
-        As in `mdsd_opt.corpora.scoring.score_shard`.
-    """
+    """One shard to score, with the arguments of `mdsd_opt.corpora.scoring.score_shard`."""
 
     path_in: Path
     path_out: Path
@@ -78,21 +72,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an engine runs.
-
-    Attributes
-    ----------
-    workers : int or None
-        Processes on this machine.
-    address : str or None
-        Of a cluster that runs already.
-    rank_timeout : float
-        Seconds that ranks of torchrun wait for each other without a sign of life.
-    """
+    """Where an engine runs: in processes here, or on a cluster that runs already."""
 
     workers: int | None = None
     address: str | None = None
-    rank_timeout: float = RANK_TIMEOUT
+    rank_timeout: float = RANK_TIMEOUT  # seconds that ranks of torchrun wait for a sign of life
 
     @property
     def num_workers(self) -> int:
@@ -112,15 +96,7 @@ _ELSEWHERE = {
 
 
 def engine(name: str) -> Engine:
-    """Look up an engine.
-
-    Raises
-    ------
-    UnknownName
-        No such engine; the message lists those that exist.
-    MissingExtra
-        Its library is not installed.
-    """
+    """The engine of a name, once its library is seen to be installed."""
     if name not in ENGINES:
         raise UnknownName.among("engine", name, ENGINES)
     if name == "local":
@@ -136,12 +112,9 @@ def engine(name: str) -> Engine:
 
 
 def _run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
-    """One process uses threads; with several, each takes its share of the processors.
+    """Score the shards here, by threads or by processes with a share of the processors each.
 
-    Raises
-    ------
-    WorkerDied
-        A worker process was killed. What is finished stays; a second run does the rest.
+    A worker process that is killed ends all; what is finished stays.
     """
     if placement.address is not None:
         raise InvalidInput("--address is given, but engine 'local' runs on this machine")

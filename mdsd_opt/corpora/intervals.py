@@ -49,13 +49,7 @@ def mean_interval(
     Positions of one sequence resemble each other, so the variance is that of a ratio of group
     totals, :math:`\frac{G}{G-1} \sum_g (\sum_{i \in g} (x_i - \bar x))^2 / N^2`, with Student's t
     on G - 1 degrees of freedom.
-
-    Parameters
-    ----------
-    values : ndarray, shape (N,)
-    groups : ndarray of int, shape (N,), optional
-        Sequence of each position; without it every position is its own group.
-    confidence : float
+    Without `groups`, the sequence of each position, every position is its own.
     """
     n = values.size
     if n == 0:

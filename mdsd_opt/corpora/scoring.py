@@ -21,19 +21,10 @@ from mdsd_opt.errors import UnreadableFile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardRates:
-    """Rates of the positions of one shard.
+    """Rates of the positions of one shard: memory-mapped, columns as in the config."""
 
-    Attributes
-    ----------
-    rates : ndarray of float64, shape (N, C)
-        Memory-mapped; the columns are those of the config.
-    sequence : ndarray of int64, shape (N,), optional
-        Prompt of each position.
-    vocab_size : int
-    """
-
-    rates: NDArray[np.float64]
-    sequence: NDArray[np.int64] | None
+    rates: NDArray[np.float64]  # [N, C]
+    sequence: NDArray[np.int64] | None  # prompt of each position
     vocab_size: int
 
 
@@ -143,23 +134,12 @@ def rates_by_column(
 
 @dataclass(frozen=True, slots=True)
 class StoredShard:
-    """A shard whose rates are there, in the place of a `Task` that has run.
-
-    Attributes
-    ----------
-    path_in : Path
-    config : RatesConfig
-        What is wanted of it.
-    stored : RatesConfig
-        What it holds.
-    vocab_size : int
-        Of the logits, which are gone.
-    """
+    """A shard whose rates are there, in the place of a `Task` that has run."""
 
     path_in: Path
-    config: RatesConfig
-    stored: RatesConfig
-    vocab_size: int
+    config: RatesConfig  # what is wanted of it
+    stored: RatesConfig  # what it holds
+    vocab_size: int  # of the logits, which are gone
 
     def result(self) -> ShardRates:
         """The columns that are wanted."""

@@ -18,15 +18,7 @@ from mdsd_opt.errors import MdsdError, UnreadableFile
 
 @dataclass(frozen=True, slots=True)
 class IntervalRow:
-    """One scheme at one K.
-
-    Attributes
-    ----------
-    scheme : str
-    num_drafts : int
-    lower, upper : MeanInterval
-        Means of the certified ends over positions, each with its confidence interval over texts.
-    """
+    """One scheme at one K: means of the certified ends, with confidence intervals over texts."""
 
     scheme: str
     num_drafts: int
@@ -46,20 +38,12 @@ class IntervalRow:
 
 @dataclass(frozen=True, slots=True)
 class RateIntervals:
-    """What the log-probabilities of two files say.
-
-    Attributes
-    ----------
-    rows : tuple of IntervalRow
-    num_positions, num_texts : int
-    target_tail, draft_tail : float
-        Mean mass of the tokens that are not listed.
-    """
+    """What the log-probabilities of two files say."""
 
     rows: tuple[IntervalRow, ...]
     num_positions: int
     num_texts: int
-    target_tail: float
+    target_tail: float  # mean mass of the tokens that are not listed
     draft_tail: float
 
 
@@ -75,11 +59,6 @@ def rate_intervals(
     """Intervals of every scheme and K from two files of JSON lines, text by text.
 
     A text whose lists hold the same tokens at every position and on both sides has them all.
-
-    Raises
-    ------
-    UnreadableFile
-        The files are broken, score different texts, or have no position with two lists.
     """
     found, texts, tails = [], [], []
     with target.open("rb") as file:

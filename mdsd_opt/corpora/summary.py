@@ -36,12 +36,6 @@ class RunningSummary:
     The interval is that of `mdsd_opt.corpora.intervals.mean_interval`: the variance of the mean is
     :math:`\frac{G}{G-1} \sum_g (S_g - n_g \bar x)^2 / N^2` with the totals S_g and counts n_g of
     the prompts, which is all that has to be kept.
-
-    Parameters
-    ----------
-    num_columns : int
-    max_groups : int
-        See `MAX_GROUPS`.
     """
 
     def __init__(self, num_columns: int, max_groups: int = MAX_GROUPS) -> None:
@@ -221,14 +215,9 @@ def score_corpus(
 ) -> tuple[Sequence[Task | StoredShard], int]:
     """Score the shards of a corpus that are not scored yet; see `corpus_rates`.
 
-    Several calls that make up one run share `verified`, so that each shard is verified once.
-
-    Returns
-    -------
-    tasks : list of Task, or of StoredShard
-        In the order of the shards, each with its `result`.
-    num_reused : int
-        Shards whose result was there before.
+    Several calls that make up one run share `verified`, so that each shard is verified once. The
+    tasks come in the order of the shards, each with its `result`, and with the number of those
+    whose result was there before.
     """
     placement = placement or Placement()
     if placement.workers is not None and placement.workers < 1:
@@ -264,9 +253,8 @@ def score_corpus(
                 sha256 is not None and verified.has(shard, sha256),
             )
         )
-    if engine_name == "torchrun":  # every rank must see the same list
-        todo = tasks
-    else:
+    todo = tasks  # every rank of torchrun must see the same list
+    if engine_name != "torchrun":
         todo = [task for task in tasks if task.result() is None]
     finished = len(tasks) - len(todo)
     with progress_bar("shards", len(corpus.shards), progress, finished) as advance:

@@ -28,13 +28,7 @@ _NAMED = 8
 
 
 def rank() -> int:
-    """This process' rank.
-
-    Raises
-    ------
-    InvalidInput
-        The environment does not say, or not sensibly.
-    """
+    """This process' rank, as the environment says."""
     return _ranks()[0]
 
 
@@ -42,12 +36,8 @@ def run_as_rank(tasks: Sequence[Task], placement: Placement, done: Callable[[str
     """Score this rank's share, then wait until all shards are there.
 
     A rank that fails makes torchrun end all of them, also those that wait; what is finished stays.
-
-    Raises
-    ------
-    WorkerDied
-        Every rank whose shards are missing has given no sign of life for `placement.rank_timeout`
-        seconds, or has left.
+    So does what is there when every rank whose shards are missing has left, or has given no sign
+    of life for `placement.rank_timeout` seconds: then it is an error.
     """
     if placement.address is not None or placement.workers is not None:
         raise InvalidInput("torchrun sets the number of ranks: leave --workers and --address out")
@@ -151,14 +141,7 @@ def signs_of_life(folder: Path, rank: int, timeout: float) -> Iterator[None]:
 
 
 class Peer:
-    """Another rank, watched from now on.
-
-    Attributes
-    ----------
-    rank : int
-    came, left : bool
-        Whether its file has changed since, and whether that says that it ended.
-    """
+    """Another rank, watched from now on: whether it `came` since, and whether it `left`."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.rank = rank

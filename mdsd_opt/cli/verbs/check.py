@@ -67,10 +67,8 @@ def check(
     from mdsd_opt import cddlib_checks
     from mdsd_opt.cli.view import Form, View, present
 
-    common: dict[str, Any] = {
-        "vocab_size": vocab_size, "num_drafts": num_drafts, "timeout": timeout,
-        "memory": int(memory * 2**30), "progress": line.show,
-    }  # fmt: skip
+    common: dict[str, Any] = {"vocab_size": vocab_size, "num_drafts": num_drafts}
+    common |= {"timeout": timeout, "memory": int(memory * 2**30), "progress": line.show}
     try:
         if search:
             if draft or inequality:
