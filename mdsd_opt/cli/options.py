@@ -146,8 +146,7 @@ def parse_schemes(text: str) -> list[str]:
 
     if text == "all":
         return list(SINGLE_MODEL_SCHEMES)
-    given = [name.strip() for name in text.split(",")]
-    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    names = _names(text)
     look_here_for_modules()
     for name in names:
         if ":" not in name and name not in SINGLE_MODEL_SCHEMES:
@@ -165,8 +164,7 @@ def parse_verifiers(text: str) -> list[str]:
     known = batch_verifiers()
     if text == "all":
         return known
-    given = [name.strip() for name in text.split(",")]
-    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    names = _names(text)
     look_here_for_modules()
     for name in names:
         if ":" in name:
@@ -174,6 +172,12 @@ def parse_verifiers(text: str) -> list[str]:
         elif name not in known:
             raise UnknownName.among("verifier", name, ["all", *known])
     return list(dict.fromkeys(names))
+
+
+def _names(text: str) -> list[str]:
+    """Names with commas between them; what is not module:attribute may have dashes."""
+    given = (name.strip() for name in text.split(","))
+    return [name if ":" in name else name.replace("-", "_") for name in given]
 
 
 def parse_counts(text: str) -> list[int]:
@@ -185,7 +189,8 @@ def parse_counts(text: str) -> list[int]:
             raise InvalidInput(
                 f"--num-drafts is {text!r:.60}: give numbers and ranges, as 1-8 or 1,2,4"
             )
-        first, last = (_number(digits) for digits in (match[1], match[2] or match[1]))
+        # too many digits for int() are beyond all bounds here anyway
+        first, last = (int(digits[:20]) for digits in (match[1], match[2] or match[1]))
         if not 1 <= first <= last <= MAX_DRAFTS:
             raise InvalidInput(
                 f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 up to {MAX_DRAFTS}, "
@@ -193,11 +198,6 @@ def parse_counts(text: str) -> list[int]:
             )
         counts.update(range(first, last + 1))
     return sorted(counts)
-
-
-def _number(digits: str) -> int:
-    """As an integer; one with too many digits for int() is beyond all bounds here anyway."""
-    return int(digits[:20])
 
 
 def given_sample(paths: Sequence[Path] | None, kind: str | None) -> LogitsSample:
@@ -210,6 +210,5 @@ def stored_sample(paths: Sequence[Path] | None) -> LogitsSample:
     from mdsd_opt.base.files.logits import load_logits
     from mdsd_opt.data import sample_logits_path
 
-    if not paths:
-        return load_logits(sample_logits_path())
-    return load_logits(paths[0] if len(paths) == 1 else paths)
+    given = paths or [sample_logits_path()]
+    return load_logits(given[0] if len(given) == 1 else given)

@@ -24,14 +24,9 @@ def make_table(
     caption: str | None = None,
     grouped: bool = False,
 ) -> Table:
-    """A table of texts, numbers to the right.
+    """A table of texts, numbers to the right: all but the `words`, by default the first column.
 
-    Parameters
-    ----------
-    words : sequence of str
-        Headings of columns that hold words; the first one unless given.
-    grouped : bool
-        Whether lines with the same first cell are a part of the table, which has it once.
+    Where it is `grouped`, lines with the same first cell are a part of it, which has it once.
     """
     from rich.table import Table
 
@@ -140,19 +135,10 @@ def natural_width(table: Table) -> int:
 
 
 def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
-    """The table as several, each with its first columns and as many of the others as fit.
+    """The table as several, each with the first `keys` columns and as many others as fit.
 
     Title and caption are left to the caller. Lines that say nothing in a part are left out of it. A
     key that is written once for several lines is written again where its line is left out.
-
-    Parameters
-    ----------
-    table : Table
-        Of texts.
-    width : int
-        What parts have to fit.
-    keys : int
-        Number of columns that every part has.
     """
     if len(table.columns) <= keys or not table.row_count or natural_width(table) <= width:
         return [table]

@@ -26,76 +26,36 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Section:
-    """A part of a view: any of prose, labelled values, and a table or tree.
+    """A part of a view: any of prose, labelled values, and a table or tree."""
 
-    Attributes
-    ----------
-    heading : str or None
-        On a page; None for what is for terminals alone.
-    text : str or None
-        Prose; "" is an empty line.
-    values : sequence of (str, str)
-    inline : bool
-        Whether each value stands right behind its label on a terminal, instead of in a column.
-    table : Table, Tree or None
-    keys : int
-        Columns that all parts of a table have which is too wide for a terminal.
-    """
-
-    heading: str | None = None
-    text: str | None = None
+    heading: str | None = None  # on a page; None for what is for terminals alone
+    text: str | None = None  # "" is an empty line
     values: Sequence[tuple[str, str]] = ()
-    inline: bool = False
+    inline: bool = False  # each value right behind its label, instead of in a column
     table: Table | Tree | None = None
-    keys: int = 1
+    keys: int = 1  # columns that all parts of a table have which is too wide for a terminal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawing:
-    """A picture that is drawn when somebody asks for it.
-
-    Attributes
-    ----------
-    draw : callable
-        Returns the matplotlib figure.
-    shows : str
-        What a page says under it.
-    title : str
-        Above it in a file of its own.
-    """
+    """A picture that is drawn when somebody asks for it."""
 
     draw: Callable[[], Figure]
-    shows: str = ""
-    title: str = ""
+    shows: str = ""  # under it, on a page
+    title: str = ""  # above it, in a file of its own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What a verb found, in every form that it can be shown in.
+    """What a verb found, in every form that it can be shown in."""
 
-    Attributes
-    ----------
-    title : str
-        Of a page.
-    tables : sequence of Section
-    conclusion : sequence of str or Section
-        At the end on a terminal, at the beginning of a page.
-    document : mapping or str
-        As JSON.
-    figure : Drawing, optional
-    findings : sequence of str, optional
-        What a page begins with instead of the conclusion.
-    rows : sequence of mappings
-        Lines of CSV.
-    """
-
-    title: str = ""
+    title: str = ""  # of a page
     tables: Sequence[Section] = ()
-    conclusion: Sequence[str | Section] = ()
-    document: Mapping[str, Any] | str = ""
+    conclusion: Sequence[str | Section] = ()  # last on a terminal, first on a page
+    document: Mapping[str, Any] | str = ""  # as JSON
     figure: Drawing | None = None
-    findings: Sequence[str] | None = None
-    rows: Sequence[Mapping[str, Any]] = ()
+    findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
+    rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +140,7 @@ def _show(part: str | Section) -> None:
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless the suffix is one that can be drawn and the file can be written.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed: better said before the numbers are computed.
-    """
+    """Raise unless a picture can be drawn and written there."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
@@ -195,13 +149,7 @@ def check_plot_path(path: str | os.PathLike[str]) -> None:
 
 
 def new_figure(**options: Any) -> Any:
-    """An empty matplotlib figure, whose parts will keep clear of each other.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
-    """
+    """An empty matplotlib figure, whose parts will keep clear of each other."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -34,21 +34,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to measure.
+    """How to measure."""
 
-    Attributes
-    ----------
-    quick : bool
-        Small sizes and few rounds: seconds instead of minutes.
-    rounds : int or None
-        How often everything is timed; each benchmark has its own number unless given.
-    threads : int
-        For what can use threads.
-    seed : int
-    """
-
-    quick: bool = False
-    rounds: int | None = None
+    quick: bool = False  # small sizes and few rounds: seconds instead of minutes
+    rounds: int | None = None  # each benchmark has its own number unless given
     threads: int = 1
     seed: int = 0
 
@@ -72,22 +61,9 @@ def run(
     seed: int = 0,
     progress: Callable[[Record], None] | None = None,
 ) -> Report:
-    """Run benchmarks; all of them unless named.
+    """What the benchmarks of these names in `SUITE` measure; all of them unless named.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Some of `SUITE`.
-    quick : bool
-        Small sizes and few rounds.
-    rounds, threads, seed : int, optional
-    progress : callable, optional
-        Called with every record as it is measured.
-
-    Raises
-    ------
-    UnknownName
-        No such benchmark.
+    `progress` is called with every record as it is measured.
     """
     for name in names:
         if name not in SUITE:

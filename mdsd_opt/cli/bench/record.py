@@ -20,46 +20,24 @@ from mdsd_opt.errors import UnreadableFile
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One route on one problem.
-
-    Attributes
-    ----------
-    benchmark, route : str
-        The benchmark, and what was timed.
-    problem : str
-        What it was timed on, but for its size.
-    vocab_size, num_drafts : int
-    dtype : str
-    threads, seed, rounds : int
-    median_ms, p90_ms : float or None
-        Over the rounds; None where it did not finish.
-    against : str or None
-        The route that `times_faster` is measured against, on the same problem in the same run.
-    times_faster : float or None
-    gap : float or None
-        How far the answer may be from the truth.
-    gap_kind : str
-        What `gap` is: "certificate", "error", "certified loss".
-    note : str
-        Status, sizes.
-    """
+    """One route on one problem."""
 
     benchmark: str
-    route: str
-    problem: str
+    route: str  # what was timed
+    problem: str  # what on, but for its size
     vocab_size: int
     num_drafts: int
     dtype: str
     threads: int
     seed: int
     rounds: int
-    median_ms: float | None
+    median_ms: float | None  # over the rounds; None where it did not finish
     p90_ms: float | None
-    against: str | None = None
+    against: str | None = None  # the route that it is faster than, in the same run
     times_faster: float | None = None
-    gap: float | None = None
-    gap_kind: str = ""
-    note: str = ""
+    gap: float | None = None  # how far the answer may be from the truth
+    gap_kind: str = ""  # "certificate", "error", "certified loss"
+    note: str = ""  # status, sizes
 
     @classmethod
     def timed(
@@ -117,13 +95,7 @@ class Report:
 
 
 def load_report(path: Path) -> Report:
-    """Read a report saved as JSON.
-
-    Raises
-    ------
-    UnreadableFile
-        Missing, broken, or no report.
-    """
+    """A report that was saved as JSON."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         records = tuple(Record(**record) for record in document["records"])
@@ -163,23 +135,14 @@ NOTABLE = 1.3
 class Change:
     """One measurement in both runs.
 
-    Attributes
-    ----------
-    record : Record
-        Of the new run.
-    times_slower : float
-        Where both runs have the same rival beside it, how much it has lost against the rival, so
-        that another machine or another load cancels; else the ratio of the times.
-    relative : bool
-        Whether it is measured against the rival.
-    worse_gap : bool
-        Whether the answer is further from the truth than before, by more than a factor of 10.
+    Where both have the same rival beside it, `times_slower` is how much it has lost against the
+    rival, so that another machine or another load cancels; else it is the ratio of the times.
     """
 
-    record: Record
+    record: Record  # of the new run
     times_slower: float
-    relative: bool
-    worse_gap: bool
+    relative: bool  # to the rival
+    worse_gap: bool  # the answer is further from the truth, by more than a factor of 10
 
     @property
     def is_regression(self) -> bool:
@@ -207,20 +170,11 @@ def changes(old: Report, new: Report) -> list[Change]:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Time proportional to V^exponent, by least squares in logarithms.
+    """Time proportional to V^exponent, by least squares in logarithms."""
 
-    Attributes
-    ----------
-    record : Record
-        One of those that it is fitted to.
-    exponent : float
-    smallest, largest, num_sizes : int
-        Range of V of the fit, and values in it.
-    """
-
-    record: Record
+    record: Record  # one of those that it is fitted to
     exponent: float
-    smallest: int
+    smallest: int  # of V in the fit
     largest: int
     num_sizes: int
 

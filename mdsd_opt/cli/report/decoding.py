@@ -184,15 +184,7 @@ def continuation(
 class Screen:
     """Text and numbers as they come: in place on a terminal, else the text alone.
 
-    Parameters
-    ----------
-    prompt : str
-        As it is shown.
-    ids : sequence of int
-        As the models read it.
-    tokenizer : transformers.PreTrainedTokenizerBase
-    title : str, optional
-        Above the numbers.
+    `prompt` is what is shown, `ids` what the models read; the title stands above the numbers.
     """
 
     def __init__(

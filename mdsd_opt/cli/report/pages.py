@@ -30,15 +30,7 @@ _SUFFIXES = (".html", ".htm")
 
 
 def check_page_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless a report can be written there: better said before the numbers are computed.
-
-    Raises
-    ------
-    InvalidInput
-        The name does not end in .html, or the file cannot be written.
-    MissingExtra
-        Jinja or matplotlib is not installed.
-    """
+    """Raise unless a page can be made, and written there."""
     if Path(path).suffix.lower() not in _SUFFIXES:
         raise InvalidInput(f"--report is {path}: give a name that ends in .html")
     check_writable(path)

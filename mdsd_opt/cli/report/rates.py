@@ -28,16 +28,7 @@ def rates_view(
 ) -> View:
     """The rates of a source, why a verifier has none, and perhaps draft schemes ranked.
 
-    Parameters
-    ----------
-    rows : sequence of RateRow
-    title : str
-        What the rates are of, the name in the first line.
-    refused : mapping of str to str
-        Why a verifier has no rates.
-    comparison : SchemeComparison, optional
-    **known
-        What else the document says of the source.
+    The title says what they are of, and `known` is what else the document says of it.
     """
     tables = [
         Section("Rates", table=rates_table(rows, title), keys=2),

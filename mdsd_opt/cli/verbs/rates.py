@@ -34,20 +34,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants to know, whatever kind of input it is to be found in.
-
-    Attributes
-    ----------
-    paths : sequence of Path
-    schemes, verifiers : list of str
-    num_drafts : list of int
-    sampling : Sampling
-    folder : Folder
-    confidence, threads, progress, seed
-        The options of these names; so are those that follow.
-    all_schemes, usual_schemes : bool
-        Whether the schemes are all there are, or those that are taken if none are named.
-    """
+    """What somebody wants to know, by the options, whatever kind of input it is to be found in."""
 
     paths: Sequence[Path]
     schemes: list[str]
@@ -59,8 +46,8 @@ class Asked:
     threads: int | None
     progress: bool
     seed: int
-    all_schemes: bool
-    usual_schemes: bool
+    all_schemes: bool  # the schemes are all there are
+    usual_schemes: bool  # they are those that are taken if none are named
     best_temperature: bool = False
     kind: str | None = None
     pad: bool = False
