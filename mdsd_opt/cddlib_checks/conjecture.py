@@ -12,11 +12,16 @@ from mdsd_opt.cddlib_checks.result import Evidence
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One engine with its arguments, to be run in a child process."""
+    """One engine with its arguments, to be run in a child process.
+
+    Where it `decides`, its proof covers all that the jobs after it could show: they are a second
+    look, which takes no longer than the proof did.
+    """
 
     title: str
     engine: Callable[..., Evidence]
     arguments: dict[str, Any]
+    decides: bool = False
 
 
 #: From V, K and the draft that was given, if any, to the jobs that settle the claim.
