@@ -13,7 +13,7 @@ from scipy import stats
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import MIN_EXPECTED, by_rank, by_ratio, merged_cells
-from mdsd_opt.auditing.report import Check, TokenDeviation
+from mdsd_opt.auditing.report import MAX_SCORE, Check, TokenDeviation
 from mdsd_opt.auditing.subject import Tokens
 from mdsd_opt.problem import TransportProblem
 
@@ -106,7 +106,7 @@ def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenD
     if trials == 0:
         return ()
     each = statistics.two_sided(counts, trials, probabilities)
-    size = np.minimum(stats.norm.isf(each / 2), 40.0)
+    size = np.minimum(stats.norm.isf(each / 2), MAX_SCORE)
     expected = trials * probabilities
     scores = np.where(counts >= expected, size, -size)
     return listed_deviations(counts, expected, each, scores)

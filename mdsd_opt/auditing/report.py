@@ -54,6 +54,10 @@ class Check:
 ACCEPTANCE_WEIGHT = 0.1
 
 
+#: Largest score that is told: beyond it the tails of the normal law underflow.
+MAX_SCORE = 40.0
+
+
 @dataclass(frozen=True, slots=True)
 class TokenDeviation:
     """A token that comes out more or less often than it should.
@@ -64,7 +68,8 @@ class TokenDeviation:
     expected, observed : float
         Share of all trials (of the exact law, where that was enumerated).
     z : float or None
-        Signed size in standard deviations of the sampling noise; None if there is no noise.
+        Signed size in standard deviations of the sampling noise; None if there is no noise. Sizes
+        end at `MAX_SCORE`, which stands for all beyond.
     """
 
     token: int
@@ -470,7 +475,12 @@ def _carried(value: float, interval: Interval | None) -> str:
 
 
 def _deviation(deviation: TokenDeviation) -> str:
-    noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
+    if deviation.z is None:
+        noise = ""
+    elif abs(deviation.z) < MAX_SCORE:
+        noise = f", z = {deviation.z:+.1f}"
+    else:
+        noise = f", |z| > {MAX_SCORE:.0f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
 
 

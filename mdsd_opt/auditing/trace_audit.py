@@ -13,7 +13,13 @@ from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
 from mdsd_opt.auditing.output_checks import listed_deviations, num_bins, uniformity_checks
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import (
+    ACCEPTANCE_WEIGHT,
+    MAX_SCORE,
+    AuditReport,
+    Check,
+    TokenDeviation,
+)
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.trace_input import one_token_a_step, several_tokens_a_step
 from mdsd_opt.auditing.trace_rows import TraceRows, schemes_of, transform_rows
@@ -223,6 +229,6 @@ def _tokens(rows: TraceRows) -> float:
 def _deviating_tokens(rows: TraceRows) -> tuple[TokenDeviation, ...]:
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = (rows.observed - rows.expected) / np.sqrt(rows.spread)
-    scores = np.where(rows.spread > 0, np.clip(scores, -40.0, 40.0), 0.0)
+    scores = np.where(rows.spread > 0, np.clip(scores, -MAX_SCORE, MAX_SCORE), 0.0)
     bounds = statistics.poisson_bound(rows.observed, rows.expected)
     return listed_deviations(rows.observed, rows.expected, bounds, scores)

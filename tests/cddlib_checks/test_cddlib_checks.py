@@ -413,7 +413,6 @@ def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones() -> None:
     assert result.seconds < 500
 
 
-
 def test_undecided_results_say_why():
     result = cddlib_checks.check("optimal_value", vocab_size=12, num_drafts=9, timeout=1.5)
     assert result.holds is None
