@@ -25,15 +25,15 @@ def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
     raise InvalidInput(f"{name} is {value!r}: give a finite number {least}, such as 1e-9")
 
 
-def checked_time_limit(value: Any, name: str = "time_limit") -> Any:
-    """Seconds, 0 or more, or None for no limit, which infinitely many are, too.
+def checked_amount(name: str, value: Any) -> Any:
+    """A number of at least 0, or infinity for no limit.
 
     Raises
     ------
     InvalidInput
-        Neither.
+        It is none.
     """
     number: Any = value if isinstance(value, Real) else -1
-    if value is None or 0 <= number <= inf:
+    if 0 <= number <= float_info.max or number == inf:
         return value
-    raise InvalidInput(f"{name} is {value!r}: give seconds, 0 or more, or None for no limit")
+    raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")

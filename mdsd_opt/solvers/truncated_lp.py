@@ -82,8 +82,6 @@ def solve(
     SolverError
         HiGHS failed.
     """
-    if time_limit is not None and not time_limit >= 0:
-        raise InvalidInput(f"time_limit is {time_limit}: give seconds, 0 or more, or None")
     q1, q2 = _two_drafts(problem)
     size = _checked_size(size, problem.vocab_size)
     check_names(rule, order)
