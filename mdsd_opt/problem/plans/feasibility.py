@@ -142,4 +142,5 @@ def clip_to_marginals(
 
 
 def _share_kept(allowed: NDArray[np.float64], used: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))
+    with np.errstate(over="ignore"):  # of much allowed and next to nothing used
+        return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))
