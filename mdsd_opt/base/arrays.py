@@ -122,7 +122,8 @@ def integers(array: Any, name: str) -> NDArray[Any]:
         The dtype is another, or one does not fit.
     """
     values = to_numpy(array, name)
-    if values.dtype.kind not in "iu" or values.max(initial=0) > np.iinfo(np.int64).max:
+    fits = values.dtype != np.uint64 or values.max(initial=0) <= np.iinfo(np.int64).max
+    if values.dtype.kind not in "iu" or not fits:
         raise InvalidInput(f"{name} has dtype {values.dtype}: give integers that int64 holds")
     return values if values.dtype == np.int32 else values.astype(np.int64, copy=False)
 

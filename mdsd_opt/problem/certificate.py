@@ -47,7 +47,8 @@ class Certificate:
     lower, upper : float, or Fraction if `exact`
         0 and 1 where the solution gives nothing to prove more with.
     violations : tuple of str
-        Claims that do not hold, in words; empty if the solution is honest.
+        Claims that do not hold, or that nothing given shows, in words; empty if the solution is
+        honest.
     exact : bool
         Whether the bounds were computed in exact arithmetic.
     """

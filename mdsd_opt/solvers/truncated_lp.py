@@ -71,7 +71,8 @@ def solve(
         Status BOUND, OPTIMAL if `size` is V. The lower bound is the value, `selection` the law p_I
         that attains it. The upper bound is that of the best subset the duals suggest, which a
         certificate can prove; ``stats["loss_bound_tighter"]`` is what the published rule loses at
-        most. For two models and V up to 2,000 there is a plan.
+        most. For two models and V up to 2,000 there is a plan; beyond, nothing that a certificate
+        could check, which says so.
 
     Raises
     ------

@@ -542,18 +542,22 @@ def shown(solution: Solution) -> str:
 
 
 def complaints(
-    problem: mo.TransportProblem, optimum: Fraction, solution: Any, exact: bool
+    problem: mo.TransportProblem,
+    optimum: Fraction,
+    solution: Any,
+    exact: bool,
+    tolerance: float = CLAIM,
 ) -> list[str]:
     """What is wrong with the certificate of a solution, honest or not; empty if nothing is.
 
     Its bounds contain alpha*. If it is valid, so do the bounds that the solution claims, the rate
     lies between them, and is alpha* if it is claimed optimal, and reached unless the solver stopped
-    at a limit: up to the tolerance of a claim. It raises nothing but errors of the package.
+    at a limit: up to the tolerance. It raises nothing but errors of the package.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            certificate = mo.certify(problem, solution, exact=exact)
+            certificate = mo.certify(problem, solution, exact=exact, tolerance=tolerance)
     except MdsdError:
         return []
     except Exception as error:
@@ -568,26 +572,26 @@ def complaints(
     if certificate.upper < optimum - slack:
         found.append(f"lets no more than {float(certificate.upper)!r}, below {float(optimum)!r}")
     if certificate.valid:
-        found += [f"valid, although {lie}" for lie in _lies(solution, optimum)]
+        found += [f"valid, although {lie}" for lie in _lies(solution, optimum, Fraction(tolerance))]
     return found
 
 
-def _lies(solution: Solution, optimum: Fraction) -> Iterator[str]:
+def _lies(solution: Solution, optimum: Fraction, tolerance: Fraction) -> Iterator[str]:
     try:
         rate, low, high = (Fraction(float(getattr(solution, name))) for name in _RATES)
     except (TypeError, ValueError, OverflowError) as error:
         yield f"a rate is no number: {error}"
         return
-    slack = Fraction(CLAIM) + Fraction(ROUNDING)
+    slack = tolerance + Fraction(ROUNDING)
     if low > optimum + slack:
         yield f"lower_bound {float(low)!r} is above {float(optimum)!r}"
     if high < optimum - slack:
         yield f"upper_bound {float(high)!r} is below {float(optimum)!r}"
     if not low - slack <= rate <= high + slack:
         yield f"acceptance_rate {float(rate)!r} is not between the bounds"
-    if solution.status is not Status.LIMIT and rate > optimum + slack + Fraction(CLAIM):
+    if solution.status is not Status.LIMIT and rate > optimum + slack + tolerance:
         yield f"acceptance_rate {float(rate)!r} is above {float(optimum)!r}"
-    if solution.status is Status.OPTIMAL and rate < optimum - slack - Fraction(CLAIM):
+    if solution.status is Status.OPTIMAL and rate < optimum - slack - tolerance:
         yield f"acceptance_rate {float(rate)!r} is claimed optimal, below {float(optimum)!r}"
     if not isinstance(solution.status, Status):
         yield f"status is {solution.status!r}"

@@ -22,7 +22,7 @@ class Area:
 AREAS = {
     "schemes": Area(schemes.check, 2500),
     "solvers": Area(solving.check, 700),
-    "evidence": Area(evidence.check, 400),
+    "evidence": Area(evidence.check, 300),
     "verifiers": Area(verifying.check, 900),
     "batches": Area(batches.check, 400),
     "many": Area(large.check, 500),

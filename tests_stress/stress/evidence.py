@@ -44,9 +44,11 @@ def _tried(
     for _ in range(FORGERIES):
         done, forged = forging.forge(rng, solution, foreign)
         exact = bool(rng.random() < 0.5)
-        described = f"exact={exact}, {done}: {forging.shown(forged)} of {case}"
+        tolerance = float(rng.choice([forging.CLAIM, 0.0, 1e-6]))
+        given = f"exact={exact}, tolerance={tolerance}"
+        described = f"{given}, {done}: {forging.shown(forged)} of {case}"
         with tally.trial(f"{done[0].kind}.{done[0].field}", lambda text=described: text) as trial:
-            trial.complaints += forging.complaints(problem, optimum, forged, exact)
+            trial.complaints += forging.complaints(problem, optimum, forged, exact, tolerance)
 
 
 def _large(rng: np.random.Generator, tally: Tally) -> None:
