@@ -27,7 +27,7 @@ PUBLIC = {
 #: Where these are today; the old names go with the next release.
 MOVED = {
     "mdsd_opt.arrays": "mdsd_opt.base.arrays",
-    "mdsd_opt.batch.kinds": "mdsd_opt.base.kinds",
+    "mdsd_opt.batch.kinds": "mdsd_opt.base.arrays",
     "mdsd_opt.bench": "mdsd_opt.cli.bench",
     "mdsd_opt.certificate": "mdsd_opt.problem.certificate",
     "mdsd_opt.cli.audit": "mdsd_opt.cli.verbs.audit",
@@ -53,18 +53,18 @@ MOVED = {
     "mdsd_opt.lower_bounds": "mdsd_opt.problem.lower_bounds",
     "mdsd_opt.models": "mdsd_opt.decoding.models",
     "mdsd_opt.numba_cache": "mdsd_opt.base.numba_cache",
-    "mdsd_opt.numba_inner": "mdsd_opt.base.numba_inner",
+    "mdsd_opt.numba_inner": "mdsd_opt.base.numba_cache",
     "mdsd_opt.plans": "mdsd_opt.problem.plans",
-    "mdsd_opt.plug_ins": "mdsd_opt.base.plug_ins",
-    "mdsd_opt.progress": "mdsd_opt.base.progress",
+    "mdsd_opt.plug_ins": "mdsd_opt.base.installed",
+    "mdsd_opt.progress": "mdsd_opt.base.long_runs",
     "mdsd_opt.report": "mdsd_opt.cli.report",
     "mdsd_opt.report.accepted": "mdsd_opt.corpora.accepted",
     "mdsd_opt.report.intervals": "mdsd_opt.corpora.intervals",
     "mdsd_opt.report.rates": "mdsd_opt.corpora.rates",
     "mdsd_opt.solution": "mdsd_opt.problem.solution",
-    "mdsd_opt.threads": "mdsd_opt.base.threads",
+    "mdsd_opt.threads": "mdsd_opt.base.long_runs",
     "mdsd_opt.top_logprobs": "mdsd_opt.batch.top_logprobs",
-    "mdsd_opt.versions": "mdsd_opt.base.versions",
+    "mdsd_opt.versions": "mdsd_opt.base.installed",
     "mdsd_opt.water_filling": "mdsd_opt.problem.water_filling",
 }
 

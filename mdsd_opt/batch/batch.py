@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened
-from mdsd_opt.base.kinds import as_logits
+from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.batch.job import Job
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened
-from mdsd_opt.base.progress import progress_bar
-from mdsd_opt.base.threads import available_threads
+from mdsd_opt.base.long_runs import available_threads, progress_bar
 from mdsd_opt.batch.row_functions import RowFunction, row_function
 from mdsd_opt.batch.rows import LogitRows, Sampling, common_dtype, paired_rows
 from mdsd_opt.errors import InvalidDistribution, MdsdError

@@ -1,7 +1,7 @@
-"""Arrays from files that may be broken or hostile: .npy, .npz and .safetensors, never a pickle.
+"""Arrays from files that may be broken or hostile: .npy, .npz, .safetensors, .pt; never code.
 
 Every size that a header claims is held against the bytes that are there before memory is taken.
-Arrays of .npy and .safetensors files are read-only memory maps.
+All but those of .npz files are memory maps.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import frozen, to_numpy
 from mdsd_opt.base.files import atomic_write, file_size, parse_json, unreadable
-from mdsd_opt.errors import MdsdError, UnreadableFile
+from mdsd_opt.errors import MdsdError, MissingExtra, UnreadableFile
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -285,3 +285,56 @@ def checked_suffix(
         listed = ", ".join(f"{name} ({what})" for name, what in known.items())
         raise error(f"{path} has the suffix {suffix!r}. Known: {listed}.")
     return suffix
+
+
+def read_torch(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """Arrays of a .pt file that holds a dictionary of tensors.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, truncated, no dictionary of tensors, or a pickle of anything but tensors.
+    MissingExtra
+        PyTorch is not installed.
+    """
+    content = _loaded(path)
+    if not isinstance(content, Mapping):
+        raise UnreadableFile(
+            f"{path} holds a {type(content).__name__}: save a dictionary with tensors 'target' and "
+            "'draft', or give one file for each"
+        )
+    return {str(name): _array(tensor, path) for name, tensor in content.items()}
+
+
+def only_tensor(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array of a .pt file that holds one tensor.
+
+    Raises
+    ------
+    UnreadableFile, MissingExtra
+        As `read_torch`; or it holds something else.
+    """
+    return _array(_loaded(path), path)
+
+
+def _loaded(path: str | os.PathLike[str]) -> Any:
+    file_size(path)
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra.of("PyTorch", "models", f"reading {path}") from error
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # zip, pickle, and what PyTorch itself finds wrong
+        reason = str(error).partition("\n")[0][:200]
+        raise UnreadableFile(
+            f"{path} is no file of tensors that torch.save wrote, or truncated: {reason}"
+        ) from error
+
+
+def _array(tensor: Any, path: str | os.PathLike[str]) -> NDArray[Any]:
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        raise UnreadableFile(f"{path} holds a {type(tensor).__name__} where a tensor should be")
+    return np.asarray(to_numpy(tensor, str(path)))

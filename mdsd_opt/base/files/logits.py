@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened, frozen
+from mdsd_opt.base.arrays import Opened, as_logits, frozen
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
     MAX_UNPACKED_BYTES,
     Arrays,
     checked_suffix,
     missing_array,
+    only_tensor,
     read_npy,
     read_npz,
     read_safetensors,
+    read_torch,
     text_of,
 )
-from mdsd_opt.base.files.torch_files import only_tensor, read_torch
-from mdsd_opt.base.kinds import as_logits
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 _FORMATS = {

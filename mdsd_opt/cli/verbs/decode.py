@@ -277,7 +277,7 @@ def _with_a_bar(
     options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
     keep: OnStep,
 ) -> None:  # fmt: skip
-    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.decoding import generate_batch
 
     tokens = options["max_new_tokens"]
@@ -393,7 +393,7 @@ def _compare(
     forecast: float | None,
 ) -> None:
     """All rules on the same prompts; what is done is shown even if it is interrupted."""
-    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.cli.output import say, show_table
     from mdsd_opt.cli.report.decoding import compared_document, compared_table, conclusion
     from mdsd_opt.cli.report.tables import as_json as to_json
