@@ -6,7 +6,6 @@ import importlib
 import os
 import platform
 import sys
-from importlib import metadata
 from typing import Any, TextIO
 
 from mdsd_opt._version import __version__
@@ -54,6 +53,8 @@ def versions() -> dict[str, str]:
 
 
 def _installed(distribution: str) -> str | None:
+    from importlib import metadata  # 18 ms, of which verifiers, who use this file, need nothing
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.batch.job import Job
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-
-if TYPE_CHECKING:
-    from mdsd_opt.gpu.philox import Randomness
-    from mdsd_opt.verifiers import BatchVerdict
+from mdsd_opt.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +68,7 @@ class Batch:
         if "dask" in (self.target.library, self.draft.library):
             return self._dask_rates(keep_axis)
         if self.may_use_a_device:
-            from mdsd_opt.batch.device_rates import Request, device_rates
+            from mdsd_opt.batch.device import Request, device_rates
 
             found = device_rates(self.target, self.draft, Request.of(self.job), self.device)
             if found is not None:
@@ -83,46 +78,51 @@ class Batch:
             rates = rates[..., 0]
         return rates[()] if self.reference.library == "numpy" else self.reference.like(rates)
 
-    def decide(
-        self,
-        drafts: Opened,
-        uniforms: NDArray[np.float64] | None,
-        randomness: Randomness,
-        with_rates: bool,
-        relax: Mapping[str, float] | None = None,
-    ) -> BatchVerdict:
-        """Output tokens, see `verify_batch`; `uniforms` as rows, in place of `randomness`."""
-        if relax is not None and self.device == "gpu":
-            raise UnsupportedScheme('there is no kernel for relaxed targets: give device="cpu"')
-        if relax is None and self.may_use_a_device:
-            from mdsd_opt.batch.device_rates import Request
-            from mdsd_opt.batch.device_verification import VerificationRequest, verify_on_device
-
-            request = VerificationRequest(Request.of(self.job), randomness, with_rates)
-            found = verify_on_device(
-                self.target, self.draft, drafts, uniforms, request, self.device
-            )
-            if found is not None:
-                return found
-        from mdsd_opt.batch.decisions import Decisions
-        from mdsd_opt.verifiers import BatchVerdict
-
-        rows = self.job.rows(self.target, self.draft)
-        decisions = Decisions(self.job, *rows, drafts, relax)
-        shape = rows[0].index_shape
-        return BatchVerdict(**{
-            name: self.reference.like(column.reshape(shape))
-            for name, column in decisions.columns(uniforms, randomness, with_rates).items()
-        })  # fmt: skip
-
     def _dask_rates(self, keep_axis: bool) -> Any:
         if self.device == "gpu":
             raise InvalidInput(
                 'device="gpu" takes no Dask arrays: call acceptance_rates on their blocks'
             )
-        from mdsd_opt.batch.dask_rates import dask_rates
-
         job = self.job
         if job.num_threads is None:  # Dask runs the blocks in parallel already
             job = replace(job, num_threads=1)
         return dask_rates(job, self.target.array, self.draft.array, keep_axis)
+
+
+def dask_rates(job: Job, target_logits: Any, draft_logits: Any, keep_axis: bool) -> Any:
+    """Lazy array of rates, with the chunks of the target's leading axes.
+
+    A row of logits must lie in one chunk, so the last axis is rechunked where it does not.
+    """
+    import dask.array as da
+
+    target = da.asarray(target_logits)
+    draft = da.asarray(draft_logits)
+    if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1]:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
+            "Dask arrays need the same leading axes"
+        )
+    target = target.rechunk({-1: -1})
+    draft = draft.rechunk((*target.chunks[:-1], -1))
+    last = target.ndim - 1
+
+    def block(
+        p: NDArray[Any], q: NDArray[Any], block_info: dict[Any, Any] | None = None
+    ) -> NDArray[np.float64]:
+        location = block_info[0]["array-location"] if block_info else []
+        sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
+        rates = job.rates(*job.rows(*sides, tuple(start for start, _ in location[:-1])))
+        return rates if keep_axis else rates[..., 0]
+
+    chunks = target.chunks[:-1] + (((len(job.num_drafts),),) if keep_axis else ())
+    return da.map_blocks(
+        block,
+        target,
+        draft,
+        dtype=np.float64,
+        chunks=chunks,
+        drop_axis=last,
+        new_axis=last if keep_axis else None,
+        meta=np.empty((0,) * len(chunks)),
+    )
