@@ -18,7 +18,7 @@ from mdsd_opt.decoding import (
     rule_names,
     tree_logits,
 )
-from mdsd_opt.decoding.warm_up import warm_up
+from mdsd_opt.decoding.comparison import warm_up
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 RULES = ("traversal", "traversal_hull", "level_sequential", "optimal", "rrs")

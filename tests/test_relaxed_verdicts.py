@@ -12,7 +12,7 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import DynamicTree, generate, get_rule, k_ary, parse_topology
 from mdsd_opt.decoding.generation import weigh
-from mdsd_opt.decoding.relaxed_targets import (
+from mdsd_opt.decoding.step_laws import (
     Distance,
     check_tree,
     distance_of,

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mdsd_opt.decoding import DynamicTree, custom_generate, generate, generate_steps
 from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.models.tree_pass import TreeModel
-from mdsd_opt.decoding.place_values import initial_rates
 from mdsd_opt.decoding.step_laws import DEVICE_RULES
+from mdsd_opt.decoding.topology import initial_rates
 
 #: What asks for numbers of tensors, in Python.
 ASKING = {"cpu", "tolist", "numpy", "__array__", "__contains__"}

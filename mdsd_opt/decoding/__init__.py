@@ -16,7 +16,7 @@ from mdsd_opt.decoding.generation import (
 )
 from mdsd_opt.decoding.growth import grow_by_acceptance
 from mdsd_opt.decoding.huggingface import custom_generate
-from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.language_models import PromptLookup, tree_logits
 from mdsd_opt.decoding.place_rates import (
     ConfidenceRates,
     RunningRates,
@@ -24,8 +24,6 @@ from mdsd_opt.decoding.place_rates import (
     measured_rates,
     place_rates,
 )
-from mdsd_opt.decoding.place_values import expected_accepted, initial_rates, place_values
-from mdsd_opt.decoding.prompt_lookup import PromptLookup
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
 from mdsd_opt.decoding.topology import (
     DynamicTree,
@@ -33,8 +31,11 @@ from mdsd_opt.decoding.topology import (
     Topology,
     balanced,
     chain,
+    expected_accepted,
+    initial_rates,
     k_ary,
     parse_topology,
+    place_values,
     sparse,
 )
 from mdsd_opt.decoding.tree_optimum import TreeBound, tree_bound, tree_optimum

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
-from mdsd_opt.decoding.relaxed_targets import check_tree, distance_of, relax_targets
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
-from mdsd_opt.decoding.step_laws import step_laws
+from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, step_laws
 from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput

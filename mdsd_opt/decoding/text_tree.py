@@ -148,7 +148,7 @@ class RandomTrees:
         order : ndarray of int64
             Texts, without the root.
         """
-        from mdsd_opt.decoding.first_met_kernels import first_met
+        from mdsd_opt.decoding.tree_kernels import first_met
 
         texts = self._texts
         chances = np.zeros(texts.size)

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts
-from mdsd_opt.decoding.first_tries import first_tries
-from mdsd_opt.decoding.hull_plan import hull_masses
 from mdsd_opt.decoding.recursive_rejection import (
+    MANY_TOKENS,
     after_refusal,
     draft_law,
+    first_tries,
     whole_support_masses,
 )
-from mdsd_opt.decoding.valued_rules import Values
+from mdsd_opt.decoding.valued_rules import Values, valued_rule
 from mdsd_opt.drafts import (
     DraftScheme,
     FixedPlusDrafts,
@@ -32,10 +32,14 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.verifiers.optimal.plan import split_fixed
+from mdsd_opt.prefix_search.searched import is_searched
+from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
+from mdsd_opt.verifiers.optimal.plan import SortedPlan, split_fixed
 from mdsd_opt.verifiers.rejection import accepted
 
 Law = NDArray[Any]
+
+_NO_TOKENS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,3 +178,43 @@ def split_with_tries(
     for token, mass in others.masses.items():
         masses[token] += left * mass
     return TokenSplit(dict(masses), target - left_on_average * (rest - others.kept))
+
+
+def hull_masses(
+    target: Law, drafts: PrefixDraftScheme, draws: NDArray[np.int64], values: Values
+) -> tuple[Law, Law]:
+    """What goes on to the drafts of a target of mass at most one.
+
+    Parameters
+    ----------
+    target : ndarray, shape (V,)
+        t.
+    drafts : PrefixDraftScheme
+        Without always-drafted tokens.
+    draws : ndarray of int64, shape (K,)
+    values : ndarray, shape (K,)
+        Of the places, known before they were drawn.
+
+    Returns
+    -------
+    masses : ndarray, shape (K,)
+        Probability that each draft is passed, given the draws.
+    kept : ndarray, shape (V,)
+        I = min(t, p_I), its mean over the draws, by token.
+    """
+    if draws.size == 1 and isinstance(drafts, (WithReplacement, WithoutReplacement)):
+        return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
+    from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+
+    plan: CollapsedPlan | SortedPlan
+    if target.size >= MANY_TOKENS and is_searched(drafts):
+        plan = CollapsedPlan(target, drafts)
+    else:
+        plan = SortedPlan(target, _NO_TOKENS, drafts)
+    rule = valued_rule(drafts, plan.drawn(draws), values)
+    return acceptance_probabilities(plan, draws, rule), np.minimum(target, plan.selection)
+
+
+def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
+    """The same where nothing is to be chosen: p_I is the draft's own law."""
+    return np.array([accepted(target[token], q[token])]), np.minimum(target, q)

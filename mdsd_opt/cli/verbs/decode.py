@@ -125,12 +125,11 @@ def decode(
     from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
     from mdsd_opt.corpora.capture.texts import read_prompts
     from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
-    from mdsd_opt.decoding.forecasts import informed
+    from mdsd_opt.decoding.comparison import warm_up
     from mdsd_opt.decoding.generation import require_room
+    from mdsd_opt.decoding.growth import informed
     from mdsd_opt.decoding.models.tree_pass import TreeModel
-    from mdsd_opt.decoding.relaxed_targets import check_tree
-    from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
-    from mdsd_opt.decoding.warm_up import warm_up
+    from mdsd_opt.decoding.step_laws import DEVICE_RULES, check_tree, require_device_rule
     from mdsd_opt.drafts.by_name import scheme_maker
 
     if bool(prompt) == (prompts is not None):
