@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -19,19 +20,27 @@ def available_threads() -> int:
     return os.cpu_count() or 1
 
 
-def map_rows(
-    function: Callable[[int], Result], num_rows: int, num_threads: int, name: str
-) -> list[Result]:
-    """function(0), ..., function(num_rows - 1); of several errors the first row's is raised."""
-    workers = min(num_threads, num_rows)
+def threaded(
+    function: Callable[[Item], Result], items: Sequence[Item], num_threads: int, name: str
+) -> Iterator[Result]:
+    """What the function gives for every item, in order; of several errors the first is raised."""
+    workers = min(num_threads, len(items))
     if workers <= 1:
-        return [function(row) for row in range(num_rows)]
+        yield from map(function, items)
+        return
     with ThreadPoolExecutor(workers, thread_name_prefix=name) as pool:
         try:
-            return list(pool.map(function, range(num_rows)))
+            yield from pool.map(function, items)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def map_rows(
+    function: Callable[[int], Result], num_rows: int, num_threads: int, name: str
+) -> list[Result]:
+    """function(0), ..., function(num_rows - 1), see `threaded`."""
+    return list(threaded(function, range(num_rows), num_threads, name))
 
 
 @contextmanager

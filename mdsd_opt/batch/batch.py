@@ -15,16 +15,9 @@ from mdsd_opt.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Logits of both sides, and what to compute of them.
+    """Logits of both sides as they were given, and what to compute of them on which device.
 
-    Attributes
-    ----------
-    job : Job
-        Scheme, verifier, numbers of drafts, and how probabilities come from logits.
-    target, draft : Opened
-        As they were given: nothing is copied or converted before it is known where to.
-    device : {None, "cpu", "gpu"}
-        Where to compute, see `acceptance_rates`.
+    Nothing is copied or converted before it is known where to.
     """
 
     job: Job
@@ -41,13 +34,7 @@ class Batch:
         device: str | None,
         kind: str | None = None,
     ) -> Batch:
-        """Look once at what was given, and take it as `as_logits` says.
-
-        Raises
-        ------
-        InvalidInput
-            No arrays of numbers.
-        """
+        """Look once at what was given, and take it as `as_logits` says, whose errors it raises."""
         target = as_logits(Opened.of(target_logits, "target_logits"), kind)
         return cls(job, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
 
@@ -66,7 +53,7 @@ class Batch:
     def rates(self, keep_axis: bool = True) -> Any:
         """Acceptance rates, shape (..., len(num_drafts)); without the last axis on request."""
         if "dask" in (self.target.library, self.draft.library):
-            return self._dask_rates(keep_axis)
+            return _dask_rates(self, keep_axis)
         if self.may_use_a_device:
             from mdsd_opt.batch.device import Request, device_rates
 
@@ -78,26 +65,22 @@ class Batch:
             rates = rates[..., 0]
         return rates[()] if self.reference.library == "numpy" else self.reference.like(rates)
 
-    def _dask_rates(self, keep_axis: bool) -> Any:
-        if self.device == "gpu":
-            raise InvalidInput(
-                'device="gpu" takes no Dask arrays: call acceptance_rates on their blocks'
-            )
-        job = self.job
-        if job.num_threads is None:  # Dask runs the blocks in parallel already
-            job = replace(job, num_threads=1)
-        return dask_rates(job, self.target.array, self.draft.array, keep_axis)
 
-
-def dask_rates(job: Job, target_logits: Any, draft_logits: Any, keep_axis: bool) -> Any:
+def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
     """Lazy array of rates, with the chunks of the target's leading axes.
 
     A row of logits must lie in one chunk, so the last axis is rechunked where it does not.
     """
+    if batch.device == "gpu":
+        raise InvalidInput(
+            'device="gpu" takes no Dask arrays: call acceptance_rates on their blocks'
+        )
     import dask.array as da
 
-    target = da.asarray(target_logits)
-    draft = da.asarray(draft_logits)
+    job = batch.job
+    if job.num_threads is None:  # Dask runs the blocks in parallel already
+        job = replace(job, num_threads=1)
+    target, draft = da.asarray(batch.target.array), da.asarray(batch.draft.array)
     if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1]:
         raise InvalidInput(
             f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "

@@ -35,16 +35,10 @@ def on_device(
 ) -> Any | None:
     """What is found on the device, or None where the CPU should work on the batch.
 
-    Parameters
-    ----------
-    device : {None, "gpu"}
-        None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu" raises
-        instead.
-    in_place : callable
-        ``in_place(engine, stream, reference)``, for logits of which a side is on the device;
-        results are handed back in the library of `reference`. Text is what is in the way.
-    in_chunks : callable
-        ``in_chunks(engine, target, draft)``, for arrays on the host. Text is what is in the way.
+    Device None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu"
+    raises instead. ``in_place(engine, stream, reference)`` is for logits of which a side is on the
+    device, and hands results back in the library of `reference`; ``in_chunks(engine, target,
+    draft)`` is for arrays on the host. Text from them is what is in the way.
 
     Raises
     ------
@@ -52,6 +46,8 @@ def on_device(
         There is no device, and one was asked for.
     UnsupportedScheme
         The kernels do not do it, and a device was asked for.
+    InvalidDistribution
+        A row is none.
     """
     held = [side for side in (target, draft) if interop.is_on_device(side)]
     if device == "gpu":
@@ -75,18 +71,7 @@ def on_device(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compute.
-
-    Attributes
-    ----------
-    scheme : str
-    verifier : str or Verifier
-    num_drafts : tuple of int
-    target_scale, draft_scale : float
-        log2(e) divided by the temperature.
-    filters : FilterSettings or None
-        Which tokens are left out, if any.
-    """
+    """What to compute; a scale is log2(e) divided by the temperature."""
 
     scheme: str
     verifier: str | Verifier
@@ -166,27 +151,22 @@ def filter_settings(target: Sampling, draft: Sampling) -> FilterSettings | None:
     )
 
 
+NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
+
+
 def device_rates(target: Opened, draft: Opened, request: Request, device: str | None) -> Any | None:
-    """Rates of shape (..., len(num_drafts)), or None where the CPU should compute them.
-
-    Parameters
-    ----------
-    device : {None, "gpu"}
-        None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu" raises
-        instead.
-
-    Raises
-    ------
-    NoDevice
-        There is no device, and one was asked for.
-    UnsupportedScheme
-        The kernels do not do it, and a device was asked for.
-    InvalidDistribution
-        A row is none.
-    """
+    """Rates of shape (..., len(num_drafts)), or None and errors as `on_device` says."""
 
     def in_place(engine: Engine, stream: int, reference: Opened) -> Any:
-        return _rates_in_place(engine, target, draft, request, stream, reference)
+        obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
+        sides = None if obstacle else _opened(engine, target, draft, stream, reference)
+        if sides is None:
+            return obstacle or NOT_READ
+        result = request.compute(engine, *sides)
+        shape = index_shape(*sides)
+        interop.check_rows(engine.download(result.is_bad), shape, target, draft)
+        found = result.rates.reshape(*shape, len(request.num_drafts))
+        return interop.handed_back(reference, found)
 
     def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> Any:
         return rates_in_chunks(engine, p, q, request)
@@ -194,30 +174,12 @@ def device_rates(target: Opened, draft: Opened, request: Request, device: str | 
     return on_device(target, draft, device, in_place, in_chunks)
 
 
-NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
-
-
-def _rates_in_place(
-    engine: Engine,
-    target_logits: Opened,
-    draft_logits: Opened,
-    request: Request,
-    stream: int,
-    reference: Opened,
-) -> Any:
-    """Rates, handed back in the library of `reference`, or what is in the way."""
-    obstacle = request.obstacle(engine.threads_per_row, target_logits.shape, draft_logits.shape)
-    if obstacle:
-        return obstacle
-    target = interop.opened(engine, target_logits, stream, reference)
-    draft = interop.opened(engine, draft_logits, stream, reference)
-    if target is None or draft is None:
-        return NOT_READ
-    result = request.compute(engine, target, draft)
-    shape = index_shape(target, draft)
-    interop.check_rows(engine.download(result.is_bad), shape, target_logits, draft_logits)
-    found = result.rates.reshape(*shape, len(request.num_drafts))
-    return interop.handed_back(reference, found)
+def _opened(
+    engine: Engine, target: Opened, draft: Opened, stream: int, reference: Opened
+) -> tuple[DeviceLogits, DeviceLogits] | None:
+    """Both sides as the kernels read them; None if they are of types that these do not read."""
+    p, q = (interop.opened(engine, side, stream, reference) for side in (target, draft))
+    return None if p is None or q is None else (p, q)
 
 
 def rates_in_chunks(
@@ -257,15 +219,7 @@ def rates_in_chunks(
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """What to decide, and by which random numbers.
-
-    Attributes
-    ----------
-    rule : Request
-        As for acceptance rates of one number of drafts.
-    randomness : Randomness
-    with_rates : bool
-    """
+    """What to decide, by which random numbers; `rule` as for rates of one number of drafts."""
 
     rule: Request
     randomness: Randomness
@@ -308,25 +262,27 @@ def verify_on_device(
     request: VerificationRequest,
     device: str | None,
 ) -> BatchVerdict | None:
-    """Decisions by the kernel, or None where the CPU should make them.
-
-    Parameters
-    ----------
-    device : {None, "gpu"}
-        None leaves to the CPU what the kernel does not do; "gpu" raises instead.
-
-    Raises
-    ------
-    NoDevice
-        There is no device, and one was asked for.
-    UnsupportedScheme
-        The kernel does not do it, and a device was asked for.
-    InvalidDistribution
-        A row is none.
-    """
+    """Decisions by the kernel, or None and errors as `on_device` says."""
 
     def in_place(engine: Engine, stream: int, reference: Opened) -> BatchVerdict | str:
-        return _in_place(engine, target, draft, drafts, uniforms, request, stream, reference)
+        import cupy
+
+        obstacle = request.obstacle(engine, target.shape, draft.shape)
+        sides = None if obstacle else _opened(engine, target, draft, stream, reference)
+        if sides is None:
+            return obstacle or NOT_READ
+        held = interop.is_on_device(drafts)
+        ids = cupy.from_dlpack(drafts.array) if held else cupy.asarray(drafts.numpy())
+        ids = cupy.ascontiguousarray(ids.astype(np.int64).reshape(-1, ids.shape[-1]))
+        draws = None if uniforms is None else engine.upload(uniforms)
+        result = request.compute(engine, *sides, ids, draws)
+        shape = index_shape(*sides)
+        interop.check_rows(engine.download(result.is_bad), shape, target, draft)
+        hits = ids == result.tokens[:, None]
+        places = cupy.where(hits.any(axis=1), hits.argmax(axis=1), -1).astype(np.int64)
+        told = (result.rates, result.gaps) if request.with_rates else ()
+        columns = (result.tokens, places, *told)
+        return BatchVerdict(*(interop.handed_back(reference, x.reshape(shape)) for x in columns))
 
     def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> BatchVerdict | str:
         return verify_in_chunks(engine, p, q, drafts.numpy(), uniforms, request)
@@ -376,38 +332,3 @@ def verify_in_chunks(
     )
     columns = [tokens, first_places(rows, tokens), *((rates, gaps) if request.with_rates else ())]
     return BatchVerdict(*(column.reshape(shape)[()] for column in columns))
-
-
-def _in_place(
-    engine: Engine,
-    target_logits: Opened,
-    draft_logits: Opened,
-    drafts: Opened,
-    uniforms: NDArray[np.float64] | None,
-    request: VerificationRequest,
-    stream: int,
-    reference: Opened,
-) -> BatchVerdict | str:
-    """Decisions for logits of which at least one side is on the device, handed back there."""
-    import cupy
-
-    obstacle = request.obstacle(engine, target_logits.shape, draft_logits.shape)
-    if obstacle:
-        return obstacle
-    target = interop.opened(engine, target_logits, stream, reference)
-    draft = interop.opened(engine, draft_logits, stream, reference)
-    if target is None or draft is None:
-        return NOT_READ
-    if interop.is_on_device(drafts):
-        ids = cupy.from_dlpack(drafts.array).astype(np.int64)
-    else:
-        ids = cupy.asarray(drafts.numpy().astype(np.int64))
-    ids = cupy.ascontiguousarray(ids.reshape(-1, ids.shape[-1]))
-    draws = None if uniforms is None else engine.upload(uniforms)
-    result = request.compute(engine, target, draft, ids, draws)
-    shape = index_shape(target, draft)
-    interop.check_rows(engine.download(result.is_bad), shape, target_logits, draft_logits)
-    hits = ids == result.tokens[:, None]
-    places = cupy.where(hits.any(axis=1), hits.argmax(axis=1), -1).astype(np.int64)
-    columns = [result.tokens, places, *((result.rates, result.gaps) if request.with_rates else ())]
-    return BatchVerdict(*(interop.handed_back(reference, x.reshape(shape)) for x in columns))

@@ -35,16 +35,9 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One side: the likeliest tokens, and what is left for the others.
+    """One side: token -> probability of the likeliest, and what is left for the others.
 
-    Attributes
-    ----------
-    probabilities : dict
-        Token -> probability.
-    cap : float
-        The smallest of them: no other token has more.
-    tail : float
-        Mass of the tokens that are not listed.
+    None of these has more than the cap, the smallest that is listed; the tail is their mass.
     """
 
     probabilities: dict[Hashable, float]
@@ -55,12 +48,9 @@ class Listed:
     def of(cls, logprobs: Any, name: str, vocab_size: int | None) -> Listed:
         """Check the list of one side.
 
-        Raises
-        ------
-        InvalidInput
-            No mapping, an empty one, or one of more tokens than there are.
-        InvalidDistribution
-            No logarithms of probabilities, or a mass that does not fit into the vocabulary.
+        Raises `InvalidInput` for no mapping, an empty one or one of more tokens than there are, and
+        `InvalidDistribution` where these are no logarithms of probabilities, or a mass that does
+        not fit.
         """
         if not isinstance(logprobs, Mapping) or not logprobs:
             raise InvalidInput(f"{name} is {logprobs!r:.60}: give a mapping token id -> logprob")
@@ -111,19 +101,14 @@ class Subsets:
 
     Attributes
     ----------
-    target, draft : Listed
     common_p, common_q : ndarray, shape (C,)
         Tokens listed on both sides, by ascending p/q.
     draft_only : ndarray, shape (A,)
-        q of the tokens that the draft alone lists, descending.
-    num_draft_only : ndarray of int, shape (R,)
-        How many of them are in H.
+        q of the tokens that the draft alone lists, descending; `num_draft_only` of them are in H.
     target_only_mass : ndarray, shape (R,)
         p of the tokens in H that the target alone lists.
     target_open, draft_open : ndarray, shape (R,)
-        Tokens in H that the target, the draft does not list.
-    num_target_open, num_draft_open : int
-        The same of the whole vocabulary.
+        Tokens in H that the target, the draft does not list; `num_...` those of the vocabulary.
     """
 
     target: Listed

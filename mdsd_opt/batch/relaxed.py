@@ -158,12 +158,7 @@ def relaxed_rates(
 class _Spread:
     """A mean budget, spent where it buys most.
 
-    Attributes
-    ----------
-    asked : RelaxedRows
-        With the mean budgets.
-    run : callable
-        What rows find, shape (rows, schemes, K, columns).
+    `asked` are the mean budgets, `run` gives what rows find, shape (rows, schemes, K, columns).
     """
 
     asked: RelaxedRows

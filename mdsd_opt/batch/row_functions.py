@@ -1,6 +1,7 @@
-"""The table of what computes the rates of which draft scheme and verifier.
+"""What computes the rates of which draft scheme and verifier: a table of what verifiers declare.
 
-It is made of what the verifiers declare in `batch_rates`.
+Kernels take rows of logits; formulas are asked row by row, after softmax. NumPy releases the GIL
+for all that takes time there, so that rows run in parallel as those of kernels do.
 """
 
 from __future__ import annotations
@@ -87,14 +88,10 @@ def is_estimated(scheme: str, verifier: str | Verifier, num_drafts: int) -> bool
 def row_function(
     scheme: str, verifier: str | Verifier, num_drafts: Sequence[int], seed: int
 ) -> RowFunction:
-    """Look up what computes the rates of a draft scheme and a verifier on the CPU.
+    """What computes the rates of a draft scheme and a verifier on the CPU.
 
-    Raises
-    ------
-    UnknownName
-        No such scheme, or no such verifier; the message lists those that exist.
-    UnsupportedScheme
-        Both exist, but not together, or not for these numbers of drafts.
+    Raises `UnknownName`, which lists those that exist, and `UnsupportedScheme` where both exist,
+    but not together, or not for these numbers of drafts.
     """
     checked_scheme(scheme)
     try:
