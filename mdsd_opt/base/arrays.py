@@ -35,17 +35,7 @@ def library_of(array: object) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """An array of any library, whose library is looked up once.
-
-    Attributes
-    ----------
-    name : str
-        The argument it came from, for messages.
-    array : object
-        As it was given; a NumPy array if it came from no other library.
-    library : str
-        As `library_of` calls it.
-    """
+    """An array of any library, looked up once; `name` is the argument it came from."""
 
     name: str
     array: Any
@@ -53,13 +43,7 @@ class Opened:
 
     @classmethod
     def of(cls, array: Any, name: str = "array") -> Opened:
-        """Look at an array.
-
-        Raises
-        ------
-        InvalidInput
-            It is no array of numbers.
-        """
+        """Look at an array; `InvalidInput` if it holds no numbers."""
         library = library_of(array)
         return cls(name, _checked(array, name) if library == "numpy" else array, library)
 
@@ -90,10 +74,8 @@ class Opened:
 def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
     """Bring any array-like to NumPy, on the host, without a change of dtype.
 
-    Raises
-    ------
-    InvalidInput
-        If the object is not a rectangular array of numbers (ragged lists, strings, objects).
+    Raises `InvalidInput` for what is no rectangular array of numbers (ragged lists, strings,
+    objects).
     """
     return Opened.of(array, name).numpy()
 
@@ -147,20 +129,10 @@ _SUM_ERROR = 0.02
 
 
 def as_logits(given: Opened, kind: str | None) -> Opened:
-    """Rows as logits.
+    """Rows (..., V) as logits, which they are taken for if no kind is given and they may be.
 
-    Parameters
-    ----------
-    given : Opened, shape (..., V)
-    kind : {None, "logits", "logprobs", "probs"}
-        None: logits, unless the first rows look like probabilities.
-
-    Raises
-    ------
-    InvalidInput
-        There is no such kind; or they look like probabilities, and nobody said so.
-    InvalidDistribution
-        They are not what they are said to be.
+    Raises `InvalidInput` where there is no such kind, or where they look like probabilities and
+    nobody said so; `InvalidDistribution` where they are not what they are said to be.
     """
     if kind not in (None, *KINDS):
         raise InvalidInput(f'kind is {kind!r}: give "logits", "logprobs" or "probs"')

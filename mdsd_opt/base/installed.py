@@ -76,13 +76,7 @@ def show_versions(file: TextIO | None = None) -> None:
 
 
 def loaded(spec: str) -> Any:
-    """What ``"module:attribute"`` names.
-
-    Raises
-    ------
-    InvalidInput
-        No such module or attribute.
-    """
+    """What ``"module:attribute"`` names; `InvalidInput` if there is no such module or attribute."""
     module, _, attribute = spec.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -42,12 +42,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Write a file so that a reader sees the old content or the new, never half of it.
 
     The bytes go to a temporary name in the same folder, which takes the place of `path` at the end;
-    if the block raises, `path` is left as it was.
-
-    Raises
-    ------
-    InvalidInput
-        The folder is missing or not writable, `path` is a folder, or the disk is full.
+    if the block raises, `path` is left as it was. Raises `InvalidInput` where the folder is missing
+    or not writable, `path` is a folder, or the disk is full.
     """
     target, temporary = _places(path)
     try:
@@ -105,13 +101,7 @@ def _unwritable(path: str | os.PathLike[str], error: Exception) -> InvalidInput:
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """The content of a file.
-
-    Raises
-    ------
-    UnreadableFile
-        Missing, a folder, not readable, or over `max_bytes`.
-    """
+    """The content of a file; `UnreadableFile` if it is missing, not readable, or too large."""
     size = file_size(path)
     if size > max_bytes:
         raise UnreadableFile(
@@ -124,13 +114,7 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def file_size(path: str | os.PathLike[str]) -> int:
-    """Size of a regular file in bytes.
-
-    Raises
-    ------
-    UnreadableFile
-        Missing, a folder, or not a regular file.
-    """
+    """Size of a file in bytes; `UnreadableFile` if it is missing, or not a regular file."""
     try:
         status = Path(path).stat()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
@@ -143,13 +127,7 @@ def file_size(path: str | os.PathLike[str]) -> int:
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of the bytes of a file, in hexadecimal digits; read in pieces.
-
-    Raises
-    ------
-    UnreadableFile
-        Missing, a folder, or not readable.
-    """
+    """SHA-256 of the bytes of a file, in hexadecimal digits; errors as `file_size`."""
     file_size(path)
     try:
         with Path(path).open("rb") as file:
@@ -172,19 +150,10 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(content: bytes | str, source: str) -> Any:
-    """Parse strict JSON: no NaN or Infinity, no key twice in one object.
+    """Parse strict JSON of text, or of UTF-8 with or without a byte order mark.
 
-    Parameters
-    ----------
-    content : bytes or str
-        UTF-8, with or without a byte order mark.
-    source : str
-        What to call it in an error.
-
-    Raises
-    ------
-    UnreadableFile
-        Not JSON; the message gives line and column.
+    No NaN or Infinity, no key twice in one object: `UnreadableFile`, which calls it by `source` and
+    gives line and column.
     """
     if isinstance(content, bytes):
         try:

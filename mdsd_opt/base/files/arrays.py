@@ -27,6 +27,9 @@ Arrays = dict[str, NDArray[Any]]
 #: How large the arrays of one compressed file may become in memory, in bytes.
 MAX_UNPACKED_BYTES = 4 * 1024**3
 
+# Read here and not by `safetensors.safe_open`, which as of 0.8.0 reads a tensor into memory as a
+# whole and twice, has no 8-bit floats for NumPy, and does not mind two tensors of one name.
+
 #: How long the header of a .safetensors file may be, in bytes (the format's own limit).
 _MAX_SAFETENSORS_HEADER = 100_000_000
 
@@ -52,10 +55,7 @@ _SAFETENSORS_DTYPES = {
 def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Memory-map the array of a .npy file.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, truncated, not a .npy file, or an array of Python objects.
+    Raises `UnreadableFile` if it is missing, truncated, not a .npy file, or of Python objects.
     """
     size = file_size(path)
     try:
@@ -74,11 +74,8 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
 def read_npz(path: str | os.PathLike[str], max_bytes: int = MAX_UNPACKED_BYTES) -> Arrays:
     """Read every array of a .npz file.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, truncated, not a .npz file, arrays of Python objects, or a directory that
-        announces more than `max_bytes`.
+    Raises `UnreadableFile` if it is missing, truncated, not a .npz file, has arrays of Python
+    objects, or a directory that announces more than `max_bytes`.
     """
     file_size(path)
     try:
@@ -152,17 +149,10 @@ def _require_bytes(source: str, shape: tuple[int, ...], dtype: np.dtype[Any], th
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, str]]:
-    """Memory-map the arrays of a .safetensors file; bfloat16 arrives as `ml_dtypes.bfloat16`.
+    """Arrays, memory-mapped, and metadata of a .safetensors file; bfloat16 as `ml_dtypes.bfloat16`.
 
-    Returns
-    -------
-    arrays : dict of str to ndarray
-    metadata : dict of str to str
-
-    Raises
-    ------
-    UnreadableFile
-        Missing, truncated, not a .safetensors file, or a dtype NumPy has not.
+    Raises `UnreadableFile` if it is missing, truncated, not a .safetensors file, or of a dtype that
+    NumPy has not.
     """
     size = file_size(path)
     try:
@@ -186,10 +176,7 @@ def write_safetensors(
 ) -> None:
     """Write arrays as a .safetensors file, atomically and without a copy in memory.
 
-    Raises
-    ------
-    InvalidInput
-        The file cannot be written: no such folder, no permission, no room.
+    Raises `InvalidInput` where the file cannot be written: no such folder, no permission, no room.
     """
     codes = {name: code for code, name in _SAFETENSORS_DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata or {})}
@@ -290,12 +277,8 @@ def checked_suffix(
 def read_torch(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Arrays of a .pt file that holds a dictionary of tensors.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, truncated, no dictionary of tensors, or a pickle of anything but tensors.
-    MissingExtra
-        PyTorch is not installed.
+    Raises `UnreadableFile` if it is missing, truncated, or a pickle of anything else, and
+    `MissingExtra` where PyTorch is not installed.
     """
     content = _loaded(path)
     if not isinstance(content, Mapping):
@@ -307,13 +290,7 @@ def read_torch(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
 
 def only_tensor(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a .pt file that holds one tensor.
-
-    Raises
-    ------
-    UnreadableFile, MissingExtra
-        As `read_torch`; or it holds something else.
-    """
+    """The array of a .pt file that holds one tensor; errors as `read_torch`."""
     return _array(_loaded(path), path)
 
 

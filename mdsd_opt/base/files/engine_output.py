@@ -32,15 +32,9 @@ _KNOWN = (
 class ScoredText:
     """What one request says.
 
-    Attributes
-    ----------
-    lists : list
-        Of each position, the likeliest tokens and their log-probabilities; None where there is
-        none, as at the first token of a text.
-    tokens : list or None
-        The tokens of the text, if the request tells them.
-    by_id : bool
-        Whether tokens are named by their ids; by their text otherwise.
+    Of each position the likeliest tokens and their log-probabilities, None where there is none, as
+    at the first token of a text; the text's tokens, if they are told; and whether tokens are named
+    by their ids, or by their text.
     """
 
     lists: Lists
@@ -51,11 +45,8 @@ class ScoredText:
 def read_scored_texts(path: str | os.PathLike[str]) -> Iterator[ScoredText]:
     """The requests of a file, one after another.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, or a line that is no JSON or holds no lists of log-probabilities; the message
-        names the line.
+    Raises `UnreadableFile`, which names the line, if the file is missing, or a line is no JSON or
+    holds no lists of log-probabilities.
     """
     try:
         with Path(path).open("rb") as file:
@@ -72,10 +63,7 @@ def paired_positions(
 ) -> Iterator[list[tuple[dict[Any, float], dict[Any, float]]]]:
     """Of each text, the lists of both models at the positions where both have one.
 
-    Raises
-    ------
-    UnreadableFile
-        The files do not score the same texts.
+    Raises `UnreadableFile` if the files do not score the same texts.
     """
     sides = read_scored_texts(target), read_scored_texts(draft)
     number = 0
@@ -225,10 +213,7 @@ _MAX_BYTES = 1 << 30
 def read_accepted(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What the file says, as arguments of `mdsd_opt.accepted_rates`.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, broken, or without counts; the message names the line.
+    Raises `UnreadableFile`, which names the line, if it is missing, broken, or without counts.
     """
     suffix = checked_suffix(path, _FORMATS, UnreadableFile)
     if suffix == ".npy":
