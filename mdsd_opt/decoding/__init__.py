@@ -1,7 +1,12 @@
-"""Speculative decoding over several steps, with trees of drafts.
+"""Speculative decoding over several steps, with trees of drafts: all names below are public.
 
 Data flows: draft model -> `grow` -> tree -> target model -> rule -> tokens; `generate` does it step
-after step.
+after step. A way through the files: `generation` (the loop), `growth` (which trees are drawn),
+`draft_tree` (drawing one), `step_laws` (asking the models), `rules` (what of a tree is accepted),
+`token_split` and `recursive_rejection` (what of a node is). Beside it: `topology` (shapes, and what
+places are worth), `tree_plans` and `place_rates` (which shape is best), `tree_optimum` and
+`value_bound` (what no rule exceeds), `language_models`, `models` and `huggingface` (whose logits),
+`device_laws` (laws that stay on a device), `comparison` (several rules in turn).
 """
 
 from mdsd_opt.decoding.draft_tree import Node, grow

@@ -33,16 +33,7 @@ Begin = Callable[[str, int], Iterator[tuple[Tokens, Metrics]]]
 
 @dataclass(slots=True)
 class ComparedRule:
-    """What a rule has brought so far.
-
-    Attributes
-    ----------
-    rule : str
-    prompts : list of Metrics
-        Of every prompt that it has made a step of.
-    refusal : str
-        Why it decodes no further; empty if it does.
-    """
+    """What a rule has brought so far, prompt by prompt; and why it decodes no further, if so."""
 
     rule: str
     prompts: list[Metrics] = field(default_factory=list)
@@ -62,16 +53,9 @@ def compare_rules(
     """Decode prompts by every rule that is not refused; what is done stands in the rows.
 
     Each round is one step of each rule, and each round begins with another rule. A rule that fails
-    is refused from then on, and the others go on.
-
-    Parameters
-    ----------
-    rows : sequence of ComparedRule
-        Updated after every step, so that they hold what is done if this is interrupted.
-    num_prompts : int
-    begin : callable
-    advance : callable, optional
-        Called with the number of tokens of each step.
+    is refused from then on, and the others go on. The rows are updated after every step, so that
+    they hold what is done if this is interrupted; `advance` is called with the number of tokens of
+    each.
     """
     for n in range(num_prompts):
         running = {row.rule: begin(row.rule, n) for row in rows if not row.refusal}
@@ -120,23 +104,9 @@ def warm_up(
 ) -> None:
     """Decode some steps, silently, as `generate` will: by the same kernels, already compiled then.
 
-    Small trees have the whole vocabulary, so that a rule that cannot decode there says so before
-    anything has been decoded; the tree itself has a few thousand tokens.
-
-    Parameters
-    ----------
-    rule : str
-    vocab_size : int
-        V of the models.
-    tree, scheme
-        As for `generate`.
-    **settings
-        Temperatures and filters, as for `generate`.
-
-    Raises
-    ------
-    MdsdError
-        What `generate` would raise: the rule does not take such drafts, or so many tokens.
+    Small trees have the whole vocabulary, so that a rule that cannot decode there says so, by the
+    error that `generate` would raise, before anything has been decoded; the tree itself has a few
+    thousand tokens. Settings are temperatures and filters, as for `generate`.
     """
     topology = parse_topology(tree) if isinstance(tree, str) else tree
     if isinstance(topology, PlannedTree):

@@ -306,12 +306,11 @@ def generate_steps(
         check_tree(tree, verifier)
     make = scheme_maker(scheme)
     rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
-    if draft_temperature is None:
-        draft_temperature = temperature
-    laws = step_laws(
-        target, draft, make, verifier, on_device, temperature, draft_temperature,
-        filters,
-    )  # fmt: skip
+    sampling = {"temperature": temperature, **filters}
+    drafting = (
+        sampling if draft_temperature is None else {**sampling, "temperature": draft_temperature}
+    )
+    laws = step_laws(target, draft, make, verifier, on_device, sampling, drafting)
 
     text = [int(token) for token in prompt]
     start, metrics, context = len(text), Metrics(), _context_length(target, draft)

@@ -225,22 +225,8 @@ def informed(
 ) -> tuple[Tree, float | None]:
     """The tree with the rates of the models on some texts, and the forecast by them.
 
-    Parameters
-    ----------
-    tree : Topology, PlannedTree or DynamicTree
-    target, draft : model
-    texts : sequence of sequences of int
-        Token ids.
-    scheme : str
-    settings : dict
-        Temperatures and filters.
-
-    Returns
-    -------
-    tree
-        Planned, and grown, by the rates measured.
-    forecast : float or None
-        Accepted drafts a step; None for a tree that grows.
+    A tree is planned, and grown, by the rates measured. The forecast is of accepted drafts a step;
+    None for a tree that grows. Settings are temperatures and filters.
     """
     if isinstance(tree, PlannedTree):
         widest = MAX_DRAFTS

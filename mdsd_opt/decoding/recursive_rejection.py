@@ -39,24 +39,10 @@ def draft_law(drafts: Any, target: Law) -> Law:
 
 
 def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float]:
-    r"""What is left of a target of mass at most one for the other drafts.
+    r"""What is left of a target of mass at most one where a draft of law q was refused.
 
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        t.
-    demand : float
-        Its mass.
-    q : ndarray, shape (V,)
-        Law of the draft that was refused.
-
-    Returns
-    -------
-    target : ndarray, shape (V,)
-    demand : float
-        Its mass; 1 stays 1.
-    refused : float
-        Probability that a draft is refused, :math:`1 - \sum \min(t, q)`.
+    Returns the target, its mass, of which 1 stays 1, and the probability that a draft is refused,
+    :math:`1 - \sum \min(t, q)`.
     """
     rest = np.maximum(target - q, 0)
     mass = rest.sum()
@@ -109,16 +95,8 @@ def first_tries(
     grow, with S the probability that all tries so far were refused, a the probability that a try
     passes, v_(k) the k-th largest value of the rest and c_k the chance of its place
     (`rank_chances`), all with replacement. That is a forecast: any number that does not depend on
-    the draws is lossless.
-
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        t, of mass `demand` <= 1.
-    demand : float
-    drafts : DraftScheme or None
-    values : ndarray, shape (K,)
-        Of the places.
+    the draws is lossless. The target t, shape (V,), has mass `demand` <= 1; `values` are those of
+    the places.
     """
     if isinstance(drafts, WithReplacement):
         order = np.argsort(-values, kind="stable")
@@ -173,14 +151,8 @@ def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
     r"""Probability that the best, second best, ... place is passed, shape (K,), with replacement.
 
     A block [a, b) is the topmost one with a draft, and the k-th best place is the best in it, with
-    :math:`w(B) A_a^k A_b^{K-1-k}`, k = 0..K-1, A the prefix sums of the weights w.
-
-    Parameters
-    ----------
-    target, q : ndarray, shape (n,)
-        Masses of tokens, or of groups, in ascending order of target/q.
-    num_drafts : int
-        K.
+    :math:`w(B) A_a^k A_b^{K-1-k}`, k = 0..K-1, A the prefix sums of the weights w. Tokens, or
+    groups, come in ascending order of target/q.
     """
     if num_drafts == 1:
         return np.minimum(target, q).sum(keepdims=True)

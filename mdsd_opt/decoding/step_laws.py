@@ -44,32 +44,25 @@ class StepLaws(Protocol):
         """Give every node its target law; and the first, which is the root, its tree's tokens."""
 
 
-class HostLaws:
-    """float64 arrays of V numbers, for every rule and scheme.
+#: Temperature and filters, as `softmax` takes them.
+Sampling = dict[str, Any]
 
-    Parameters
-    ----------
-    target, draft : model
-    make : callable
-    temperature, draft_temperature : float
-    filters : dict
-    """
+
+class HostLaws:
+    """float64 arrays of V numbers, for every rule and scheme."""
 
     def __init__(
-        self, target: Any, draft: Any, make: SchemeMaker, temperature: float,
-        draft_temperature: float, filters: dict[str, Any],
-    ) -> None:  # fmt: skip
-        self.make = make
+        self, target: Any, draft: Any, make: SchemeMaker, sampling: Sampling, drafting: Sampling
+    ) -> None:
+        self.make, self._sampling, self._drafting = make, sampling, drafting
         self._target, self._draft = tree_logits(target), tree_logits(draft)
-        self._temperature, self._draft_temperature = temperature, draft_temperature
-        self._filters = filters
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[np.float64]:
-        return softmax(self._draft(text, continuations), self._draft_temperature, **self._filters)
+        return softmax(self._draft(text, continuations), **self._drafting)
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         logits = self._target(text, [node.tokens for node in nodes])
-        laws = softmax(logits, self._temperature, **self._filters)
+        laws = softmax(logits, **self._sampling)
         for node, law in zip(nodes, laws, strict=True):
             node.target = law
 
@@ -77,20 +70,12 @@ class HostLaws:
 class DeviceLaws:
     """Integer weights where the logits are; the host gets tables of the nodes with drafts.
 
-    Parameters
-    ----------
-    target, draft : model
-        With a method ``tree_tensor(ids, continuations)``, as `TreeModel` has it.
-    replaced : bool
-        Whether drafts are drawn with replacement.
-    temperature, draft_temperature : float
-    filters : dict
+    The models have a method ``tree_tensor(ids, continuations)``, as `TreeModel` does.
     """
 
     def __init__(
-        self, target: Any, draft: Any, replaced: bool, temperature: float,
-        draft_temperature: float, filters: dict[str, Any],
-    ) -> None:  # fmt: skip
+        self, target: Any, draft: Any, replaced: bool, sampling: Sampling, drafting: Sampling
+    ) -> None:
         for model in (target, draft):
             if not hasattr(model, "tree_tensor"):
                 raise InvalidInput(
@@ -98,8 +83,7 @@ class DeviceLaws:
                     "leave on_device out"
                 )
         self._target, self._draft, self._replaced = target, draft, replaced
-        self._temperature, self._draft_temperature = temperature, draft_temperature
-        self._filters = filters
+        self._sampling, self._drafting = sampling, drafting
 
     def make(self, law: Any, num_drafts: int) -> Any:
         return BinnedDrafts(law, num_drafts, self._replaced)
@@ -108,7 +92,7 @@ class DeviceLaws:
         from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._draft.tree_tensor(text, continuations)
-        return integer_weights(logits, self._draft_temperature, **self._filters)
+        return integer_weights(logits, **self._drafting)
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         from mdsd_opt.decoding.device_laws.promises import token_ids
@@ -119,7 +103,7 @@ class DeviceLaws:
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         rows = logits.index_select(0, on_device(inner, logits.device))
-        targets = integer_weights(rows, self._temperature, **self._filters)
+        targets = integer_weights(rows, **self._sampling)
         drafts: list[Any] = [nodes[n].drafts for n in inner]
         counts = [made.num_drafts for made in drafts]
         padded = [[*nodes[n].draws, *[0] * (max(counts) - nodes[n].draws.size)] for n in inner]
@@ -132,7 +116,7 @@ class DeviceLaws:
         )
 
         def later(row: Any) -> Any:  # one end of the tree at most is a leaf
-            return lambda: integer_weights(row, self._temperature, **self._filters)
+            return lambda: integer_weights(row, **self._sampling)
 
         tabled = dict(zip(inner, tables, strict=True))
         for n, node in enumerate(nodes):
@@ -147,21 +131,19 @@ class DeviceLaws:
 
 
 def step_laws(
-    target: Any, draft: Any, make: SchemeMaker, rule: TreeRule, on_device: bool,
-    temperature: float, draft_temperature: float, filters: dict[str, Any],
-) -> StepLaws:  # fmt: skip
-    """The laws on the host or on the device.
-
-    Raises
-    ------
-    InvalidInput
-        Decisions on the device of another scheme or rule than they exist for.
-    """
+    target: Any,
+    draft: Any,
+    make: SchemeMaker,
+    rule: TreeRule,
+    on_device: bool,
+    sampling: Sampling,
+    drafting: Sampling,
+) -> StepLaws:
+    """The laws on the host or on the device; errors as `require_device_rule`."""
     if not on_device:
-        return HostLaws(target, draft, make, temperature, draft_temperature, filters)
+        return HostLaws(target, draft, make, sampling, drafting)
     require_device_rule(make, rule)
-    replaced = make is WithReplacement
-    return DeviceLaws(target, draft, replaced, temperature, draft_temperature, filters)
+    return DeviceLaws(target, draft, make is WithReplacement, sampling, drafting)
 
 
 def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
@@ -186,14 +168,10 @@ class Distance(NamedTuple):
 
 
 def check_tree(tree: Tree, rule: TreeRule) -> None:
-    """Raise unless the relaxed law after a text is one law, as the rule needs it.
+    """Raise `InvalidInput` unless the relaxed law after a text is one law, as the rule needs it.
 
     A rule that decides at one node after another takes any tree. Others weigh whole paths: the law
     after a text must not depend on which places its tokens came to, so each level has one K.
-
-    Raises
-    ------
-    InvalidInput
     """
     if isinstance(rule, TopDown) or (isinstance(tree, Topology) and _is_even(tree)):
         return
@@ -218,12 +196,7 @@ def _is_even(topology: Topology) -> bool:
 def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Distance]:
     """Relax the law after every node that has drafts; the distances, by the node's tokens.
 
-    Parameters
-    ----------
-    root : Node
-        Of a tree whose nodes have targets.
-    budget : mapping
-        Of `mdsd_opt.relax`, for each token.
+    The nodes of the tree have targets; the budget is that of `mdsd_opt.relax`, for each token.
     """
     found: dict[Tokens, Distance] = {}
     for node in root.walk():

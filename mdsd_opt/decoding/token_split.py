@@ -46,12 +46,8 @@ _NO_TOKENS = np.empty(0, np.int64)
 class TokenSplit:
     """What goes on to the drafts of a node.
 
-    Attributes
-    ----------
-    masses : dict of int to float
-        Probability that each drafted token is passed, given the draws; at most 1 in sum.
-    kept : ndarray, shape (V,)
-        I, its mean over the draws.
+    `masses` are the probabilities that the drafted tokens are passed, given the draws, at most 1 in
+    sum; `kept` is I, shape (V,), their mean over the draws.
     """
 
     masses: dict[int, float]
@@ -70,22 +66,10 @@ def token_split(
     draws: NDArray[np.int64],
     values: Values,
 ) -> TokenSplit:
-    """What goes on to the drafts of a node; the target is of mass at most one.
+    """What goes on to the drafts of a node, of a target r p, shape (V,), of mass at most one.
 
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        r p.
-    drafts : DraftScheme or None
-        None at a leaf: nothing goes on.
-    draws : ndarray of int64, shape (K,)
-    values : ndarray, shape (K,)
-        What each place is worth, known before the draws.
-
-    Raises
-    ------
-    UnsupportedScheme
-        The drafts have no prefix order.
+    Nothing does at a leaf, where drafts are None. `values`, shape (K,), is what each place is
+    worth, known before the draws. Raises `UnsupportedScheme` for drafts without a prefix order.
     """
     if drafts is None or not target.any():
         return TokenSplit({}, 0 * target)
@@ -149,14 +133,6 @@ def split_with_tries(
 
     What a try leaves is a problem of the same kind, whatever was drawn. Without replacement it
     depends on the draw that was refused, and its mean has no closed form: no try is made.
-
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        r p, of mass `demand`.
-    demand : float
-    drafts, draws, values
-        As for `token_split`.
     """
     tries = []
     if isinstance(drafts, WithReplacement):
@@ -183,24 +159,11 @@ def split_with_tries(
 def hull_masses(
     target: Law, drafts: PrefixDraftScheme, draws: NDArray[np.int64], values: Values
 ) -> tuple[Law, Law]:
-    """What goes on to the drafts of a target of mass at most one.
+    """Probability that each draft is passed, given the draws, shape (K,), and I, shape (V,).
 
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        t.
-    drafts : PrefixDraftScheme
-        Without always-drafted tokens.
-    draws : ndarray of int64, shape (K,)
-    values : ndarray, shape (K,)
-        Of the places, known before they were drawn.
-
-    Returns
-    -------
-    masses : ndarray, shape (K,)
-        Probability that each draft is passed, given the draws.
-    kept : ndarray, shape (V,)
-        I = min(t, p_I), its mean over the draws, by token.
+    I = min(t, p_I) is what goes on of a target t of mass at most one on average over the draws. The
+    drafts are without always-drafted tokens; values are of the places, known before they were
+    drawn.
     """
     if draws.size == 1 and isinstance(drafts, (WithReplacement, WithoutReplacement)):
         return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))

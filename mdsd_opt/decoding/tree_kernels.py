@@ -19,10 +19,8 @@ def best_below(rates: Any, below: Any, best: Any, counts: Any, sums: Any) -> Non
         Descending in every row.
     below : ndarray, shape (n + 1,)
         The same of its drafts; may be `best` itself, where there is no limit of depth.
-    best : ndarray, shape (n + 1,)
-        Out.
-    counts : ndarray of integers, shape (n + 1,)
-        Out: drafts after the node; 0 where b - 1 bring as much.
+    best, counts : ndarray, shape (n + 1,)
+        Out: W, and drafts after the node, 0 where b - 1 bring as much.
     sums : ndarray, shape (K + 1, K, n + 1)
         Out: [k, j, s] the most that the first j + 1 of k drafts bring with s below them.
     """
@@ -62,7 +60,7 @@ def first_met(
     order: Any, vocab_size: int, levels: Any, level_of: Any, places: Any, starts: Any, counts: Any,
     tokens: Any, weights: Any, misses: Any, taken: Any, chances: Any
 ) -> float:  # fmt: skip
-    """Chance that each text is the first of an order that is in the tree.
+    """Chance that each text is the first of an order that is in the tree; returns that of none.
 
     Texts are numbered level by level from the root, 0, those of a level in order of their tokens.
 
@@ -70,30 +68,19 @@ def first_met(
     ----------
     order : ndarray of integers
         Texts, without the root.
-    vocab_size : int
     levels : ndarray of integers, shape (L + 2,)
         First text of every level.
-    level_of : ndarray of integers, shape (N,)
     places : ndarray of integers, shape (P, 5)
         Of the topology: level, number of drafts, first child, where its misses begin, its row in
         `starts`. Parents before children; the children of a place follow one another.
     starts, counts : ndarray of integers, shape (R, N)
         Draft tuples after every text.
-    tokens : ndarray of integers, shape (T, K)
-        -1 for a draft that was drawn before.
-    weights : ndarray, shape (T,)
-        Their probabilities.
+    tokens, weights : ndarray, shape (T, K) and (T,)
+        The tuples, -1 for a draft that was drawn before, and their probabilities.
     misses : ndarray
         In: ones. Chance that nothing of the order so far is at or below a text, drawn at a place.
-    taken : ndarray of bool, shape (N,)
-        In: all False.
-    chances : ndarray, shape (N,)
-        Out.
-
-    Returns
-    -------
-    float
-        That the tree holds none of them.
+    taken, chances : ndarray, shape (N,)
+        In: all False; out.
     """
     left = 1.0
     for n in range(order.size):
@@ -170,20 +157,11 @@ def rank_chances(
     target: Any, q: Any, num_drafts: int, sums: Any, blocks: Any, links: Any, keys: Any,
     entries: Any, levels: Any, spans: Any, lives: Any, chances: Any,
 ) -> None:  # fmt: skip
-    """What `hull_plan.rank_chances` returns, added to zeros.
+    """What `recursive_rejection.rank_chances` returns, added to zeros in `chances`, shape (K,).
 
-    Parameters
-    ----------
-    target, q : ndarray, shape (n,)
-    num_drafts : int
-        K.
-    sums : ndarray, shape (2, n + 1)
-        Room, as all that follow but the last.
-    blocks, links, keys, entries, levels
-        Of `death_levels`.
-    spans, lives
-        Of `spans_of_blocks`.
-    chances : ndarray, shape (K,)
+    `target` and `q` have shape (n,), `sums` (2, n + 1); `blocks`, `links`, `keys`, `entries` and
+    `levels` are those of `death_levels`, `spans` and `lives` of `spans_of_blocks`: room for all of
+    them.
     """
     n = target.size
     below, passed = sums[0], sums[1]

@@ -22,18 +22,9 @@ Tokens = tuple[int, ...]
 
 
 class TreeReader(ABC):
-    """Reads continuations of a text with one model.
+    """Reads continuations of a text with one model; `how` says in which way, for a remark.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-    room : int
-        Tokens of text and drafts to make room for at once, by those that make it beforehand.
-
-    Attributes
-    ----------
-    how : str
-        What it does, for a remark.
+    Those that make room beforehand make it for so many tokens of text and drafts.
     """
 
     how: ClassVar[str]
@@ -269,12 +260,8 @@ class StaticTreePass(TreePass):
     """`TreePass` with a `StaticCache` of the transformers library.
 
     A cache that text and drafts outgrow is made anew, with twice the room, and both are read again.
-
-    Raises
-    ------
-    NotImplementedError
-        At the first pass: layers with a window hold only what they still see, so that no draft can
-        be taken back.
+    Layers with a window hold only what they still see, so that no draft can be taken back: the
+    first pass raises `NotImplementedError`.
     """
 
     how = "as a tree in one pass with a static cache"

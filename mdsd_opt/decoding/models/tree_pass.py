@@ -13,8 +13,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.decoding.device_laws.promises import PromisedToken
-from mdsd_opt.decoding.models.loading import LoadedModel, to_numpy_array
+from mdsd_opt.decoding.models.loading import LoadedModel
 from mdsd_opt.decoding.models.passes import (
     READERS,
     StaticTreePass,
@@ -70,7 +71,7 @@ class TreeModel:
         InvalidInput
             An empty text; no way to read trees gives what plain passes of the model give.
         """
-        return to_numpy_array(self.tree_tensor(ids, continuations))
+        return to_numpy(self.tree_tensor(ids, continuations))
 
     def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """`tree_logits` as a tensor on the model's device."""
@@ -132,22 +133,9 @@ class PathByPath(UserWarning):
 def reader_class(model: Any, name: str, length: int, static: bool = False) -> type[TreeReader]:
     """The fastest way that gives this model's own logits; each model is checked once.
 
-    Once more, where its layers attend to a window of the text, when there is as much as that.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-    name : str
-        For remarks.
-    length : int
-        Of the text and all drafts, in tokens: what a cache holds at once.
-    static : bool
-        Try a static cache first.
-
-    Raises
-    ------
-    InvalidInput
-        No way gives what plain passes give.
+    Once more, where its layers attend to a window of the text, when text and drafts, of so many
+    tokens that a cache holds at once, are as long. A static cache is tried first if it is wanted.
+    Raises `InvalidInput` where no way gives what plain passes give.
     """
     window = shortest_window(model.config)
     beyond = window is not None and max(length, _MOST_READ) >= window

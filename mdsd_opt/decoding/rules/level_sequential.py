@@ -43,10 +43,7 @@ class LevelSequential(TreeRule):
     """
 
     name: ClassVar[str] = "level_sequential"
-
-    @property
-    def host_only(self) -> str:
-        return ""
+    host_only = ""
 
     def stops(self, root: Node) -> list[Stop]:
         levels: list[tuple[list[_Passed], float]] = []
@@ -76,17 +73,7 @@ def _one(node: Node) -> float:
 def _next_level(
     masses: list[tuple[Node, float]],
 ) -> tuple[list[_Passed], float, list[tuple[Node, float]]]:
-    """What goes on from one level to the next.
-
-    Returns
-    -------
-    passed : list
-        The nodes of this level.
-    left : float
-        Mean probability that nothing goes on.
-    masses : list of (Node, float)
-        The next level.
-    """
+    """The nodes of a level, the mean probability that nothing goes on, and the next level."""
     passed: list[_Passed] = []
     following: list[tuple[Node, float]] = []
     remains = mean = _one(masses[0][0])  # of what may go on: given these draws, and on average
@@ -114,10 +101,7 @@ class BlockVerification(TreeRule):
     """
 
     name: ClassVar[str] = "block_verification"
-
-    @property
-    def host_only(self) -> str:
-        return "it asks for (r p - q)+ of every token; of one path, level_sequential does the same"
+    host_only = "it asks for (r p - q)+ of every token; of one path, level_sequential does the same"
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []

@@ -9,13 +9,14 @@ of the path with probability r. `TraversalHull` has the optimal token rule at ev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.recursive_rejection import after_refusal, draft_law, first_tries, without
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
+from mdsd_opt.decoding.rules.base import Law, Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import token_split
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
@@ -30,38 +31,11 @@ class Traversal(TreeRule):
     """
 
     name: ClassVar[str] = "traversal"
-
-    @property
-    def host_only(self) -> str:
-        return "what a refused draft leaves differs from token to token; traversal_hull is like it"
+    host_only = "what a refused draft leaves differs from token to token; traversal_hull is like it"
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
-        return completed(found, root, _visit(root, 1, 1, found))
-
-
-def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
-    """Add the ways to end at or below a node; return the probability that there is none."""
-    target = demand * node.target
-    if node.drafts is not None:
-        if not isinstance(node.drafts, (WithReplacement, WithoutReplacement)):
-            raise UnsupportedScheme(
-                f"rule 'traversal' is not lossless for {node.drafts.scheme!r} drafts: it takes "
-                "with_replacement and without_replacement"
-            )
-        q = draft_law(node.drafts, target)
-        for token in node.draws.tolist():
-            if token < 0 or reach <= 0.0 or demand <= 0.0:
-                break
-            share = accepted(target[token], q[token])
-            if share > 0.0:
-                reach = _visit(node.children[token], reach, share, found)
-            target, demand, _ = after_refusal(target, demand, q)
-            if isinstance(node.drafts, WithoutReplacement):
-                q = without(q, token)
-    if reach > 0.0 and demand > 0.0:
-        found.append(Stop(node, reach * demand, target))
-    return reach * (1 - demand)
+        return completed(found, root, _visit(root, 1, 1, found, _all_drafts))
 
 
 class TraversalHull(TreeRule):
@@ -75,17 +49,30 @@ class TraversalHull(TreeRule):
     """
 
     name: ClassVar[str] = "traversal_hull"
-
-    @property
-    def host_only(self) -> str:
-        return ""
+    host_only = ""
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
-        return completed(found, root, _visit_by_rule(root, 1, 1, found))
+        return completed(found, root, _visit(root, 1, 1, found, first_tries))
 
 
-def _visit_by_rule(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
+def _all_drafts(target: Law, demand: float, drafts: Any, values: Law) -> list[int]:
+    """Every draw is tried one by one."""
+    if not isinstance(drafts, (WithReplacement, WithoutReplacement)):
+        raise UnsupportedScheme(
+            f"rule 'traversal' is not lossless for {drafts.scheme!r} drafts: it takes "
+            "with_replacement and without_replacement"
+        )
+    return list(range(values.size))
+
+
+def _visit(
+    node: Node,
+    reach: float,
+    demand: float,
+    found: list[Stop],
+    tries_of: Callable[[Law, float, Any, Law], list[int]],
+) -> float:
     """Add the ways to end at or below a node; return the probability that there is none."""
     if reach <= 0.0 or demand <= 0.0:
         return reach
@@ -94,17 +81,22 @@ def _visit_by_rule(node: Node, reach: float, demand: float, found: list[Stop]) -
         return reach * (1 - demand)
     drafts: Any = node.drafts  # with tries, one that has a q
     target, draws, values = demand * node.target, node.draws, node.values
-    tries = first_tries(target, demand, drafts, values)
+    tries = tries_of(target, demand, drafts, values)
     q = draft_law(drafts, target) if tries else target
     for k in tries:
         token = int(draws[k])
+        if token < 0:  # nothing was left to draw
+            break
         share = accepted(target[token], q[token])
-        reach = _visit_by_rule(node.children[token], reach, share, found)
+        reach = _visit(node.children[token], reach, share, found, tries_of)
         target, demand, _ = after_refusal(target, demand, q)
         if reach <= 0.0 or demand <= 0.0:
             return reach
         if isinstance(drafts, WithoutReplacement):
             q = without(q, token)
+    if len(tries) == draws.size:
+        found.append(Stop(node, reach * demand, target))
+        return reach * (1 - demand)
     if tries:
         draws, values = np.delete(draws, tries), np.delete(values, tries)
         drafts = type(drafts)(q, draws.size)
@@ -114,7 +106,7 @@ def _visit_by_rule(node: Node, reach: float, demand: float, found: list[Stop]) -
         if mass <= 0 or tried >= 1:
             break
         share = min(mass / (1 - tried), 1)
-        reach = _visit_by_rule(node.children[token], reach, share, found)
+        reach = _visit(node.children[token], reach, share, found, tries_of)
         tried += mass
     goes_on = split.alpha
     if goes_on >= 1:
