@@ -70,7 +70,7 @@ def main() -> None:
             moments = [clock()]
             root = grow(lambda texts, laws=laws: laws.drafts([], texts), topology, laws.make, rng)
             moments.append(clock())
-            laws.weigh([], root.walk())
+            laws.set_targets([], root.walk())
             moments.append(clock())
             rule.verify(root, rng)
             moments.append(clock())

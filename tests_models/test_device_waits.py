@@ -171,7 +171,7 @@ def test_promised_tokens_are_those_that_a_host_sees(as_a_device, scheme, rule):
             text.append(int(target.model(torch.tensor([text])).logits[0, -1].argmax()))
     assert list(found.tokens) == text[len(ids) :]
     found = generate(TreeModel(target), TreeModel(target), ids, max_new_tokens=24, **options)
-    assert found.metrics.acceptance_rate > 0.99
+    assert found.metrics.first_token_acceptance_rate > 0.99
 
 
 @pytest.mark.parametrize("tree", ["3x2", "dynamic8"])

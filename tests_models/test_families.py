@@ -56,7 +56,7 @@ def test_decisions_on_the_device_give_the_models_own_text(tree, scheme):
         TreeModel(target), TreeModel(target), ids, tree=tree, max_new_tokens=20, top_k=30,
         rng=0, scheme=scheme, on_device=True,
     )  # fmt: skip
-    assert output.metrics.acceptance_rate > 0.99  # p = q
+    assert output.metrics.first_token_acceptance_rate > 0.99  # p = q
 
 
 def test_a_model_whose_batches_differ_is_refused():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened, as_logits
-from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.job import RowJob
 from mdsd_opt.errors import InvalidInput
 
 
@@ -20,7 +20,7 @@ class Batch:
     Nothing is copied or converted before it is known where to.
     """
 
-    job: Job
+    job: RowJob
     target: Opened
     draft: Opened
     device: str | None = None
@@ -30,7 +30,7 @@ class Batch:
         cls,
         target_logits: Any,
         draft_logits: Any,
-        job: Job,
+        job: RowJob,
         device: str | None,
         kind: str | None = None,
     ) -> Batch:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Opened
-from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.row_functions import entry
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.errors import UnsupportedScheme
@@ -81,7 +81,7 @@ class Request:
     filters: FilterSettings | None = None
 
     @classmethod
-    def of(cls, job: Job) -> Request:
+    def of(cls, job: RowJob) -> Request:
         """What a job asks for."""
         target, draft = job.target_sampling, job.draft_sampling
         filters = filter_settings(target, draft)

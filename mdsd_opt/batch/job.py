@@ -28,7 +28,7 @@ _TOKENS_PER_THREAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RowJob:
     """What to compute of every row; all but the rows themselves."""
 
     scheme: str

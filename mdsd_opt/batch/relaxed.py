@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
@@ -127,7 +127,7 @@ def relaxed_rates(
         raise InvalidInput(f"{name} is infinite: there is nothing to spread")
     counts = checked_counts(num_drafts)
     functions = tuple(row_function(scheme, "optimal", counts, 0) for scheme in schemes)
-    job = Job(
+    job = RowJob(
         schemes[0],
         "optimal",
         counts,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rates import check_device
 from mdsd_opt.batch.rows import LogitRows, Sampling, batch_shape
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
@@ -127,7 +127,7 @@ def verify_batch(
         raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")
     samplings = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p)
     ids = Opened.of(drafts, "drafts")
-    job = Job(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
+    job = RowJob(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
     batch = Batch.open(target_logits, draft_logits, job, device, kind)
     index_shape = batch_shape(batch.target.shape, batch.draft.shape)
     _check_drafts(ids, index_shape)
@@ -191,7 +191,7 @@ class _Decisions:
 
     def __init__(
         self,
-        job: Job,
+        job: RowJob,
         target: LogitRows,
         draft: LogitRows,
         drafts: Opened,

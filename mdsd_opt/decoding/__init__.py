@@ -17,8 +17,9 @@ from mdsd_opt.decoding.generation import (
     generate,
     generate_batch,
     generate_steps,
-    weigh,
+    set_targets,
 )
+from mdsd_opt.decoding.generation import weigh as weigh  # its old name
 from mdsd_opt.decoding.growth import grow_by_acceptance
 from mdsd_opt.decoding.huggingface import custom_generate
 from mdsd_opt.decoding.language_models import PromptLookup, tree_logits
@@ -83,10 +84,10 @@ __all__ = [
     "place_values",
     "plan_tree",
     "rule_names",
+    "set_targets",
     "sparse",
     "tree_bound",
     "tree_logits",
     "tree_optimum",
     "value_bound",
-    "weigh",
 ]

@@ -65,9 +65,15 @@ class Metrics:
     tv: float = 0.0
 
     @property
-    def acceptance_rate(self) -> float:
+    def first_token_acceptance_rate(self) -> float:
         """Share of steps in which the first token was a draft."""
         return self.num_hits / self.num_steps if self.num_steps else float("nan")
+
+    @property
+    def acceptance_rate(self) -> float:
+        """The old name of `first_token_acceptance_rate`; it goes with the next release."""
+        _warn_of_old_name("Metrics.acceptance_rate", "Metrics.first_token_acceptance_rate")
+        return self.first_token_acceptance_rate
 
     @property
     def accept_length(self) -> float:
@@ -106,9 +112,10 @@ class Metrics:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready: the counts, and what follows from them."""
-        names = (*self.__slots__, "acceptance_rate", "accept_length", "accepted_per_step",
-                 "seconds_per_token", "verify_share", "kl_per_token", "tv_per_token")  # fmt: skip
-        values = {name: getattr(self, name) for name in names}
+        derived = ("first_token_acceptance_rate", "accept_length", "accepted_per_step",
+                   "seconds_per_token", "verify_share", "kl_per_token", "tv_per_token")  # fmt: skip
+        values = {name: getattr(self, name) for name in (*self.__slots__, *derived)}
+        values["acceptance_rate"] = values["first_token_acceptance_rate"]  # its old name
         return {name: None if value != value else value for name, value in values.items()}
 
 
@@ -320,7 +327,7 @@ def generate_steps(
         depth = min(context - len(text), MAX_DEPTH)
         root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
         drafted = time.perf_counter()
-        laws.weigh(text, root.walk())
+        laws.set_targets(text, root.walk())
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
@@ -373,8 +380,19 @@ def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:
     return tokens
 
 
-def weigh(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
-    """Give every node of a tree its target law; returns the root."""
+def set_targets(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
+    """The root of a tree, every node of which has got its target law."""
     for node in root.walk():
         node.target = laws(node.tokens)
     return root
+
+
+def weigh(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
+    """The old name of `set_targets`; it goes with the next release."""
+    _warn_of_old_name("decoding.weigh", "decoding.set_targets")
+    return set_targets(root, laws)
+
+
+def _warn_of_old_name(old: str, new: str) -> None:
+    told = f"{old} is now {new}; the old name goes with the next release"
+    warnings.warn(told, DeprecationWarning, stacklevel=3)

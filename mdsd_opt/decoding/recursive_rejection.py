@@ -7,7 +7,7 @@ That in float64 or in Fractions, as the target is given.
 
 The optimal token rule passes most to some draft, but its random levels favour the topmost token,
 not the most valuable place. Where one place is worth far more than the others, trying that one
-first brings more: `first_tries`.
+first brings more: `tried_one_by_one`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def whole_support_masses(target: Law, q: Law, draws: NDArray[np.int64]) -> Law:
     return masses
 
 
-def first_tries(
+def tried_one_by_one(
     target: Law, demand: float, drafts: DraftScheme | None, values: Values
 ) -> list[int]:
     r"""Indices of the draws to be tried one by one, in this order; none for other schemes.

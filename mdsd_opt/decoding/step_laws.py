@@ -40,7 +40,7 @@ class StepLaws(Protocol):
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """The draft's laws after some continuations of a text, one a row."""
 
-    def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law; and the first, which is the root, its tree's tokens."""
 
 
@@ -60,7 +60,7 @@ class HostLaws:
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[np.float64]:
         return softmax(self._draft(text, continuations), **self._drafting)
 
-    def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         logits = self._target(text, [node.tokens for node in nodes])
         laws = softmax(logits, **self._sampling)
         for node, law in zip(nodes, laws, strict=True):
@@ -94,7 +94,7 @@ class DeviceLaws:
         logits = self._draft.tree_tensor(text, continuations)
         return integer_weights(logits, **self._drafting)
 
-    def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         from mdsd_opt.decoding.device_laws.promises import token_ids
         from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
         from mdsd_opt.decoding.device_laws.transfers import on_device

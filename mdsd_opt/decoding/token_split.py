@@ -20,7 +20,7 @@ from mdsd_opt.decoding.recursive_rejection import (
     MANY_TOKENS,
     after_refusal,
     draft_law,
-    first_tries,
+    tried_one_by_one,
     whole_support_masses,
 )
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
@@ -129,14 +129,14 @@ def split_with_tries(
     draws: NDArray[np.int64],
     values: Values,
 ) -> TokenSplit:
-    """`token_split` after `first_tries`, as one plan; with replacement only.
+    """`token_split` after `tried_one_by_one`, as one plan; with replacement only.
 
     What a try leaves is a problem of the same kind, whatever was drawn. Without replacement it
     depends on the draw that was refused, and its mean has no closed form: no try is made.
     """
     tries = []
     if isinstance(drafts, WithReplacement):
-        tries = first_tries(target, demand, drafts, values)
+        tries = tried_one_by_one(target, demand, drafts, values)
     if not tries or not isinstance(drafts, WithReplacement):
         return token_split(target, drafts, draws, values)
     masses: defaultdict[int, float] = defaultdict(int)

@@ -22,7 +22,7 @@ from mdsd_opt.decoding import (
     tree_optimum,
 )
 from mdsd_opt.decoding.growth import first_plan
-from mdsd_opt.decoding.recursive_rejection import first_tries, rank_chances
+from mdsd_opt.decoding.recursive_rejection import rank_chances, tried_one_by_one
 from mdsd_opt.decoding.token_split import hull_masses, split_with_tries, token_split
 from mdsd_opt.decoding.topology import Topology, in_draw_order, place_values
 from mdsd_opt.decoding.valued_rules import valued_rule
@@ -241,7 +241,7 @@ def test_as_many_are_tried_as_bring_most():
         p, q = rng.dirichlet(np.full(4, 0.6), 2)
         drafts = mo.WithReplacement(q, 3)
         values = np.array([rng.choice([1.5, 3.0, 8.0]), 1.0, 1.0])
-        order = first_tries(p, 1.0, drafts, values)
+        order = tried_one_by_one(p, 1.0, drafts, values)
         assert order == list(range(len(order)))
         numbers.add(len(order))
         worth = []

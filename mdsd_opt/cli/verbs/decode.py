@@ -352,7 +352,7 @@ def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
 def _summary(metrics: Metrics) -> str:
     return (
         f"{metrics.num_tokens} tokens in {metrics.num_steps} target calls: accept length "
-        f"{metrics.accept_length:.2f}, acceptance rate {metrics.acceptance_rate:.3f}, "
+        f"{metrics.accept_length:.2f}, acceptance rate {metrics.first_token_acceptance_rate:.3f}, "
         f"{1e3 * metrics.seconds_per_token:.0f} ms a token, verifier "
         f"{metrics.verify_share:.1%} of it"
     )

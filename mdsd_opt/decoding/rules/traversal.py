@@ -15,7 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.recursive_rejection import after_refusal, draft_law, first_tries, without
+from mdsd_opt.decoding.recursive_rejection import (
+    after_refusal,
+    draft_law,
+    tried_one_by_one,
+    without,
+)
 from mdsd_opt.decoding.rules.base import Law, Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import token_split
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
@@ -53,7 +58,7 @@ class TraversalHull(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []
-        return completed(found, root, _visit(root, 1, 1, found, first_tries))
+        return completed(found, root, _visit(root, 1, 1, found, tried_one_by_one))
 
 
 def _all_drafts(target: Law, demand: float, drafts: Any, values: Law) -> list[int]:
