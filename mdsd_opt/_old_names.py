@@ -10,9 +10,9 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 #: Where these are today, for good: public under the short name.
 PUBLIC = {
@@ -81,12 +81,15 @@ def name_of_today(name: str) -> str | None:
     return None
 
 
-class _OldNames(MetaPathFinder, Loader):
+class _OldNames:
+    """A finder and a loader, though of no base: `importlib.abc` takes longer than all else here."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         today = name_of_today(fullname) if fullname.startswith("mdsd_opt.") else None
-        return None if today is None else ModuleSpec(fullname, self, origin=today)
+        loader: Any = self
+        return None if today is None else ModuleSpec(fullname, loader, origin=today)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         assert spec.origin is not None
