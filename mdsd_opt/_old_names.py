@@ -10,9 +10,9 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 #: Where these are today, for good: public under the short name.
 PUBLIC = {
@@ -37,7 +37,7 @@ MOVED = {
     "mdsd_opt.report": "mdsd_opt.cli.report",
     "mdsd_opt.solution": "mdsd_opt.problem.solution",
     "mdsd_opt.top_logprobs": "mdsd_opt.batch.top_logprobs",
-    "mdsd_opt.versions": "mdsd_opt.base.versions",
+    "mdsd_opt.versions": "mdsd_opt.base.installed",
     "mdsd_opt.water_filling": "mdsd_opt.problem.water_filling",
 }
 
@@ -54,12 +54,15 @@ def name_of_today(name: str) -> str | None:
     return None
 
 
-class _OldNames(MetaPathFinder, Loader):
+class _OldNames:
+    """A finder and a loader, though of no base: `importlib.abc` takes longer than all else here."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         today = name_of_today(fullname) if fullname.startswith("mdsd_opt.") else None
-        return None if today is None else ModuleSpec(fullname, self, origin=today)
+        loader: Any = self
+        return None if today is None else ModuleSpec(fullname, loader, origin=today)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         assert spec.origin is not None

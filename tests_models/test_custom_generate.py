@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from mdsd_opt.decoding import Metrics, custom_generate
-from mdsd_opt.decoding.models.self_check import PathByPath
+from mdsd_opt.decoding.models.tree_pass import PathByPath
 from mdsd_opt.errors import InvalidInput
 
 

@@ -159,12 +159,7 @@ def _renormalised(weights: Probabilities) -> Probabilities:
 class Distribution:
     """One validated distribution over tokens.
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (V,)
-        Read-only, sums to one.
-    given : tuple of Fraction or ndarray
-        The numbers as they were given, from which `exact` starts.
+    `values`, shape (V,), are read-only and sum to one; `exact` starts from the numbers as `given`.
     """
 
     values: Probabilities
@@ -174,13 +169,9 @@ class Distribution:
     def of(cls, weights: Any, name: str) -> Distribution:
         """Validate probabilities; sums within 1e-3 of one are renormalised in float64.
 
-        Floats below 1e-300 are taken as zero.
-
-        Raises
-        ------
-        InvalidDistribution
-            Not a vector, empty, NaN, infinite, negative, a sum off by more than 1e-3, or a
-            Fraction so small that floating point cannot follow.
+        Floats below 1e-300 are taken as zero. Raises `InvalidDistribution` for what is no vector,
+        empty, NaN, infinite, negative, of a sum off by more than 1e-3, or a Fraction so small that
+        floating point cannot follow.
         """
         if isinstance(weights, Distribution):
             return weights

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
@@ -128,7 +128,7 @@ def relaxed_rates(
         raise InvalidInput(f"{name} is infinite: there is nothing to spread")
     counts = checked_counts(num_drafts)
     functions = tuple(row_function(scheme, "optimal", counts, 0) for scheme in schemes)
-    job = Job(
+    job = RowJob(
         schemes[0],
         "optimal",
         counts,
@@ -159,12 +159,7 @@ def relaxed_rates(
 class _Spread:
     """A mean budget, spent where it buys most.
 
-    Attributes
-    ----------
-    asked : RelaxedRows
-        With the mean budgets.
-    run : callable
-        What rows find, shape (rows, schemes, K, columns).
+    `asked` are the mean budgets, `run` gives what rows find, shape (rows, schemes, K, columns).
     """
 
     asked: RelaxedRows

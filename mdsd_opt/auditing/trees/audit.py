@@ -30,7 +30,7 @@ from mdsd_opt.auditing.trees.tables import Laws
 from mdsd_opt.auditing.trees.texts import Texts
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.decoding.draft_tree import Node, grow
-from mdsd_opt.decoding.generation import weigh
+from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
@@ -310,7 +310,7 @@ class _TreeAudit:
     def _drawn(self, rng: np.random.Generator) -> Node:
         """A tree of drafts with the target's laws at its nodes."""
         root = grow(self._laws_of, self._topology, self._make, rng)
-        weigh(root, self._target)
+        set_targets(root, self._target)
         return root
 
     def _laws_of(self, continuations: Any) -> NDArray[Any]:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.trees.tables import Laws
 from mdsd_opt.decoding.draft_tree import Node, Tokens
-from mdsd_opt.decoding.place_values import in_draw_order, place_values
-from mdsd_opt.decoding.topology import Place, Topology
+from mdsd_opt.decoding.topology import Place, Topology, in_draw_order, place_values
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 

@@ -1,8 +1,9 @@
-r"""The subsets H among which the least of 1 + P(H) - Q(H) is found, where two laws are half known.
+r"""Lists of the likeliest tokens, and the subsets H that they leave to look at.
 
-Tokens are of four kinds: listed on both sides, only the draft's (their p is open), only the
-target's (their q is open), on neither side. In whichever way the open masses are chosen, some H of
-least 1 + P(H) - Q(H) is made of
+Where two laws are half known, the least of 1 + P(H) - Q(H) is found among few subsets. Tokens
+are of four kinds: listed on both sides, only the draft's (their p is open), only the target's
+(their q is open), on neither side. In whichever way the open masses are chosen, some H of least
+1 + P(H) - Q(H) is made of
 
 - a prefix of the tokens listed on both sides, ordered by p/q (the prefix theorem), and
 - a prefix of one sequence of all others: the draft's tokens, the largest q first; the tokens on
@@ -17,12 +18,79 @@ Proofs: docs/theory/unknown-tails.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.batch.top_logprobs.listed import Listed
+from mdsd_opt.base.distributions import SUM_TOLERANCE
+from mdsd_opt.errors import InvalidDistribution, InvalidInput
+
+#: By how much the mass of the tokens that are not listed may exceed what fits beside the others:
+#: logarithms of probabilities come in 32 bits.
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One side: token -> probability of the likeliest, and what is left for the others.
+
+    None of these has more than the cap, the smallest that is listed; the tail is their mass.
+    """
+
+    probabilities: dict[Hashable, float]
+    cap: float
+    tail: float
+
+    @classmethod
+    def of(cls, logprobs: Any, name: str, vocab_size: int | None) -> Listed:
+        """Check the list of one side.
+
+        Raises `InvalidInput` for no mapping, an empty one or one of more tokens than there are, and
+        `InvalidDistribution` where these are no logarithms of probabilities, or a mass that does
+        not fit.
+        """
+        if not isinstance(logprobs, Mapping) or not logprobs:
+            raise InvalidInput(f"{name} is {logprobs!r:.60}: give a mapping token id -> logprob")
+        if vocab_size is not None and len(logprobs) > vocab_size:
+            raise InvalidInput(
+                f"{name} lists {len(logprobs)} tokens, and vocab_size is {vocab_size}"
+            )
+        probabilities = {}
+        for token, logprob in logprobs.items():
+            if not isinstance(logprob, (int, float)) or not logprob <= SUM_TOLERANCE:  # NaN, too
+                raise InvalidDistribution(
+                    f"{name} gives token {token!r} the logprob {logprob!r:.40}: give the "
+                    "logarithm of a probability"
+                )
+            probabilities[token] = math.exp(logprob)
+        total = math.fsum(probabilities.values())
+        if total > 1 + SUM_TOLERANCE:
+            raise InvalidDistribution(f"the probabilities of {name} sum to {total:.6g}, over one")
+        complete = len(probabilities) == vocab_size
+        if complete and total < 1 - SUM_TOLERANCE:
+            raise InvalidDistribution(
+                f"{name} lists all {vocab_size} tokens, whose probabilities sum to {total:.6g}"
+            )
+        if complete or total > 1:
+            probabilities = {token: x / total for token, x in probabilities.items()}
+            total = 1.0
+        cap, tail = min(probabilities.values()), 1.0 - total
+        others = math.inf if vocab_size is None else vocab_size - len(probabilities)
+        if tail > (cap * others if cap else 0.0) + _ROUNDING:
+            raise InvalidDistribution(
+                f"{name} leaves {tail:.3g} for {others:,} tokens, none of which may have more than "
+                f"the {cap:.3g} of the last one listed. Are these the likeliest tokens?"
+            )
+        return cls(probabilities, cap, tail if cap else 0.0)
+
+    @property
+    def tokens_of_tail(self) -> int:
+        """How many tokens it takes at least to hold the tail."""
+        return math.ceil(self.tail / self.cap) if self.tail else 0
+
 
 Vector = NDArray[np.float64]
 
@@ -33,19 +101,14 @@ class Subsets:
 
     Attributes
     ----------
-    target, draft : Listed
     common_p, common_q : ndarray, shape (C,)
         Tokens listed on both sides, by ascending p/q.
     draft_only : ndarray, shape (A,)
-        q of the tokens that the draft alone lists, descending.
-    num_draft_only : ndarray of int, shape (R,)
-        How many of them are in H.
+        q of the tokens that the draft alone lists, descending; `num_draft_only` of them are in H.
     target_only_mass : ndarray, shape (R,)
         p of the tokens in H that the target alone lists.
     target_open, draft_open : ndarray, shape (R,)
-        Tokens in H that the target, the draft does not list.
-    num_target_open, num_draft_open : int
-        The same of the whole vocabulary.
+        Tokens in H that the target, the draft does not list; `num_...` those of the vocabulary.
     """
 
     target: Listed
