@@ -83,15 +83,15 @@ def audit_drafts(
     tuples = drawn_tuples(sample, drafts, rng, num_trials)
     evidence = examine(tuples, drafts, rng)
     return Findings(
-        subject="drafts",
         settings=settings,
+        num_trials=num_trials,
         checks=evidence.checks,
         distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
         outcomes=evidence.outcomes.size,
         cells=evidence.num_cells,
         tokens=_deviating_tokens(drafts, evidence.possible),
         wrong_drafts=evidence.log,
-    ).report()
+    ).report(AuditReport, subject="drafts")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -145,9 +144,10 @@ def audit_trace(
         later = steps.by_rank if schemes is None else steps.by_ratio
         outcomes, num_cells = whole_steps(points, later)
     known = schemes is not None and not np.isnan(rows.optima).any()
-    report = Findings(
-        subject="trace",
+    overlaps = None if steps is None else steps.overlaps
+    return Findings(
         settings=settings,
+        num_trials=size,
         checks=checks,
         distance=statistics.distance(outcomes, np.full(num_cells, 1 / num_cells), confidence),
         outcomes=outcomes.size,
@@ -157,14 +157,9 @@ def audit_trace(
         wrong_drafts=None if schemes is None else rows.wrong_drafts,
         accepted=Accepted(int(rows.accepted.sum()), size) if recorded else None,
         optimum=float(rows.optima.mean()) if known else None,
-    ).report()
-    if steps is None:
-        return report
-    return replace(
-        report,
-        accept_length=float(steps.lengths.mean()),
-        optimal_accept_length=None if steps.overlaps is None else 1 + float(steps.overlaps.mean()),
-    )
+        accept_length=None if steps is None else float(steps.lengths.mean()),
+        optimal_accept_length=None if overlaps is None else 1 + float(overlaps.mean()),
+    ).report(AuditReport, subject="trace")
 
 
 def _as_they_are(row: Any) -> Any:

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.cells import merged_cells
-from mdsd_opt.auditing.detectability import detectable_bias
 from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
 from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
 from mdsd_opt.auditing.driving.tape import Tape
+from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import Words, law_checks
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check, Violation
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trees.blind_spots import blind_spots
@@ -229,18 +229,20 @@ class _TreeAudit:
                 f"verify fails on every call: {self._log.listed[0].message}. It is called with "
                 "(root, rng)."
             )
-        tolerance = self._tolerance or (COARSE if coarse else FINE)
-        distance = 0.5 * (float(np.abs(law - texts.law).sum()) + failing)
-        return self._report(
-            law,
-            distance,
-            accepted,
-            lossless=distance <= tolerance and not self._log.count,
-            method="driven",
-            num_trees=len(trees),
+        found_law = FoundLaw(
+            distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
+            tolerance=self._tolerance or (COARSE if coarse else FINE),
             num_checks=num_checks,
-            tolerance=tolerance,
         )
+        findings = Findings(
+            settings=self._settings,
+            law=found_law,
+            wrong_tokens=self._log,
+            accept_length=accepted,
+            optimal_accept_length=self._optimum(),
+            edges=(ViolationLog(), None),
+        )
+        return self._report(findings, law, len(trees))
 
     def _outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
         """The tokens of a call, or a `Failure`."""
@@ -280,26 +282,21 @@ class _TreeAudit:
         law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
         optimum = self._optimum()
         cells, checks = self._checks(drawn, steps, optimum, rng)
-        p_value = 0.0 if self._log.count else self._settings.combined(checks)
-        edges, num_edge_probes = tree_edges(
-            self._verify, lambda: self._drawn(rng), self._target.vocab_size, rng, edge_probes
-        )
-        return self._report(
-            law,
-            0.5 * float(np.abs(law - texts.law).sum()),
-            float(steps.mean()) if steps.size else math.nan,
-            optimum=optimum,
-            lossless=p_value >= self._settings.false_alarm and not edges.count,
-            method="sampling",
-            edges=tuple(edges.listed),
-            num_edge_probes=num_edge_probes,
+        findings = Findings(
+            settings=self._settings,
             num_trials=drawn.size + self._log.count,
-            p_value=p_value,
-            checks=tuple(checks),
-            bias=detectable_bias(
-                drawn.size, cells, self._settings.level(checks), self._settings.power
+            checks=checks,
+            distance=(0.5 * float(np.abs(law - texts.law).sum()), None),
+            outcomes=drawn.size,
+            cells=cells,
+            wrong_tokens=self._log,
+            accept_length=float(steps.mean()) if steps.size else math.nan,
+            optimal_accept_length=optimum,
+            edges=tree_edges(
+                self._verify, lambda: self._drawn(rng), self._target.vocab_size, rng, edge_probes
             ),
         )
+        return self._report(findings, law)
 
     def _drawn(self, rng: np.random.Generator) -> Node:
         """A tree of drafts with the target's laws at its nodes."""
@@ -334,47 +331,13 @@ class _TreeAudit:
             return None
         return 1.0 + bound.upper
 
-    def _report(
-        self,
-        law: Vector,
-        distance: float,
-        accept_length: float,
-        *,
-        lossless: bool,
-        method: str,
-        optimum: float | None = None,
-        num_trees: int = 0,
-        num_trials: int = 0,
-        num_checks: int | None = None,
-        tolerance: float | None = None,
-        p_value: float | None = None,
-        bias: float | None = None,
-        checks: tuple[Check, ...] = (),
-        edges: tuple[Violation, ...] = (),
-        num_edge_probes: int | None = None,
-    ) -> TreeAuditReport:
+    def _report(self, findings: Findings, law: Vector, num_trees: int = 0) -> TreeAuditReport:
         texts = self._texts
         first = texts.first_token(law) - texts.first_token(texts.law)
-        return TreeAuditReport(
-            lossless=lossless,
-            method=method,
+        return findings.report(
+            TreeAuditReport,
             length=texts.length,
-            total_variation=distance,
             first_token_variation=0.5 * float(np.abs(first).sum()),
-            accept_length=accept_length,
-            optimal_accept_length=self._optimum() if method == "driven" else optimum,
             num_trees=num_trees,
-            num_trials=num_trials,
-            num_checks=num_checks,
-            tolerance=tolerance,
-            p_value=p_value,
-            false_alarm=self._settings.false_alarm,
-            power=self._settings.power,
-            detectable_bias=bias,
-            checks=checks,
-            violations=tuple(self._log.listed),
-            num_violations=self._log.count,
-            edge_violations=edges,
-            num_edge_probes=num_edge_probes,
             blind_spots=blind_spots(texts.vocab_size, self._topology.depth),
         )
