@@ -13,13 +13,15 @@ from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
 from mdsd_opt.auditing.output_checks import (
+    acceptance_check,
+    length_check,
     listed_deviations,
     neighbour_checks,
     num_bins,
     place_checks,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
@@ -179,12 +181,9 @@ def _checks(rows: FirstTokens, with_drafts: bool, rng: np.random.Generator) -> l
     checks.append(Check("succession", "tokens that depend on the one before", after))
     if with_drafts:
         if not np.isnan(rows.optima).any():
-            above = rows.accepted.sum() > rows.optima.sum()
-            p_value = (
-                statistics.one_sided_bound(int(rows.accepted.sum()), rows.optima) if above else 1.0
-            )
-            looks_for = "acceptance above the optimum"
-            checks.append(Check("acceptance", looks_for, p_value, weight=ACCEPTANCE_WEIGHT))
+            hits, expected = int(rows.accepted.sum()), rows.optima.sum()
+            above = statistics.one_sided_bound(hits, rows.optima) if hits > expected else 1.0
+            checks.append(acceptance_check(above))
         if rows.draft_uniforms is not None:
             checks += draft_checks(rows.draft_uniforms, rng)
     return checks
@@ -217,10 +216,9 @@ def _later_checks(
     what = "any change of the law of what a step gives"
     checks.append(Check("whole steps", what, statistics.chi_square(scores)))
     if steps.overlaps is not None:
-        excess = (steps.lengths - 1 - steps.overlaps).mean() / steps.by_rank.shape[1]
-        p_value = math.exp(-0.5 * len(steps.lengths) * max(float(excess), 0.0) ** 2)  # Hoeffding
-        what = "more than any lossless rule accepts"
-        checks.append(Check("accept length", what, p_value, weight=ACCEPTANCE_WEIGHT))
+        excess = float((steps.lengths - 1 - steps.overlaps).mean())
+        width = 2 * steps.by_rank.shape[1]  # accepted drafts and their estimate, both up to depth
+        checks.append(length_check(excess, width, len(steps.lengths)))
     if steps.draft_uniforms is not None:
         checks += [
             Check(f"{check.name} (later)", check.looks_for, check.p_value, of_drafts=True)

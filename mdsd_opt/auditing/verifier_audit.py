@@ -25,12 +25,13 @@ from mdsd_opt.auditing.enumerated import (
 from mdsd_opt.auditing.findings import Accepted, Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
+    acceptance_check,
     deviations,
     num_bins,
     output_checks,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import AuditReport, TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
@@ -224,8 +225,7 @@ class _Trials:
         checks = output_checks(self.problem, possible, rng)
         if found.optimum is not None and found.accepted is not None:
             above = statistics.at_most(*found.accepted, found.optimum + 1e-12)
-            looks_for = "acceptance above the optimum"
-            checks = (*checks, Check("acceptance", looks_for, above, weight=ACCEPTANCE_WEIGHT))
+            checks = (*checks, acceptance_check(above))
         wrong_drafts = None
         if drafts_too:
             evidence = examine(self.drafts, self.problem.drafts, rng)

@@ -16,9 +16,9 @@ from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
 from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
 from mdsd_opt.auditing.driving.tape import Tape
 from mdsd_opt.auditing.findings import Findings, FoundLaw
-from mdsd_opt.auditing.output_checks import Words, law_checks
+from mdsd_opt.auditing.output_checks import Words, law_checks, length_check
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check
+from mdsd_opt.auditing.report import Check
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trees.blind_spots import blind_spots
@@ -315,10 +315,8 @@ class _TreeAudit:
         in_order = np.arange(law.size)
         checks = [*law_checks(law, in_order, drawn, rng, _TEXTS)]
         if optimum is not None and steps.size:
-            above = max(float(steps.mean()) - optimum, 0.0) / self._topology.depth
-            p_value = math.exp(-2.0 * steps.size * above**2)  # Hoeffding
-            looks_for = "more than any lossless rule accepts"
-            checks.append(Check("accept length", looks_for, p_value, weight=ACCEPTANCE_WEIGHT))
+            excess = float(steps.mean()) - optimum
+            checks.append(length_check(excess, self._topology.depth, steps.size))
         return merged_cells(law, in_order, drawn.size).probabilities.size, checks
 
     def _optimum(self) -> float | None:
