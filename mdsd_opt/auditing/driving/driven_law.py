@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
-from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
 from mdsd_opt.auditing.driving.tape import Tape
 from mdsd_opt.auditing.enumerated import EnumeratedLaw
-from mdsd_opt.auditing.subject import Subject, Tokens, ViolationLog, judged
+from mdsd_opt.auditing.subject import Failure, Subject, Tokens, ViolationLog, judged, outcome_of
 
 Vector = NDArray[np.float64]
 

@@ -13,18 +13,23 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
-from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
 from mdsd_opt.auditing.driving.tape import Tape
+from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import Words, law_checks, length_check
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
-from mdsd_opt.auditing.subject import ViolationLog
+from mdsd_opt.auditing.subject import (
+    Failure,
+    TreeVerify,
+    ViolationLog,
+    answered,
+    described,
+    outcome_of,
+)
 from mdsd_opt.auditing.trees.blind_spots import blind_spots
-from mdsd_opt.auditing.trees.calls import TreeVerify, answered, described
 from mdsd_opt.auditing.trees.drawn_trees import drawn_trees
-from mdsd_opt.auditing.trees.edges import tree_edges
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.tables import Laws
 from mdsd_opt.auditing.trees.texts import Texts
