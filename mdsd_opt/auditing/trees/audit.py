@@ -28,11 +28,8 @@ from mdsd_opt.auditing.subject import (
     described,
     outcome_of,
 )
-from mdsd_opt.auditing.trees.blind_spots import blind_spots
-from mdsd_opt.auditing.trees.drawn_trees import drawn_trees
-from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.tables import Laws
-from mdsd_opt.auditing.trees.texts import Texts
+from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
+from mdsd_opt.auditing.trees.texts import Laws, Texts, drawn_trees
 from mdsd_opt.decoding.draft_tree import Node, grow
 from mdsd_opt.decoding.generation import weigh
 from mdsd_opt.decoding.topology import Topology, parse_topology

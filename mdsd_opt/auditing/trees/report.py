@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mdsd_opt.auditing.report import Check, Report, Violation
-from mdsd_opt.auditing.trees.blind_spots import BlindSpots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +75,7 @@ class TreeAuditReport(Report):
     num_violations: int
     edge_violations: tuple[Violation, ...]
     num_edge_probes: int | None
-    blind_spots: BlindSpots
+    blind_spots: tuple[str, ...]
 
     @property
     def verdict(self) -> str:
@@ -126,3 +125,17 @@ class TreeAuditReport(Report):
         rows += [*self._p_value_rows(), *self._check_rows(), *self._edge_rows()]
         rows += [("not seen", spot) for spot in self.blind_spots]
         return rows + self._violation_rows()
+
+
+def blind_spots(vocab_size: int, depth: int) -> tuple[str, ...]:
+    """What no audit can see on problems so small, in words."""
+    spots = []
+    if vocab_size < 3:
+        spots.append(
+            f"a residual of the wrong scale (with V = {vocab_size} it is one token: take V >= 3)"
+        )
+    if depth < 2:
+        spots.append("what is wrong from the second draft on (take two levels or more)")
+    elif depth < 3:
+        spots.append("what is wrong in the middle of a block only (take three levels or more)")
+    return tuple(spots)
