@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.draft_transform import transform
+from mdsd_opt.auditing.draft_audit import transform
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trace_input import RecordedSteps
 from mdsd_opt.drafts import DraftScheme

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import by_ratio, merged_cells
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
-from mdsd_opt.auditing.driving import DrivenLaw
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
     ConditionalLaw,
+    DrivenLaw,
     EnumeratedLaw,
     enumerate_law,
     exposed_law,

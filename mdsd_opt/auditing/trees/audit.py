@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.cells import merged_cells
-from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
-from mdsd_opt.auditing.driving.tape import Tape
+from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import Words, law_checks, length_check
