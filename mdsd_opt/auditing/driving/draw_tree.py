@@ -26,8 +26,8 @@ from mdsd_opt.auditing.driving.tape import (
     UniformDraw,
     Value,
 )
-from mdsd_opt.auditing.randomness.grids import Grid
 from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.sources import Grid
 from mdsd_opt.errors import InvalidInput
 
 #: Calls the engine with the tape as its source, and returns what came of it.

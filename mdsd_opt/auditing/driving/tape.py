@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.grids import DOUBLE, Clock, Grid
-from mdsd_opt.auditing.randomness.source import Integers, Shape, Vector
-from mdsd_opt.auditing.randomness.source_bits import SourceBits
-from mdsd_opt.auditing.randomness.sources import categories_at
+from mdsd_opt.auditing.randomness.sources import (
+    DOUBLE,
+    Clock,
+    Grid,
+    Integers,
+    Shape,
+    SourceBits,
+    Vector,
+    categories_at,
+)
 
 #: Draws in one call that can be explored; a race counts as one.
 MAX_DRAWS = 12

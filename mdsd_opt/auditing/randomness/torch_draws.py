@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdsd_opt.auditing.randomness.grids import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid
-from mdsd_opt.auditing.randomness.source import Source
+from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid, Source
 
 Answer = Callable[..., Any]
 
