@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
 from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton, stand_in
 
 PACKAGE = "sglang"
@@ -54,3 +54,8 @@ def at_temperature_one(reject: Callable[..., Any]) -> Chain:
 def stand_ins() -> dict[str, ModuleType]:
     folder = "sglang.kernels.ops.speculative.dspark"
     return stand_in(f"{folder}.dispatch", inputs_on_cuda=None) | stand_in("msgspec", Struct=_Struct)
+
+
+ADAPTERS = {
+    "sglang_dspark": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, chain=chain),
+}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mdsd_opt.auditing.engines import dspark_engine
-from mdsd_opt.auditing.engines.engine import Chain
+from mdsd_opt.auditing.engines.engine import Adapter, Chain
 from mdsd_opt.auditing.engines.kernel_draws import Race, coin, log1p, rebound
 from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton
 
@@ -33,3 +33,10 @@ def chain() -> Chain:
             return module.blockwise_rejection_triton(**given)
 
     return dspark_engine.at_temperature_one(reject)
+
+
+ADAPTERS = {
+    "sglang_dspark_kernel": Adapter(
+        PACKAGE, TESTED, FUNCTION, REBOUND, chain=chain, takes_long=True
+    ),
+}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Drafted, Rule, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Drafted, Rule, Tokens
 from mdsd_opt.auditing.engines.loading import file_alone
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
@@ -84,3 +84,8 @@ def _draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
             chance[(*node.place, rank)] = min(max(q / left if left > 0 else 0.0, 0.0), 1.0)
             left -= q
     return [*(chance[node.place] for node in nodes), 1.0], laws
+
+
+ADAPTERS = {
+    "eagle": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, rule=rule, drafted=DRAFTED),
+}

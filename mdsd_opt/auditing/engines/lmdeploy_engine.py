@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
 from mdsd_opt.auditing.engines.loading import file_alone, stand_in
 
 PACKAGE = "lmdeploy"
@@ -39,3 +39,8 @@ def chain() -> Chain:
         return tuple(token for token in tokens.tolist() if token >= 0)
 
     return verify
+
+
+ADAPTERS = {
+    "lmdeploy": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, chain=chain),
+}

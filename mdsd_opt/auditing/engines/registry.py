@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from types import ModuleType
-from typing import NamedTuple
-
 from mdsd_opt.auditing.engines import (
     dspark_engine,
     dspark_kernel_engine,
@@ -17,52 +12,30 @@ from mdsd_opt.auditing.engines import (
     vllm_engine,
     vllm_v2_engine,
 )
-from mdsd_opt.auditing.engines.engine import CHAINS, Chain, Drafted, Engine, Rule, of_chains
+from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.engines.loading import installed_version
 from mdsd_opt.errors import UnknownName
 
-
-class _Entry(NamedTuple):
-    adapter: ModuleType
-    chain: Callable[[], Chain] | None = None
-    rule: Callable[[], Rule] | None = None
-    drafted: Drafted = CHAINS
-    takes_long: bool = False
-
-    def ready(self, name: str) -> Rule:
-        """The function, loaded, as a rule for trees."""
-        if self.chain is not None:
-            return of_chains(name, self.chain())
-        assert self.rule is not None
-        return self.rule()
-
-
-_ENTRIES = {
-    "transformers": _Entry(transformers_engine, transformers_engine.chain),
-    "lmdeploy": _Entry(lmdeploy_engine, lmdeploy_engine.chain),
-    "eagle": _Entry(eagle_engine, rule=eagle_engine.rule, drafted=eagle_engine.DRAFTED),
-    "vllm": _Entry(vllm_engine, vllm_engine.chain),
-    "vllm_v2": _Entry(vllm_v2_engine, partial(vllm_v2_engine.chain, block=False), takes_long=True),
-    "vllm_v2_block": _Entry(
-        vllm_v2_engine, partial(vllm_v2_engine.chain, block=True), takes_long=True
-    ),
-    "sglang": _Entry(sglang_engine, partial(sglang_engine.chain, block=False)),
-    "sglang_block": _Entry(sglang_engine, partial(sglang_engine.chain, block=True)),
-    "sglang_dspark": _Entry(dspark_engine, dspark_engine.chain),
-    "sglang_dspark_kernel": _Entry(
-        dspark_kernel_engine, dspark_kernel_engine.chain, takes_long=True
-    ),
+ADAPTERS: dict[str, Adapter] = {
+    **transformers_engine.ADAPTERS,
+    **lmdeploy_engine.ADAPTERS,
+    **eagle_engine.ADAPTERS,
+    **vllm_engine.ADAPTERS,
+    **vllm_v2_engine.ADAPTERS,
+    **sglang_engine.ADAPTERS,
+    **dspark_engine.ADAPTERS,
+    **dspark_kernel_engine.ADAPTERS,
 }
 
 
 def names() -> tuple[str, ...]:
     """Engines with an adapter, installed or not."""
-    return tuple(_ENTRIES)
+    return tuple(ADAPTERS)
 
 
 def takes_long(name: str) -> bool:
     """Whether the standard audits of an engine take more than ten minutes."""
-    return _ENTRIES[name].takes_long
+    return ADAPTERS[name].takes_long
 
 
 def get(name: str, *, any_version: bool = False) -> Engine:
@@ -83,12 +56,16 @@ def get(name: str, *, any_version: bool = False) -> Engine:
     InvalidInput
         Another version is installed than the adapter was tested with.
     """
-    if name not in _ENTRIES:
-        raise UnknownName.among("engine", name, _ENTRIES)
-    entry = _ENTRIES[name]
-    package = entry.adapter.PACKAGE
-    version = installed_version(package, entry.adapter.TESTED, any_version)
-    adapter = entry.adapter
+    if name not in ADAPTERS:
+        raise UnknownName.among("engine", name, ADAPTERS)
+    adapter = ADAPTERS[name]
+    version = installed_version(adapter.package, adapter.tested, any_version)
     return Engine(
-        name, package, version, adapter.FUNCTION, adapter.REBOUND, entry.ready(name), entry.drafted
+        name,
+        adapter.package,
+        version,
+        adapter.function,
+        adapter.rebound,
+        adapter.loaded(name),
+        adapter.drafted,
     )

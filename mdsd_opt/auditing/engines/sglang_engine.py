@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mdsd_opt.auditing.engines.engine import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
 from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton
 
 PACKAGE = "sglang"
@@ -42,3 +42,9 @@ def chain(*, block: bool) -> Chain:
         return tuple(predicts[: int(count) + 1].tolist())
 
     return verify
+
+
+ADAPTERS = {
+    "sglang": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, chain=partial(chain, block=False)),
+    "sglang_block": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, chain=partial(chain, block=True)),
+}

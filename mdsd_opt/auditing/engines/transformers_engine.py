@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
 
 PACKAGE = "transformers"
 TESTED = ("5.23.0",)
@@ -26,3 +26,8 @@ def chain() -> Chain:
         return tuple(tokens[0].tolist())
 
     return verify
+
+
+ADAPTERS = {
+    "transformers": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, chain=chain),
+}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
 from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton, stand_in
 
 PACKAGE = "vllm"
@@ -106,3 +106,8 @@ def _launcher(*, kernel: Any, warmup_inputs: Any) -> Callable[..., Any]:
         return launch
 
     return decorate
+
+
+ADAPTERS = {
+    "vllm": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, chain=chain),
+}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
 from mdsd_opt.auditing.engines.kernel_draws import Race, coin, log1p
 from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton, stand_in
 
@@ -68,3 +69,13 @@ def _loaded(race: Race) -> ModuleType:
     made |= stand_in(f"{_FOLDER}.sample.gumbel")
     made[f"{_FOLDER}.sample.gumbel"] = gumbel
     return file_alone(PACKAGE, f"{folder}/spec_decode/rejection_sampler_utils.py", made)
+
+
+ADAPTERS = {
+    "vllm_v2": Adapter(
+        PACKAGE, TESTED, FUNCTION, REBOUND, chain=partial(chain, block=False), takes_long=True
+    ),
+    "vllm_v2_block": Adapter(
+        PACKAGE, TESTED, FUNCTION, REBOUND, chain=partial(chain, block=True), takes_long=True
+    ),
+}
