@@ -17,11 +17,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines
-from mdsd_opt.auditing.engines import (
-    eagle_engine,
-    loading,
-    registry,
-)
+from mdsd_opt.auditing.engines import loading, registry, torch_engines
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Topology
 from mdsd_opt.errors import MissingExtra
@@ -123,7 +119,7 @@ def test_two_children_of_eagle() -> None:
 
 def test_eagle_at_another_temperature() -> None:
     """The token after accepted drafts is drawn from logits that no processor has seen."""
-    half = replace(installed("eagle"), rule=eagle_engine.rule(temperature=0.5))
+    half = replace(installed("eagle"), rule=torch_engines.eagle(temperature=0.5))
     report = of_children(half, 3)
     assert not report.lossless
     assert report.first_token_variation < 1e-6

@@ -1,31 +1,38 @@
-"""Engines by name."""
+"""Engines by name, and the audits that every engine is put to.
+
+These are of one token with zeros in the target, and of whole texts.
+"""
 
 from __future__ import annotations
 
-from mdsd_opt.auditing.engines import (
-    dspark_engine,
-    dspark_kernel_engine,
-    eagle_engine,
-    lmdeploy_engine,
-    sglang_engine,
-    transformers_engine,
-    vllm_engine,
-    vllm_v2_engine,
-)
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing import AuditReport, audit
+from mdsd_opt.auditing.engines import sglang_engines, torch_engines, vllm_engines
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.engines.loading import installed_version
+from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import UnknownName
+from mdsd_opt.problem import TransportProblem
 
-ADAPTERS: dict[str, Adapter] = {
-    **transformers_engine.ADAPTERS,
-    **lmdeploy_engine.ADAPTERS,
-    **eagle_engine.ADAPTERS,
-    **vllm_engine.ADAPTERS,
-    **vllm_v2_engine.ADAPTERS,
-    **sglang_engine.ADAPTERS,
-    **dspark_engine.ADAPTERS,
-    **dspark_kernel_engine.ADAPTERS,
-}
+ADAPTERS: dict[str, Adapter] = (
+    torch_engines.ADAPTERS | vllm_engines.ADAPTERS | sglang_engines.ADAPTERS
+)
+
+#: Two tokens have no target: is one of them ever accepted?
+_TARGET, _DRAFT = (0.5, 0.5, 0.0, 0.0), (0.1, 0.2, 0.3, 0.4)
+
+#: Tables (seeds of target and draft) whose residuals hold several tokens after an accepted draft.
+_TABLES = (6, 7)
+_VOCAB_SIZE = 3
 
 
 def names() -> tuple[str, ...]:
@@ -69,3 +76,106 @@ def get(name: str, *, any_version: bool = False) -> Engine:
         adapter.loaded(name),
         adapter.drafted,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAudit:
+    """What the standard audits say about an engine.
+
+    Attributes
+    ----------
+    engine : Engine
+    texts : TreeAuditReport
+        Of texts of three tokens over three, after two levels of drafts.
+    zeros : AuditReport
+        Of one token, where drafts may have a target probability of zero.
+    seconds : float
+    """
+
+    engine: Engine
+    texts: TreeAuditReport
+    zeros: AuditReport
+    seconds: float
+
+    @property
+    def lossless(self) -> bool:
+        """Whether both found nothing."""
+        return self.texts.lossless and self.zeros.lossless
+
+    def row(self) -> dict[str, Any]:
+        """One line of a table."""
+        best = self.texts.optimal_accept_length
+        return {
+            "engine": self.engine.name,
+            "package": f"{self.engine.package} {self.engine.version}",
+            "function": self.engine.function,
+            "texts_lossless": self.texts.lossless,
+            "total_variation": self.texts.total_variation,
+            "method": self.texts.method,
+            "tokens_a_step": self.texts.accept_length,
+            "optimal_tokens_a_step": best,
+            "impossible_mass": self.zeros.impossible_mass,
+            "finding": "" if self.lossless else self._finding(),
+            "rebound": self.engine.rebound,
+            "seconds": self.seconds,
+        }
+
+    def _finding(self) -> str:
+        return self.texts.verdict if not self.texts.lossless else self.zeros.verdict
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line."""
+        engine = self.engine
+        return [
+            ("function", f"{engine.function} ({engine.package} {engine.version})"),
+            *([("rebound", engine.rebound)] if engine.rebound else []),
+            ("whole texts", self.texts.verdict),
+            ("tokens a step", f"{self.texts.accept_length:.4f}"),
+            ("the optimum", f"{self.texts.optimal_accept_length or float('nan'):.4f}"),
+            ("zeros in the target", self.zeros.verdict),
+        ]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch on one thread: for three tokens, others only wait for each other."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def audit_engine(engine: Engine, seed: int = 0, seconds: float = 60.0) -> EngineAudit:
+    """Put an engine to both audits, by driving it where that is possible.
+
+    Parameters
+    ----------
+    engine : Engine
+    seed : int
+    seconds : float
+        For whole texts, where they have to be sampled.
+    """
+    began = time.perf_counter()
+    tree, scheme = engine.drafted
+    target, draft = (TableModel(_VOCAB_SIZE, table) for table in _TABLES)
+    problem = TransportProblem(_TARGET, scheme_maker(scheme)(np.array(_DRAFT), tree.drafts_at(())))
+    with _one_thread():
+        texts = audit_tree(
+            engine.verify,
+            target,
+            draft,
+            tree,
+            seed,
+            scheme=scheme,
+            seconds=seconds,
+            driven_checks=50,
+        )
+        zeros = audit(engine, problem, seed, 200, method="driven", driven_checks=50, edge_probes=64)
+    return EngineAudit(engine, texts, zeros, time.perf_counter() - began)

@@ -1,24 +1,30 @@
-"""vLLM: the rejection sampler of its V1 engine, under Triton's interpreter."""
+"""vLLM: the rejection samplers of its V1 engine and of its second model runner.
+
+Their Triton kernels run under Triton's interpreter.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
-from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton, stand_in
-
-PACKAGE = "vllm"
-TESTED = ("0.33.0",)
-FUNCTION = "vllm.v1.sample.rejection_sampler.rejection_sample"
-REBOUND = (
-    "the launcher of its kernels, which compiles them beforehand; its imports from the rest of the "
-    "package, none of which the function calls"
+from mdsd_opt.auditing.engines.loading import (
+    Race,
+    coin,
+    file_alone,
+    interpret_triton,
+    log1p,
+    stand_in,
 )
+
+PACKAGE, TESTED = "vllm", ("0.33.0",)
 
 #: Names that the file imports and `rejection_sample` does not use on sampled requests.
 _UNUSED = {
@@ -41,9 +47,12 @@ _UNUSED = {
     "v1.spec_decode.utils": ("unconditional_to_conditional_rates",),
 }
 
+#: Of the second runner.
+_FOLDER = "vllm.v1.worker.gpu"
 
-def chain() -> Chain:
-    """With draft probabilities; the bonus token is drawn by the caller, as its engine does."""
+
+def _first_runner() -> Chain:
+    """The V1 engine, with draft probabilities; the bonus token is drawn by the caller, as there."""
     import torch
 
     interpret_triton(PACKAGE)
@@ -108,6 +117,78 @@ def _launcher(*, kernel: Any, warmup_inputs: Any) -> Callable[..., Any]:
     return decorate
 
 
+def _second_runner(*, block: bool) -> Chain:
+    """The second model runner, with draft logits, at temperature 1."""
+    import torch
+
+    interpret_triton(PACKAGE)
+    race = Race()
+    sample = _loaded(race).rejection_sample
+
+    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+        slots = len(drafts) + 1
+        race.vocab_size = p.shape[1]
+        with np.errstate(divide="ignore"):
+            target, draft = (torch.from_numpy(np.log(laws)).float() for laws in (p, q))
+        tokens, count = sample(
+            target_logits=target,
+            draft_logits=draft[None],
+            draft_sampled=torch.tensor([0, *drafts]),
+            cu_num_logits=torch.tensor([0, slots]),
+            pos=torch.arange(slots),
+            idx_mapping=torch.zeros(1, dtype=torch.int64),
+            expanded_idx_mapping=torch.zeros(slots, dtype=torch.int64),
+            expanded_local_pos=torch.arange(slots),
+            temperature=torch.ones(1),
+            seed=torch.zeros(1, dtype=torch.int64),
+            num_speculative_steps=len(drafts),
+            use_block_verification=block,
+        )
+        return tuple(tokens[0, : int(count[0])].tolist())
+
+    return verify
+
+
+def _loaded(race: Race) -> ModuleType:
+    import triton
+    import triton.language as tl
+
+    made = stand_in(
+        "vllm.triton_utils", tl=tl, triton=triton, tldevice=SimpleNamespace(log1p=log1p)
+    )
+    folder = _FOLDER.replace(".", "/")
+    gumbel = file_alone(PACKAGE, f"{folder}/sample/gumbel.py", made)
+    vars(gumbel).update(tl_rand32=coin, murmur3_uniform32=race)
+    made |= stand_in("vllm.v1.spec_decode.fly", compute_fly_entropy=None)
+    made |= stand_in(f"{_FOLDER}.sample.watermark", philox_gumbel_block_argmax=None)
+    made |= stand_in(f"{_FOLDER}.sample.gumbel")
+    made[f"{_FOLDER}.sample.gumbel"] = gumbel
+    return file_alone(PACKAGE, f"{folder}/spec_decode/rejection_sampler_utils.py", made)
+
+
+_SECOND = Adapter(
+    PACKAGE,
+    TESTED,
+    "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils.rejection_sample",
+    (
+        "tl_rand32 and murmur3_uniform32, which hash a seed: uniforms from PyTorch instead; log1p of "
+        "the device; its imports from the rest of the package, none of which the function calls"
+    ),
+    chain=partial(_second_runner, block=False),
+    takes_long=True,
+)
+
 ADAPTERS = {
-    "vllm": Adapter(PACKAGE, TESTED, FUNCTION, REBOUND, chain=chain),
+    "vllm": Adapter(
+        PACKAGE,
+        TESTED,
+        "vllm.v1.sample.rejection_sampler.rejection_sample",
+        (
+            "the launcher of its kernels, which compiles them beforehand; its imports from the rest of the "
+            "package, none of which the function calls"
+        ),
+        chain=_first_runner,
+    ),
+    "vllm_v2": _SECOND,
+    "vllm_v2_block": replace(_SECOND, chain=partial(_second_runner, block=True)),
 }
