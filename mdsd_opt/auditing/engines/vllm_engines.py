@@ -171,8 +171,8 @@ _SECOND = Adapter(
     TESTED,
     "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils.rejection_sample",
     (
-        "tl_rand32 and murmur3_uniform32, which hash a seed: uniforms from PyTorch instead; log1p of "
-        "the device; its imports from the rest of the package, none of which the function calls"
+        "tl_rand32 and murmur3_uniform32, which hash a seed: uniforms from PyTorch instead; log1p "
+        "of the device; its imports from the rest of the package, none of which the function calls"
     ),
     chain=partial(_second_runner, block=False),
     takes_long=True,
@@ -184,8 +184,8 @@ ADAPTERS = {
         TESTED,
         "vllm.v1.sample.rejection_sampler.rejection_sample",
         (
-            "the launcher of its kernels, which compiles them beforehand; its imports from the rest of the "
-            "package, none of which the function calls"
+            "the launcher of its kernels, which compiles them beforehand; its imports from the "
+            "rest of the package, none of which the function calls"
         ),
         chain=_first_runner,
     ),
