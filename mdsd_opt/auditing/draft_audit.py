@@ -102,20 +102,11 @@ def audit_drafts(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftEvidence:
-    """What draft tuples say about their law.
+    """What draft tuples say about their law, and how many cells the finest check tells apart.
 
-    Attributes
-    ----------
-    checks : tuple of Check
-    possible : ndarray of int64, shape (n, K)
-        The tuples that the scheme can draft.
-    log : ViolationLog
-        The others.
-    outcomes, probabilities : ndarray
-        Indices of tuples where the tuple law was enumerated, else bins of transformed drafts; and
-        their law.
-    num_cells : int
-        Cells that the finest check tells apart.
+    Of the tuples that the scheme can draft, shape (n, K), and those that it cannot, which are
+    logged. Outcomes are indices of tuples where their law was enumerated, else bins of transformed
+    drafts; `probabilities` is the law of these.
     """
 
     checks: tuple[Check, ...]
@@ -153,14 +144,9 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftPoints:
-    """Transformed draft tuples.
+    """J random choices (N, J) in each draft tuple, and whether the scheme can draft it.
 
-    Attributes
-    ----------
-    uniforms : ndarray, shape (N, J)
-        J random choices in each tuple; rows of impossible tuples mean nothing.
-    possible : ndarray of bool, shape (N,)
-        Whether the scheme can draft this tuple.
+    Rows of impossible tuples mean nothing.
     """
 
     uniforms: Vector
@@ -168,12 +154,9 @@ class DraftPoints:
 
 
 def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
-    """Transform draft tuples (N, K), padded with -1, under the law of a scheme.
+    """The points of draft tuples (N, K), padded with -1, under the law of a scheme.
 
-    Raises
-    ------
-    UnsupportedScheme
-        There are too many tuples to list them, for a scheme whose law has to be listed.
+    `UnsupportedScheme` where the law has to be listed and has too many tuples.
     """
     below, mass, possible = drafts.draw_masses(tuples)
     return DraftPoints(below + rng.random(mass.shape) * mass, possible)

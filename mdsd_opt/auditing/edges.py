@@ -63,11 +63,7 @@ def edge_violations(
 ) -> tuple[ViolationLog, int]:
     """Drive the subject to the edges of its draws, one at a time.
 
-    Returns
-    -------
-    log : ViolationLog
-    num_probes : int
-        Calls in which the draw that was to be put to an end was really made.
+    With the violations: the calls in which the draw that was to be put to an end was really made.
     """
     target = subject.problem.target
 

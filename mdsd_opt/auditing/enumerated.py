@@ -32,14 +32,7 @@ _MAX_STORED = 20_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnumeratedLaw:
-    """Laws of the output given each draft tuple, and what follows from them.
-
-    Attributes
-    ----------
-    given_drafts : dict from draft tuples to ndarray, shape (V,)
-    output : ndarray, shape (V,)
-    acceptance_rate : float
-    """
+    """Laws (V,) of the output given each draft tuple, and what follows from them."""
 
     given_drafts: dict[tuple[int, ...], Vector]
     output: Vector
@@ -50,15 +43,9 @@ class EnumeratedLaw:
     ) -> tuple[Vector, int]:
         """Randomised integral transform of tokens under the law given their drafts.
 
-        Tokens that are not drafts come first, so that a wrong acceptance rate shifts everything one
-        way.
-
-        Returns
-        -------
-        uniforms : ndarray
-            Independent and uniform if the tokens follow these laws.
-        impossible : int
-            Number of tokens of probability zero, which are left out.
+        Independent and uniform if the tokens follow these laws. Tokens that are not drafts come
+        first, so that a wrong acceptance rate shifts everything one way. The number of tokens of
+        probability zero, which are left out, comes with them.
         """
         points = np.full(len(tokens), np.nan)
         noise = rng.random(len(tokens))
@@ -101,13 +88,7 @@ def fits(subject: Subject, max_tuples: int) -> bool:
 
 
 def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> EnumeratedLaw:
-    """Output law and acceptance rate by enumeration of all draft tuples.
-
-    Raises
-    ------
-    ProblemTooLarge
-        More than `max_tuples` of them.
-    """
+    """Output law and acceptance rate by enumeration of all draft tuples."""
     problem = subject.problem
     if not fits(subject, max_tuples):
         raise ProblemTooLarge(
@@ -143,14 +124,9 @@ def _checked(law: Any, row: Tokens, vocab_size: int) -> Vector:
 
 
 class Found(NamedTuple):
-    """Something that must not happen, and does.
+    """Something that must not happen, and does, with its probability given the drafts.
 
-    Attributes
-    ----------
-    token : int or None
-        A token of probability zero; None where the call gave no token.
-    mass : float
-        Probability, given the drafts.
+    The token is one of probability zero; None where the call gave none.
     """
 
     drafts: tuple[int, ...]
@@ -163,19 +139,8 @@ class Found(NamedTuple):
 class DrivenLaw:
     """Law of a callable's output given a draft tuple: call it with the tuple.
 
-    Parameters
-    ----------
-    subject : Subject
-    checks : int
-        Random runs for each draft tuple, which the law must foretell.
-
-    Attributes
-    ----------
-    found : list of Found
-    num_checks : int
-        Runs foretold, of all draft tuples.
-    coarse : bool
-        See `DrawTree`.
+    Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
+    `found` must not happen; `coarse` is as of `DrawTree`.
 
     Raises
     ------
@@ -221,10 +186,8 @@ class DrivenLaw:
     def log_violations(self, law: EnumeratedLaw, log: ViolationLog) -> None:
         """Write down what must not happen, with its probability.
 
-        Raises
-        ------
-        InvalidInput
-            No call ever gave a token: then the callable is wrong for this use, not the engine.
+        If no call ever gave a token, the callable is wrong for this use, not the engine:
+        `Undrivable`.
         """
         if self.found and law.output.sum() < 1e-9:
             raise Undrivable(self.found[0].message)

@@ -33,13 +33,10 @@ class FoundLaw:
 
     Attributes
     ----------
-    distance : float
-        Total variation from the law that is right.
-    tolerance : float
-        So much of it is rounding.
+    distance, tolerance : float
+        Total variation from the law that is right, and how much of it is rounding.
     num_checks : int or None
         Random calls that a driven law has foretold; None where the law was stated.
-    acceptance_rate, impossible_mass : float or None
     trials_p_value : float or None
         Of the trials under this law; None without trials.
     """
@@ -68,23 +65,16 @@ class Findings:
 
     Attributes
     ----------
-    settings : Settings
-    law : FoundLaw or None
-    num_trials : int
     checks : sequence of Check
         Of the output, of the drafts, or of both.
     distance : tuple of float and Interval
         Total variation of the outcomes sampled from their law.
     outcomes, cells : int
         How many outcomes the finest check has put into how many cells; None without trials.
-    tokens : tuple of TokenDeviation
     wrong_tokens, wrong_drafts : ViolationLog or None
         None where these are not under audit.
-    accepted : Accepted or None
     optimum : float or None
         alpha*.
-    accept_length, optimal_accept_length : float or None
-        Tokens a step.
     edges : tuple of ViolationLog and int or None
         Wrong outcomes at the edges of the uniforms, and how many calls were made there.
     """

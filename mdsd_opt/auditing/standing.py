@@ -72,13 +72,7 @@ class Judge:
 
     @classmethod
     def of(cls, problem: TransportProblem) -> Judge:
-        """Of the problem that the audit is on.
-
-        Raises
-        ------
-        ProblemTooLarge
-            The frontier of such drafts is out of reach.
-        """
+        """The frontier of a problem; `ProblemTooLarge` where it is out of reach for such drafts."""
         return cls(problem.target, CostCurve.of(frontier_of(problem)))
 
     def standing(self, report: AuditReport, law: Vector | None = None) -> Standing | None:

@@ -297,16 +297,9 @@ def load_verifier(spec: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception, or an answer that is none.
+    """An exception, or an answer that is none; its kind is that of a `Violation`.
 
-    Attributes
-    ----------
-    kind : str
-        As of a `Violation`.
-    name : str
-        Tells failures apart.
-    message : str
-        Does not: it may hold numbers that were drawn.
+    Failures are told apart by their names. The message may hold numbers that were drawn.
     """
 
     kind: str

@@ -33,24 +33,8 @@ def _require_in_vocabulary(ids: NDArray[Any], lowest: int, vocab_size: int, name
 class StepTree:
     """Where the drafts of a step hang.
 
-    Parameters
-    ----------
-    parents : array_like of int, shape (M,), or None
-        Draft i is node i + 1, a child of the node ``parents[i]``; node 0 is the root. None for a
-        chain.
-    num_drafts : int
-        M.
-
-    Attributes
-    ----------
-    children : list of list of int
-        Of each node, in draw order.
-    depth : int
-        Accepted drafts at most.
-
-    Raises
-    ------
-    InvalidInput
+    Draft i is node i + 1, a child of the node ``parents[i]``; node 0 is the root. No parents make a
+    chain. `children` of each node stand in draw order; `depth` is the most that can be accepted.
     """
 
     def __init__(self, parents: Any, num_drafts: int) -> None:
@@ -94,17 +78,14 @@ class RecordedSteps:
 
     Attributes
     ----------
-    tree : StepTree
     target : array_like, shape (N, V), or (N, M + 1, V)
         Rows of the root alone where a step gives one token, else of every node.
     draft_law : array_like of the same shape, sequence of N DraftScheme, or None
         None where drafts or law were not recorded.
     drafts : ndarray of int64, shape (N, M) or (N, 0)
     tokens : ndarray of int64, shape (N, L)
-    of_target, of_draft : callable
-        From a recorded row to probabilities.
-    make : callable or None
-        From a law and a number of drafts to their scheme; None where no rows of laws are known.
+    of_target, of_draft, make : callable
+        From a recorded row to probabilities, and from those to a scheme.
     """
 
     tree: StepTree

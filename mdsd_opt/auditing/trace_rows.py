@@ -74,20 +74,11 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaterTokens:
-    """The tokens after the first, transformed.
+    """The tokens after the first, transformed: as the first ones, of shape (N, L - 1).
 
-    Attributes
-    ----------
-    by_rank, by_ratio : ndarray, shape (N, L - 1)
-        As of the first tokens; uniform noise in the places that a step did not reach.
-    lengths : ndarray of int, shape (N,)
-        Tokens of each step.
-    overlaps : ndarray, shape (N,), or None
-        An unbiased estimate of the drafts that the optimum accepts at each step; None where the
-        optimum is not known.
-    draft_uniforms : ndarray, shape (N, J), or None
-        Transformed drafts below the root, with noise where a step drew none; None if their law is
-        not known.
+    Places that a step did not reach hold uniform noise, and so do drafts that it did not draw.
+    `lengths` (N,) are the tokens of each step. `overlaps` (N,) estimate without bias the drafts
+    that the optimum accepts at each step; None where the optimum is not known.
     """
 
     by_rank: Vector

@@ -82,17 +82,8 @@ class Engine:
 class Adapter:
     """How a shipped function is found and called: the fields of an `Engine`, before it is loaded.
 
-    Attributes
-    ----------
-    package : str
-    tested : tuple of str
-        Versions that it was tested with.
-    function, rebound : str
-    chain, rule : callable or None
-        Either loads the function.
-    drafted : Drafted
-    takes_long : bool
-        Whether the standard audits take more than ten minutes.
+    Either of `chain` and `rule` loads it. `takes_long` says that the standard audits take more than
+    ten minutes.
     """
 
     package: str

@@ -25,14 +25,13 @@ from mdsd_opt.errors import InvalidInput, MissingExtra
 
 
 def installed_version(package: str, tested: tuple[str, ...], any_version: bool) -> str:
-    """The version that is installed.
+    """The version that is installed: one of those tested, or any, with a warning.
 
     Raises
     ------
     MissingExtra
-        None is.
     InvalidInput
-        It is not one of those tested, and `any_version` is False; a warning otherwise.
+        It is not one of those tested, and `any_version` is False.
     """
     try:
         version = metadata.version(package)
@@ -58,14 +57,7 @@ def installed_version(package: str, tested: tuple[str, ...], any_version: bool) 
 def file_alone(package: str, path: str, stand_ins: dict[str, ModuleType]) -> ModuleType:
     """One file of a package as a module, with other modules standing in while it is imported.
 
-    Parameters
-    ----------
-    package : str
-        As it is called where it was installed from.
-    path : str
-        Of the file.
-    stand_ins : dict
-        By full name; the file is imported as part of the package of the first of them.
+    The package is called as where it was installed from; stand-ins go by their full names.
     """
     found = Path(str(metadata.distribution(package).locate_file(path)))
     if not found.is_file():
@@ -142,12 +134,8 @@ class Race:
     """Uniforms of a race: those of the first tokens, of which a kernel makes its Gumbel noise.
 
     They are :math:`u = 1 - e^{-x}` for exponentials x, of which the earliest wins, and of which the
-    small ones have all their digits.
-
-    Attributes
-    ----------
-    vocab_size : int
-        To be set before each call; the other places of a block are masked.
+    small ones have all their digits. `vocab_size` is set before each call; other places of a block
+    are masked.
     """
 
     def __init__(self) -> None:

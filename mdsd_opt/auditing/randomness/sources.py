@@ -28,16 +28,9 @@ _DOUBLE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Uniforms :math:`k 2^{-b}` for k below :math:`2^b`, rounded to a number of digits.
+    """Uniforms :math:`k 2^{-b}` for k below :math:`2^b`, rounded to a number of binary digits.
 
-    Attributes
-    ----------
-    bits : int
-        b.
-    digits : int
-        Binary digits of the type they are returned in.
-    name : str
-        Of that type.
+    The digits, and the name, are those of the type in which they are returned.
     """
 
     bits: int
@@ -83,15 +76,7 @@ GRIDS = {grid.name: grid for grid in (DOUBLE, SINGLE, HALF, BFLOAT)}
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Exponentials of rate one.
-
-    Attributes
-    ----------
-    lowest, highest : float
-        The ends of what the generator returns.
-    rarity : int
-        Each end comes about once in 2 to this many draws.
-    """
+    """Exponentials of rate one between two ends, each of which comes once in 2**rarity draws."""
 
     lowest: float
     highest: float
@@ -141,17 +126,12 @@ class _BitFunctions(ctypes.Structure):
 
 
 class SourceBits:
-    """A bit generator that asks a source, for a genuine numpy Generator.
+    """A bit generator that asks a source; `generator`, a genuine NumPy one, draws what it answers.
 
     NumPy takes its randomness from a C structure of function pointers that a bit generator hands
     over in a capsule. Here these functions are Python callbacks, so that any code written for
     `numpy.random.Generator`, or for `numpy.random` itself, can be driven through chosen uniforms,
     exactly 0.0 included.
-
-    Attributes
-    ----------
-    generator : numpy.random.Generator
-        Draws what the source answers.
     """
 
     def __init__(self, source: Source) -> None:
@@ -172,12 +152,7 @@ class SourceBits:
 
 
 class SampledSource:
-    """Answers from a NumPy generator.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    """
+    """Answers from a NumPy generator."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -207,16 +182,8 @@ class SampledSource:
 class EdgeSource(SampledSource):
     """Answers from a generator, but for one draw that is put to an end of its range.
 
-    Uniforms and exponentials have ends; categories have none and are not counted.
-
-    Attributes
-    ----------
-    drawn : int
-        Draws with ends since `restart`.
-    rarity : int or None
-        Of the draw that was put to its end; None while none was.
-    value : float
-        The end.
+    Uniforms and exponentials have ends and are counted in `drawn`; categories have none. `rarity`
+    and `value` are those of the end; None while no draw was put to it.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:

@@ -29,16 +29,8 @@ _NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """Inside, every random operator is answered by the source; one that is not known is refused.
 
-    Parameters
-    ----------
-    source : Source
-    refuse : callable
-        Takes what was drawn, and raises.
-
-    Attributes
-    ----------
-    narrow : bool
-        Whether any result had fewer bits than float64.
+    `refuse` takes what was drawn, and raises. `narrow`: whether any result had fewer bits than
+    float64.
     """
 
     @classmethod

@@ -48,13 +48,7 @@ class TableModel:
 
 
 class Laws:
-    """The laws of a model, asked for once and checked.
-
-    Raises
-    ------
-    InvalidInput
-        The model gives another number of probabilities after some text.
-    """
+    """The laws of a model, asked for once and checked: each text has one of as many tokens."""
 
     def __init__(self, model: Callable[[Tokens], Any], name: str) -> None:
         if not callable(model):
@@ -79,18 +73,7 @@ class Laws:
 
 
 class Texts:
-    """Texts of a length, numbered in lexicographic order.
-
-    Parameters
-    ----------
-    target : Laws
-    length : int
-
-    Raises
-    ------
-    ProblemTooLarge
-        There are more than 200,000.
-    """
+    """Texts of a length, numbered in lexicographic order; at most 200,000 (`ProblemTooLarge`)."""
 
     def __init__(self, target: Laws, length: int) -> None:
         count = count_power(target.vocab_size, length)
