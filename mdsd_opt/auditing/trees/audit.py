@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,6 @@ from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import Words, law_checks, length_check
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import Check
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import (
     Failure,
@@ -158,12 +158,12 @@ def audit_tree(
     p, q, make = Laws(target, "target"), Laws(draft, "draft"), scheme_maker(scheme)
     texts = Texts(p, topology.depth + 1)
     rng = generator_of(rng)
-    audit = _TreeAudit(verify, p, q, topology, make, texts, settings, tolerance)
+    audit = _TreeAudit(verify, p, q, topology, make, texts, settings)
     if method != "sampling":
         trees = list(islice(drawn_trees(p, q, topology, make), max_trees + 1))
         if len(trees) <= max_trees:
             try:
-                return audit.driven(trees, driven_checks)
+                return audit.driven(trees, driven_checks, tolerance)
             except Undrivable:
                 if method == "driven":
                     raise
@@ -175,25 +175,21 @@ def audit_tree(
     return audit.sampled(rng, seconds, edge_probes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _TreeAudit:
-    def __init__(
-        self,
-        verify: TreeVerify,
-        target: Laws,
-        draft: Laws,
-        topology: Topology,
-        make: SchemeMaker,
-        texts: Texts,
-        settings: Settings,
-        tolerance: float | None,
-    ) -> None:
-        self._verify, self._target, self._draft = verify, target, draft
-        self._topology, self._make, self._texts = topology, make, texts
-        self._settings, self._tolerance = settings, tolerance
-        self._log = ViolationLog()
+    verify: TreeVerify
+    target: Laws
+    draft: Laws
+    topology: Topology
+    make: SchemeMaker
+    texts: Texts
+    settings: Settings
 
-    def driven(self, trees: list[tuple[Node, float]], checks: int) -> TreeAuditReport:
-        texts, size = self._texts, self._target.vocab_size
+    def driven(
+        self, trees: list[tuple[Node, float]], checks: int, tolerance: float | None
+    ) -> TreeAuditReport:
+        """The law of all texts, from that of each tree."""
+        texts, log = self.texts, ViolationLog()
         law = np.zeros(texts.law.size)
         accepted = failing = 0.0
         num_checks, coarse = 0, False
@@ -202,7 +198,7 @@ class _TreeAudit:
             def run(tape: Tape, root: Node = root) -> Hashable:
                 return self._outcome(root, tape.bit_generator.generator)
 
-            found = driven_tree(run, checks, size)
+            found = driven_tree(run, checks, texts.vocab_size)
             num_checks += found.num_checks
             coarse |= found.coarse
             for leaf in found.outcomes():
@@ -211,7 +207,7 @@ class _TreeAudit:
                 if isinstance(outcome, Failure):
                     failing += mass
                     text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
-                    self._log.add(outcome.kind, (), f"{text} given these drafts")
+                    log.add(outcome.kind, (), f"{text} given these drafts")
                     continue
                 assert isinstance(outcome, tuple)
                 here = texts.place(outcome)
@@ -219,26 +215,22 @@ class _TreeAudit:
                 accepted += mass * len(outcome)
                 if mass > 0 and not texts.law[here].any():
                     where = f" with {leaf.where}" if leaf.where else ""
-                    self._log.add(
-                        "impossible text",
-                        (),
-                        f"{described(root)}{where} gave {outcome}, which has probability zero: "
-                        f"probability {mass:.3g} in all",
-                    )
+                    text = f"{described(root)}{where} gave {outcome}, which has probability zero"
+                    log.add("impossible text", (), f"{text}: probability {mass:.3g} in all")
         if failing > 1 - 1e-9:
             raise InvalidInput(
-                f"verify fails on every call: {self._log.listed[0].message}. It is called with "
+                f"verify fails on every call: {log.listed[0].message}. It is called with "
                 "(root, rng)."
             )
         found_law = FoundLaw(
             distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
-            tolerance=self._tolerance or (COARSE if coarse else FINE),
+            tolerance=tolerance or (COARSE if coarse else FINE),
             num_checks=num_checks,
         )
         findings = Findings(
-            settings=self._settings,
+            settings=self.settings,
             law=found_law,
-            wrong_tokens=self._log,
+            wrong_tokens=log,
             accept_length=accepted,
             optimal_accept_length=self._optimum(),
             edges=(ViolationLog(), None),
@@ -247,17 +239,17 @@ class _TreeAudit:
 
     def _outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
         """The tokens of a call, or a `Failure`."""
-        return outcome_of(lambda: answered(self._verify, root, rng, self._target.vocab_size))
+        return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
 
     def sampled(
         self, rng: np.random.Generator, seconds: float, edge_probes: int
     ) -> TreeAuditReport:
-        texts, deadline = self._texts, time.perf_counter() + seconds
-        self._log = ViolationLog()  # of this, not of a law that could not be driven to its end
+        """A sample of texts, until there are enough or time is up."""
+        texts, log, deadline = self.texts, ViolationLog(), time.perf_counter() + seconds
         numbers: list[int] = []
         lengths: list[int] = []
         with served(rng) as serving:
-            for n in range(self._settings.num_trials):
+            for n in range(self.settings.num_trials):
                 if n and time.perf_counter() > deadline:
                     break
                 root = self._drawn(rng)
@@ -265,78 +257,70 @@ class _TreeAudit:
                 if n == 0:
                     serving.check()
                 if isinstance(outcome, Failure):
-                    self._log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
-                    if self._log.count == n + 1 == _HOPELESS_CALLS:
+                    log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
+                    if log.count == n + 1 == _HOPELESS_CALLS:
                         raise InvalidInput(
                             f"verify failed on each of its first {_HOPELESS_CALLS} calls: "
-                            f"{self._log.listed[-1].message}. It is called with (root, rng)."
+                            f"{log.listed[-1].message}. It is called with (root, rng)."
                         )
                     continue
                 assert isinstance(outcome, tuple)
                 if not texts.law[texts.place(outcome)].any():
                     text = f"{described(root)} gave {outcome}, which has probability zero"
-                    self._log.add("impossible text", (), text)
+                    log.add("impossible text", (), text)
                     continue
                 numbers.append(texts.completed(outcome, rng))
                 lengths.append(len(outcome))
         drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
         law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
-        optimum = self._optimum()
-        cells, checks = self._checks(drawn, steps, optimum, rng)
+        optimum, in_order = self._optimum(), np.arange(law.size)
+        checks = [*law_checks(texts.law, in_order, drawn, rng, _TEXTS)]
+        if optimum is not None and steps.size:
+            excess = float(steps.mean()) - optimum
+            checks.append(length_check(excess, self.topology.depth, steps.size))
         findings = Findings(
-            settings=self._settings,
-            num_trials=drawn.size + self._log.count,
+            settings=self.settings,
+            num_trials=drawn.size + log.count,
             checks=checks,
             distance=(0.5 * float(np.abs(law - texts.law).sum()), None),
             outcomes=drawn.size,
-            cells=cells,
-            wrong_tokens=self._log,
+            cells=merged_cells(texts.law, in_order, drawn.size).probabilities.size,
+            wrong_tokens=log,
             accept_length=float(steps.mean()) if steps.size else math.nan,
             optimal_accept_length=optimum,
             edges=tree_edges(
-                self._verify, lambda: self._drawn(rng), self._target.vocab_size, rng, edge_probes
+                self.verify, lambda: self._drawn(rng), texts.vocab_size, rng, edge_probes
             ),
         )
         return self._report(findings, law)
 
     def _drawn(self, rng: np.random.Generator) -> Node:
         """A tree of drafts with the target's laws at its nodes."""
-        root = grow(self._laws_of, self._topology, self._make, rng)
-        weigh(root, self._target)
+
+        def laws(texts: Any) -> NDArray[Any]:
+            return np.stack([self.draft(tuple(text)) for text in texts])
+
+        root = grow(laws, self.topology, self.make, rng)
+        weigh(root, self.target)
         return root
-
-    def _laws_of(self, continuations: Any) -> NDArray[Any]:
-        return np.stack([self._draft(tuple(tokens)) for tokens in continuations])
-
-    def _checks(
-        self, drawn: NDArray[np.int64], steps: NDArray[Any], optimum: float | None, rng: Any
-    ) -> tuple[int, list[Check]]:
-        """How many groups of texts are told apart, and the checks."""
-        law = self._texts.law
-        in_order = np.arange(law.size)
-        checks = [*law_checks(law, in_order, drawn, rng, _TEXTS)]
-        if optimum is not None and steps.size:
-            excess = float(steps.mean()) - optimum
-            checks.append(length_check(excess, self._topology.depth, steps.size))
-        return merged_cells(law, in_order, drawn.size).probabilities.size, checks
 
     def _optimum(self) -> float | None:
         """Tokens of a step, at most."""
         try:
             bound = tree_bound(
-                self._target, self._draft, self._topology, self._make, time_limit=_OPTIMUM_SECONDS
+                self.target, self.draft, self.topology, self.make, time_limit=_OPTIMUM_SECONDS
             )
         except (ProblemTooLarge, UnsupportedScheme):
             return None
         return 1.0 + bound.upper
 
     def _report(self, findings: Findings, law: Vector, num_trees: int = 0) -> TreeAuditReport:
-        texts = self._texts
+        texts = self.texts
         first = texts.first_token(law) - texts.first_token(texts.law)
         return findings.report(
             TreeAuditReport,
             length=texts.length,
             first_token_variation=0.5 * float(np.abs(first).sum()),
             num_trees=num_trees,
-            blind_spots=blind_spots(texts.vocab_size, self._topology.depth),
+            blind_spots=blind_spots(texts.vocab_size, self.topology.depth),
         )
