@@ -9,10 +9,10 @@ from typing import Any
 
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition
-from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
+from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName

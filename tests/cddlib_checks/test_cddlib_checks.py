@@ -22,13 +22,13 @@ from mdsd_opt import cddlib_checks
 from mdsd_opt.cddlib_checks import cones, double_description, two_values, with_ppl
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
-from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
-from mdsd_opt.cddlib_checks.irrational import power_above, power_below
-from mdsd_opt.cddlib_checks.rows import primitive
+from mdsd_opt.cddlib_checks.false_conditions import power_above, power_below
 from mdsd_opt.cddlib_checks.subsets import (
     best_cut,
     best_cuts,
     containment_table,
+    exact_acceptance,
+    primitive,
     priority_law,
     priority_laws,
 )
@@ -624,7 +624,7 @@ def test_claims_for_given_different_drafts(zero):
 
 def test_a_wrong_threshold_is_noticed():
     """The check itself: against weights of another subset, tokens are out of place."""
-    from mdsd_opt.cddlib_checks.thresholds import misplaced
+    from mdsd_opt.cddlib_checks.enumerations import misplaced
 
     p = [Fraction(1, 10), Fraction(9, 10)]
     models = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]]
