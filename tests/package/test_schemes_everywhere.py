@@ -95,12 +95,12 @@ _STEPS: dict[str, Any] = {
 
 
 def accepted(scheme: str) -> float:
-    return decoding.generate(*models(), [1], scheme=scheme, **_STEPS).metrics.acceptance_rate
+    return decoding.generate(*models(), [1], scheme=scheme, **_STEPS).metrics.first_token_acceptance_rate
 
 
 def accepted_by_steps(scheme: str) -> float:
     *_, (_, metrics) = decoding.generate_steps(*models(), [1], scheme=scheme, **_STEPS)
-    return metrics.acceptance_rate
+    return metrics.first_token_acceptance_rate
 
 
 def grown(scheme: str, grow: Callable[..., decoding.Node], tree: Any) -> list[float]:
