@@ -18,39 +18,62 @@ Proofs: docs/theory/unknown-tails.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.distributions import SUM_TOLERANCE
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY, SUM_TOLERANCE
+from mdsd_opt.batch.rounding import rounding
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
-#: By how much the mass of the tokens that are not listed may exceed what fits beside the others:
-#: logarithms of probabilities come in 32 bits.
-_ROUNDING = 1e-5
+Vector = NDArray[np.float64]
+
+#: By how much the mass of the tokens that are not listed may exceed what fits beside the others,
+#: beyond what rounding explains.
+_TOLERANCE = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Listed:
-    """One side: token -> probability of the likeliest, and what is left for the others.
+    """One side: the likeliest tokens, and what is left for the others.
 
-    None of these has more than the cap, the smallest that is listed; the tail is their mass.
+    Attributes
+    ----------
+    probabilities : dict
+        Token -> probability.
+    cap : float
+        The smallest of them: no other token has more.
+    tail : float
+        Mass of the tokens that are not listed.
+    slack : float
+        How much more there may be of it, or of any other tokens.
+    roundings : ndarray, shape (n,)
+        By how much each logarithm may be off. That of the last token listed, which has the largest,
+        goes for all that are not.
+    shift : float
+        By how much all of them may be off together.
     """
 
     probabilities: dict[Hashable, float]
     cap: float
     tail: float
+    slack: float
+    roundings: Vector
+    shift: float
 
     @classmethod
     def of(cls, logprobs: Any, name: str, vocab_size: int | None) -> Listed:
-        """Check the list of one side.
+        """Check the list of one side: the probabilities as given, right up to scale.
 
-        Raises `InvalidInput` for no mapping, an empty one or one of more tokens than there are, and
-        `InvalidDistribution` where these are no logarithms of probabilities, or a mass that does
-        not fit.
+        Raises
+        ------
+        InvalidInput
+            No mapping, an empty one, or one of more tokens than there are.
+        InvalidDistribution
+            No logarithms of probabilities, or a mass that does not fit into the vocabulary.
         """
         if not isinstance(logprobs, Mapping) or not logprobs:
             raise InvalidInput(f"{name} is {logprobs!r:.60}: give a mapping token id -> logprob")
@@ -58,41 +81,110 @@ class Listed:
             raise InvalidInput(
                 f"{name} lists {len(logprobs)} tokens, and vocab_size is {vocab_size}"
             )
-        probabilities = {}
-        for token, logprob in logprobs.items():
-            if not isinstance(logprob, (int, float)) or not logprob <= SUM_TOLERANCE:  # NaN, too
-                raise InvalidDistribution(
-                    f"{name} gives token {token!r} the logprob {logprob!r:.40}: give the "
-                    "logarithm of a probability"
-                )
-            probabilities[token] = math.exp(logprob)
-        total = math.fsum(probabilities.values())
-        if total > 1 + SUM_TOLERANCE:
+        logs = np.array([_number(x, token, name) for token, x in logprobs.items()])
+        each, shift = rounding(logs, vocab_size)
+        # What is not zero stays above it.
+        mass = np.where(np.isfinite(logs), np.maximum(np.exp(logs), SMALLEST_PROBABILITY), 0.0)
+        total = math.fsum(mass)
+        low = math.exp(-shift) - math.fsum(mass * np.exp(each))
+        high = math.exp(shift) - math.fsum(mass * np.exp(-each))
+        if high < -SUM_TOLERANCE:
             raise InvalidDistribution(f"the probabilities of {name} sum to {total:.6g}, over one")
-        complete = len(probabilities) == vocab_size
-        if complete and total < 1 - SUM_TOLERANCE:
+        if len(mass) == vocab_size:  # the sum tells the shift
+            if low > SUM_TOLERANCE:
+                raise InvalidDistribution(
+                    f"{name} lists all {vocab_size} tokens, whose probabilities sum to {total:.6g}"
+                )
+            mass, low, high = mass / total, 0.0, 0.0
+            shift = math.log(math.fsum(mass * np.exp(each)))
+        elif high < 0:  # shifted by more than was thought
+            shift, high = math.log(total), total - math.fsum(mass * np.exp(-each))
+        cap, margin = float(mass.min()), float(each[mass.argmin()])
+        others = math.inf if vocab_size is None else vocab_size - len(mass)
+        room = cap * others if cap else 0.0
+        low = max(low, 0.0) * math.exp(-margin)
+        if low > room + _TOLERANCE:
             raise InvalidDistribution(
-                f"{name} lists all {vocab_size} tokens, whose probabilities sum to {total:.6g}"
+                f"{name} leaves {1 - total:.3g} for {others:,} tokens, none of which may have more "
+                f"than the {cap:.3g} of the last one listed. Are these the likeliest tokens?"
             )
-        if complete or total > 1:
-            probabilities = {token: x / total for token, x in probabilities.items()}
-            total = 1.0
-        cap, tail = min(probabilities.values()), 1.0 - total
-        others = math.inf if vocab_size is None else vocab_size - len(probabilities)
-        if tail > (cap * others if cap else 0.0) + _ROUNDING:
-            raise InvalidDistribution(
-                f"{name} leaves {tail:.3g} for {others:,} tokens, none of which may have more than "
-                f"the {cap:.3g} of the last one listed. Are these the likeliest tokens?"
-            )
-        return cls(probabilities, cap, tail if cap else 0.0)
+        high = min(high, room)
+        low = min(low, high)
+        probabilities = dict(zip(logprobs, mass.tolist(), strict=True))
+        return cls(probabilities, cap, low, high - low, each, shift)
+
+    def at_least(self) -> Listed:
+        """What all tokens have for certain; the slack is all that is left of one."""
+        mass = np.array(list(self.probabilities.values()))
+        margin = math.exp(-self.shift - float(self.roundings[mass.argmin()]))
+        mass *= np.exp(-self.shift - self.roundings)
+        tail = self.tail * margin
+        return replace(
+            self,
+            probabilities=dict(zip(self.probabilities, mass.tolist(), strict=True)),
+            cap=self.cap * margin,
+            tail=tail,
+            slack=max(1.0 - math.fsum(mass) - tail, 0.0),
+        )
+
+    @property
+    def unlisted(self) -> float:
+        """What the probabilities leave of one."""
+        left = 1.0 - math.fsum(self.probabilities.values())
+        return min(max(left, self.tail), self.tail + self.slack)
 
     @property
     def tokens_of_tail(self) -> int:
         """How many tokens it takes at least to hold the tail."""
         return math.ceil(self.tail / self.cap) if self.tail else 0
 
+    def draws_errors(self, counts: Sequence[int], *, replaced: bool) -> Vector:
+        """By how much chances of K draws may be off, shape (len(counts),), but for slack and shift.
 
-Vector = NDArray[np.float64]
+        A draw is off, in total variation, by no more than the mean error of the tokens that are
+        left: after whichever draws before it.
+        """
+        mass = np.append(list(self.probabilities.values()), self.tail + self.slack)
+        errors = np.expm1(np.append(self.roundings, self.roundings[mass[:-1].argmin()]))
+        means = [
+            _largest_mean(mass, errors, 0 if replaced else drawn) for drawn in range(max(counts))
+        ]
+        return np.cumsum(means)[np.array(counts) - 1]
+
+
+def _number(logprob: Any, token: Hashable, name: str) -> float:
+    try:
+        value = math.nan if isinstance(logprob, (str, bytes)) else float(logprob)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not value <= SUM_TOLERANCE:  # NaN, too
+        raise InvalidDistribution(
+            f"{name} gives token {token!r} the logprob {logprob!r:.40}: give the logarithm of a "
+            "probability"
+        )
+    return value
+
+
+def _largest_mean(mass: Vector, errors: Vector, drawn: int) -> float:
+    """Mean error without so many tokens, whichever they are, and with the last or without.
+
+    Tokens leave the larger a mean than some level, the more they lie below it: the level is raised
+    to the mean that is left until there is none larger.
+    """
+    if drawn + 1 >= mass.size:
+        return float(errors.max())
+    mean = float(mass @ errors) / math.fsum(mass)
+    while True:
+        gains = mass * (errors - mean)
+        left = gains > 0
+        left[:-1] = True
+        out = np.argpartition(gains[:-1], drawn)[:drawn]
+        left[out] = gains[out] > 0
+        kept = float(mass[left].sum())
+        raised = float(mass[left] @ errors[left]) / kept if kept else mean
+        if raised <= mean:
+            return mean
+        mean = raised
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,9 +268,12 @@ class Subsets:
 
 
 def _open_mass(side: Listed, inside: Vector, everywhere: int, most: bool) -> Vector:
-    """The largest or smallest mass of `inside` tokens that the side does not list."""
+    """The largest or smallest mass of `inside` tokens that the side does not list.
+
+    The largest has the slack, which may belong to any tokens.
+    """
     if most:
-        return np.minimum(side.tail, side.cap * inside)
+        return np.minimum(side.tail, side.cap * inside) + side.slack
     return np.maximum(0.0, side.tail - side.cap * (everywhere - inside))
 
 

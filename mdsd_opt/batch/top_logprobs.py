@@ -11,6 +11,7 @@ twice), at least that of as many tokens as possible at their cap and one with th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ from mdsd_opt.batch.listed_tokens import Listed, Subsets
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+
+#: How far computed values may be off.
+_COMPUTED = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +65,24 @@ def acceptance_interval(
     the second with equality for drafts with replacement. Dividing the listed probabilities by
     their sum would give another law, and a rate that may lie outside.
 
+    Logarithms are rounded, and computed from sums that are. Of what format they are is read off
+    them: the coarsest of bfloat16, float16, float32, decimal places and digits, and float64 that
+    holds all numbers of a list. Both ends are moved apart by that rounding, and by that of a sum
+    over the vocabulary in float32 (float64 for numbers that take it), made in eight running sums at
+    least. Lists of zeros alone, which tell nothing, count as float32.
+
     Parameters
     ----------
     target_top, draft_top : mapping of token id to float
         Natural logarithms of the probabilities of the likeliest tokens, k of them on each side,
         which need not be the same number. Tokens may be named by anything that both sides share.
+        ``-inf`` says that a token, and so any that is not listed, cannot come.
     num_drafts : int
         K.
     drafts : {"with_replacement", "without_replacement"}
     vocab_size : int, optional
-        V; without it the vocabulary may be of any size. Where all V tokens are listed on both
-        sides, both ends are the rate.
+        V; without it the vocabulary may be of any size, and sums are taken to be over 2^18 tokens.
+        Where all V tokens are listed on both sides, the ends are the rate but for rounding.
 
     Returns
     -------
@@ -105,7 +116,7 @@ def acceptance_interval(
         target_top, draft_top, [checked_num_drafts(num_drafts)], drafts, vocab_size
     )
     lower, upper = ends[0].tolist()
-    return AcceptanceInterval(lower, upper, target.tail, draft.tail)
+    return AcceptanceInterval(lower, upper, target.unlisted, draft.unlisted)
 
 
 def interval_ends(
@@ -130,12 +141,14 @@ def interval_ends(
             f"both sides together list {len(union)} tokens, and vocab_size is {vocab_size}"
         )
     if len(target.probabilities) == len(draft.probabilities) == vocab_size:
-        rates = _rates_of_all(target, draft, counts, scheme)
-        return np.stack([rates, rates], axis=1), target, draft
-    subsets = Subsets.of(target, draft, vocab_size)
-    upper = _least_value(subsets, list(counts), scheme, most_accepted=True)
-    lower = _least_value(subsets, list(counts), scheme, most_accepted=False)
-    return np.stack([np.minimum(lower, upper), upper], axis=1), target, draft
+        ends = _ends_of_all(target, draft, counts, scheme)
+    else:
+        # Without replacement the draft's probabilities count up to scale alone.
+        known = draft.at_least() if scheme == "with_replacement" else draft
+        subsets = Subsets.of(target.at_least(), known, vocab_size)
+        ends = [_least_value(subsets, list(counts), scheme, most) for most in (False, True)]
+    bounds = np.stack(ends, axis=1) + np.array([-_COMPUTED, _COMPUTED])
+    return np.clip(bounds, 0.0, 1.0), target, draft
 
 
 def _least_value(
@@ -149,26 +162,29 @@ def _least_value(
     p = of_row[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_p)])
     q = _CONTAINED[scheme](subsets, counts, not most_accepted)
     values: NDArray[np.float64] = (1.0 + p[..., None] - q).min(axis=(0, 1))
-    return np.clip(values, 0.0, 1.0)
+    return values
 
 
-def _rates_of_all(
+def _ends_of_all(
     target: Listed, draft: Listed, counts: Sequence[int], scheme: str
-) -> NDArray[np.float64]:
+) -> list[NDArray[np.float64]]:
     from mdsd_opt.batch import acceptance_rates
 
     tokens = list(target.probabilities)
     if target.probabilities.keys() != draft.probabilities.keys():
         raise InvalidInput("both sides list a whole vocabulary, and not the same one")
     p, q = (np.array([side.probabilities[token] for token in tokens]) for side in (target, draft))
-    return np.asarray(acceptance_rates(p, q, num_drafts=counts, drafts=scheme, kind="probs"))
+    rates = np.asarray(acceptance_rates(p, q, num_drafts=counts, drafts=scheme, kind="probs"))
+    replaced = scheme == "with_replacement"
+    errors = target.draws_errors([1], replaced=True) + draft.draws_errors(counts, replaced=replaced)
+    return [rates - errors, rates + errors]
 
 
 Vector = NDArray[np.float64]
 
 #: Step of the trapezoidal rule in log t. The integrand is analytic for |Im log t| < pi/2, so the
-#: error is about exp(-pi^2 / step).
-_STEP = 0.28
+#: error is about exp(-pi^2 / step); of the K-th ring it is as narrow as 1 / sqrt(K).
+_STEP, _STEP_OF_RING = 0.28, 0.5
 
 #: Rates outside H below this are taken for it: less is contained then, by less than it.
 _LEAST_RATE = 1e-12
@@ -184,7 +200,8 @@ def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDA
     """Q of every subset and K, shape (R, C + 1, len(counts)); no less, or no more, than it."""
     outside = np.maximum(_mass_outside(subsets, most), 0.0)
     rate = np.maximum(outside, _LEAST_RATE)
-    t = _nodes(float(rate.min()))
+    step = min(_STEP, _STEP_OF_RING / math.sqrt(max(counts)))
+    t = _nodes(float(rate.min()), step)
     # Pr(n clocks of H rang by t), of n < K: (R, K, T)
     rang = _rang_at_first(subsets, t, max(counts), most)
     contained = np.empty((*outside.shape, len(counts)))
@@ -192,13 +209,14 @@ def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDA
     for column in range(outside.shape[1]):
         if column:
             rang = _with_token(rang, subsets.common_q[column - 1], t)
-        density = rate[:, column, None] * t * np.exp(-rate[:, column, None] * t) * _STEP
+        density = rate[:, column, None] * t * np.exp(-rate[:, column, None] * t) * step
         fewer = np.cumsum(np.einsum("rkt,rt->rk", rang, density), axis=1)
         contained[:, column] = 1.0 - fewer[:, last]
     # Nothing is outside: the drafts are in H, however few they are.
     surely = outside <= (_LEAST_RATE if most else 0.0)
     contained[surely] = 1.0
-    return np.clip(contained, 0.0, 1.0)
+    errors = subsets.draft.draws_errors(counts, replaced=False)
+    return np.clip(contained + (errors if most else -errors), 0.0, 1.0)
 
 
 _CONTAINED: dict[str, Callable[[Subsets, list[int], bool], NDArray[np.float64]]] = {
@@ -216,13 +234,14 @@ def _mass_inside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
 def _mass_outside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
     """Summed from what is outside, never as 1 - sum."""
     rest = np.concatenate([np.cumsum(subsets.draft_only[::-1])[::-1], [0.0]])
-    fixed = rest[subsets.num_draft_only] + (subsets.draft.tail - subsets.draft_open_mass(most))
+    open_mass = subsets.draft.tail + subsets.draft.slack - subsets.draft_open_mass(most)
+    fixed = rest[subsets.num_draft_only] + open_mass
     return fixed[:, None] + np.concatenate([np.cumsum(subsets.common_q[::-1])[::-1], [0.0]])
 
 
-def _nodes(slowest: float) -> Vector:
+def _nodes(slowest: float, step: float) -> Vector:
     """From where no clock has rung up to where all of rate `slowest` have."""
-    return np.exp(np.arange(-37.0, np.log(40.0 / slowest) + _STEP, _STEP))
+    return np.exp(np.arange(-37.0, np.log(40.0 / slowest) + step, step))
 
 
 def _rang_at_first(subsets: Subsets, t: Vector, num_drafts: int, most: bool) -> NDArray[np.float64]:

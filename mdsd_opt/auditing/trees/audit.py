@@ -54,7 +54,7 @@ _TEXTS = Words(
     "single texts",
     "one text too often or too rare",
     "succession",
-    "texts that depend on the step before",
+    "texts that depend on earlier steps",
 )
 
 #: Seconds for the optimum of the tree.
