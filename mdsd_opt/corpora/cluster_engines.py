@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stdout
 
-from mdsd_opt.base.threads import available_threads
+from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, MdsdError, WorkerDied
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.files.engine_output import paired_positions
-from mdsd_opt.base.progress import progress_bar
-from mdsd_opt.batch.top_logprobs.interval import interval_ends
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.batch.top_logprobs import interval_ends
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.errors import MdsdError, UnreadableFile
 
@@ -72,7 +72,7 @@ def rate_intervals(
                 except MdsdError as error:
                     raise type(error)(f"request {number}, list {place + 1}: {error}") from error
                 found.append([x for x, _, _ in ends])
-                tails.append([side.tail for side in ends[0][1:]])
+                tails.append([side.unlisted for side in ends[0][1:]])
                 texts.append(number)
             advance(1)
     if not found:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mdsd_opt.base.threads import available_threads
+from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, WorkerDied
 

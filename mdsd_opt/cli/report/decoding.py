@@ -46,7 +46,7 @@ def _metrics_table(
             str(metrics.num_tokens),
             str(metrics.num_steps),
             f"{metrics.accept_length:.2f}",
-            f"{metrics.acceptance_rate:.3f}",
+            f"{metrics.first_token_acceptance_rate:.3f}",
             f"{1e3 * metrics.seconds_per_token:.0f}",
             f"{metrics.verify_share:.1%}",
         )
@@ -90,7 +90,7 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
     if row.prompts:
         entry |= {
             "accept_length": _over_prompts(row, "accept_length").to_dict(),
-            "acceptance_rate": _over_prompts(row, "acceptance_rate").to_dict(),
+            "acceptance_rate": _over_prompts(row, "first_token_acceptance_rate").to_dict(),
             "observed_accepted": _over_prompts(row, "accepted_per_step").to_dict(),
             "total": row.total.to_dict(),
         }
@@ -119,7 +119,7 @@ def compared_table(
         cells, total = [row.rule], row.total
         if row.prompts:
             cells.append(_over_prompts(row, "accept_length").shown)
-            cells.append(_over_prompts(row, "acceptance_rate").shown)
+            cells.append(_over_prompts(row, "first_token_acceptance_rate").shown)
             cells += [f"{1e3 * total.seconds_per_token:.1f}", f"{total.verify_share:.1%}"]
             cells += [f"{total.kl_per_token:.4g}"] if relaxed else []
         cells += ["-"] * (count - len(cells))

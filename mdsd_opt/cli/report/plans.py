@@ -10,7 +10,6 @@ import numpy as np
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import new_figure
-from mdsd_opt.decoding.place_values import expected_accepted
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
     Place,
@@ -18,6 +17,7 @@ from mdsd_opt.decoding.topology import (
     Topology,
     balanced,
     chain,
+    expected_accepted,
     sparse,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan

@@ -114,12 +114,11 @@ def decode(
     from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
     from mdsd_opt.corpora.capture import read_prompts
     from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
-    from mdsd_opt.decoding.forecasts import informed
+    from mdsd_opt.decoding.comparison import warm_up
     from mdsd_opt.decoding.generation import require_room
+    from mdsd_opt.decoding.growth import informed
     from mdsd_opt.decoding.models.tree_pass import TreeModel
-    from mdsd_opt.decoding.relaxed_targets import check_tree
-    from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
-    from mdsd_opt.decoding.warm_up import warm_up
+    from mdsd_opt.decoding.step_laws import DEVICE_RULES, check_tree, require_device_rule
     from mdsd_opt.drafts.by_name import scheme_maker
 
     if bool(prompt) == (prompts is not None):
@@ -253,7 +252,7 @@ def _on_the_screen(
 
 
 def _with_a_bar(options: dict[str, Any], outputs: list[Generation], keep: OnStep) -> None:
-    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.decoding import generate_batch
 
     tokens = options["max_new_tokens"]
@@ -306,7 +305,7 @@ def _sum_up(outputs: list[Generation], facts: dict[str, Any]) -> None:
     total = _total(outputs)
     remark(
         f"{total.num_tokens} tokens in {total.num_steps} target calls: accept length "
-        f"{total.accept_length:.2f}, acceptance rate {total.acceptance_rate:.3f}, "
+        f"{total.accept_length:.2f}, acceptance rate {total.first_token_acceptance_rate:.3f}, "
         f"{1e3 * total.seconds_per_token:.0f} ms a token, verifier {total.verify_share:.1%} of it"
     )
     if facts["relax"] is not None:
@@ -366,7 +365,7 @@ def _compare(
     forecast: float | None,
 ) -> None:
     """All rules on the same prompts; what is done is shown even if it is interrupted."""
-    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.cli.report.decoding import compared_view
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.decoding.comparison import compare_rules

@@ -24,7 +24,7 @@ def takes(asked: Asked) -> bool:
 
 def view(asked: Asked) -> View:
     """Rates of counts, and the optimal ones if logits are given."""
-    from mdsd_opt.base.files.accepted_counts import read_accepted
+    from mdsd_opt.base.files.engine_output import read_accepted
     from mdsd_opt.cli.verbs import rates_of_files
     from mdsd_opt.cli.view import Section, View
     from mdsd_opt.corpora.accepted import accepted_rates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from mdsd_opt.errors import InvalidInput
@@ -79,8 +80,9 @@ def _table(found: RateIntervals, title: str) -> Table:
 
     def line(row: IntervalRow) -> tuple[str, ...]:
         low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
-        sampled = f"{low:.4f} .. {high:.4f}" if found.num_texts > 1 else "takes several texts"
-        certified = f"{row.lower.mean:.4f} .. {row.upper.mean:.4f}"
+        several = found.num_texts > 1
+        sampled = " .. ".join(_ends(low, high, 4)) if several else "takes several texts"
+        certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
         return SCHEME_TITLES[row.scheme], str(row.num_drafts), certified, sampled
 
     return make_table(
@@ -99,7 +101,15 @@ def _conclusion(intervals: RateIntervals) -> str:
     best = max(
         (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
     )
+    low, high = _ends(best.lower.mean, best.upper.mean, 3)
     return (
-        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {best.lower.mean:.3f} on "
-        f"average and at most {best.upper.mean:.3f}; more tokens a list narrow it"
+        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {low} on average and at most "
+        f"{high}; more tokens a list narrow it"
     )
+
+
+def _ends(low: float, high: float, places: int) -> tuple[str, str]:
+    """Rounded outwards: what is certified stays so."""
+    scale = 10.0**places
+    low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
+    return f"{low:.{places}f}", f"{high:.{places}f}"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 #: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -95,8 +93,5 @@ def relax(
     }
     tables = [Section(table=frontier_table(listed, title)), Section(table=rules_table(rules))]
 
-    def draw() -> Figure:
-        return frontier_figure(points, rules, survey_frontier(single, slopes))
-
-    drawing = Drawing(draw, title=f"{PICTURE_TITLE}\n{title}")
+    drawing = Drawing(partial(frontier_figure, points, rules), title=f"{PICTURE_TITLE}\n{title}")
     present(View(title, tables, [conclusion(listed, rules)], document, drawing), form)
