@@ -45,12 +45,13 @@ def relax(
     import numpy as np
 
     from mdsd_opt.cli.report.frontiers import (
+        PICTURE_TITLE,
         conclusion,
         frontier_document,
+        frontier_figure,
         frontier_table,
         rules_table,
     )
-    from mdsd_opt.cli.report.frontiers_plot import PICTURE_TITLE, frontier_figure
     from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers.frontier.rules import NAMED_RULES
