@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.view import new_figure
+from mdsd_opt.cli.output import make_table
+from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 from mdsd_opt.solvers.frontier.survey import FrontierPoint, RulePoint
 
 if TYPE_CHECKING:
@@ -20,57 +22,73 @@ if TYPE_CHECKING:
 _FAIR_PRICE = 0.1
 
 
-def frontier_table(points: Sequence[FrontierPoint], title: str) -> Table:
-    """A section for each number of drafts, a line for each price of acceptance."""
-    from rich.table import Table
+def frontier_view(
+    points: Sequence[FrontierPoint],
+    listed: Sequence[FrontierPoint],
+    rules: Sequence[RulePoint],
+    title: str,
+    **known: Any,
+) -> View:
+    """The frontier with rules in use beside it; `known` is what the document says of their source.
 
-    table = Table(
-        title=f"what more acceptance than lossless costs in distance, at best\n{title}",
-        caption="Each line is the closest laws at one price of acceptance, the same at every "
-        "position; TV and KL: lower is better. This is one step: over a text, KL adds up.",
-    )
-    for name in ("K", "price, nats\na unit", "acceptance", "TV", "KL, nats"):
-        table.add_column(name, justify="right")
-    previous = None
-    for point in points:
-        if previous not in (None, point.num_drafts):
-            table.add_section()
-        table.add_row(
-            str(point.num_drafts) if point.num_drafts != previous else "",
+    All points are drawn, those that are listed stand in the table.
+    """
+    tables = [Section(table=_frontier_table(listed, title)), Section(table=_rules_table(rules))]
+    document = {
+        **known,
+        "frontier": [point.to_dict() for point in points],
+        "rules": [rule.to_dict() for rule in rules],
+    }
+    drawing = Drawing(partial(_figure, points, rules), title=f"{_PICTURE_TITLE}\n{title}")
+    return View(title, tables, [_conclusion(listed, rules)], document, drawing)
+
+
+def _frontier_table(points: Sequence[FrontierPoint], title: str) -> Table:
+    """A section for each number of drafts, a line for each price of acceptance."""
+    rows = (
+        (
+            str(point.num_drafts),
             f"{point.slope:g}" if point.slope else "lossless",
             f"{point.acceptance_rate:.4f}",
             f"{point.tv:.4f}",
             _nats(point.kl),
         )
-        previous = point.num_drafts
-    return table
-
-
-def rules_table(points: Sequence[RulePoint]) -> Table:
-    """Rules in use beside the best there is."""
-    from rich.table import Table
-
-    table = Table(title="rules in use, one draft, beside the best there is")
-    table.caption = (
-        "Best and least: of all laws that at each position have the rule's KL or acceptance."
+        for point in points
     )
-    table.add_column("rule")
-    names = ("acceptance", "TV", "KL", "best accept.\nat this KL", "least KL,\nthis acc.")
-    for name in names:
-        table.add_column(name, justify="right")
-    for point in points:
-        table.add_row(
-            point.name,
-            f"{point.acceptance_rate:.4f}",
-            f"{point.tv:.4f}",
-            _nats(point.kl),
-            f"{point.best_acceptance_rate:.4f}",
-            _nats(point.least_kl),
+    return make_table(
+        f"what more acceptance than lossless costs in distance, at best\n{title}",
+        ("K", "price, nats\na unit", "acceptance", "TV", "KL, nats"),
+        rows,
+        words=(),
+        caption="Each line is the closest laws at one price of acceptance, the same at every "
+        "position; TV and KL: lower is better. This is one step: over a text, KL adds up.",
+        grouped=True,
+    )
+
+
+def _rules_table(rules: Sequence[RulePoint]) -> Table:
+    """Rules in use beside the best there is."""
+    rows = (
+        (
+            rule.name,
+            f"{rule.acceptance_rate:.4f}",
+            f"{rule.tv:.4f}",
+            _nats(rule.kl),
+            f"{rule.best_acceptance_rate:.4f}",
+            _nats(rule.least_kl),
         )
-    return table
+        for rule in rules
+    )
+    return make_table(
+        "rules in use, one draft, beside the best there is",
+        ("rule", "acceptance", "TV", "KL", "best accept.\nat this KL", "least KL,\nthis acc."),
+        rows,
+        caption="Best and least: of all laws that at each position have the rule's KL or "
+        "acceptance.",
+    )
 
 
-def conclusion(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> str:
+def _conclusion(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> str:
     """What a first step beyond lossless buys, and which rule is nearest to the frontier."""
     most = max(point.num_drafts for point in points)
     line = [point for point in points if point.num_drafts == most]
@@ -85,22 +103,12 @@ def conclusion(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> s
     )
 
 
-def frontier_document(
-    points: Sequence[FrontierPoint], rules: Sequence[RulePoint]
-) -> dict[str, Any]:
-    """The same for JSON; None is infinite."""
-    return {
-        "frontier": [point.to_dict() for point in points],
-        "rules": [point.to_dict() for point in rules],
-    }
-
-
 def _nats(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.5f}"
 
 
 #: Above the picture.
-PICTURE_TITLE = (
+_PICTURE_TITLE = (
     "What acceptance costs. Lines: the closest laws, K drafts. "
     "Points: rules in use, one draft, and the best that spend their KL."
 )
@@ -109,7 +117,7 @@ PICTURE_TITLE = (
 _RIGHT, _ASIDE = 0.64, 0.02
 
 
-def frontier_figure(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> Figure:
+def _figure(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> Figure:
     """Draw acceptance against KL and against total variation, a colour for each K.
 
     A rule stands below the best laws that spend its KL at each position, by what it gives away.

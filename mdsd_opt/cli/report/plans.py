@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import new_figure
+from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
     Place,
@@ -71,7 +72,7 @@ def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) ->
     return [Forecast(plan.topology, plan.expected_accepted), *found]
 
 
-def chances(topology: Topology, table: RateTable) -> dict[Place, float]:
+def _chances(topology: Topology, table: RateTable) -> dict[Place, float]:
     """Chance that each draft is accepted, parents before children."""
     found: dict[Place, float] = {(): 1.0}
     for place in sorted(topology.num_drafts, key=len):
@@ -81,11 +82,22 @@ def chances(topology: Topology, table: RateTable) -> dict[Place, float]:
     return found
 
 
-def plan_tree_view(topology: Topology, table: RateTable) -> Tree:
+def plan_view(
+    plan: TreePlan, table: RateTable, rows: list[Forecast], title: str, **known: Any
+) -> View:
+    """A plan beside other trees; `known` is what the document says of the source of its rates."""
+    tree = _tree(plan.topology, table)
+    tables = [Section(table=tree), Section(table=_forecasts_table(rows, title))]
+    drawing = Drawing(partial(_figure, rows, table), title=title)
+    document = {**known, **_document(plan, table, rows)}
+    return View(title, tables, [_conclusion(rows)], document, drawing)
+
+
+def _tree(topology: Topology, table: RateTable) -> Tree:
     """The likeliest drafts as a tree: the place among its siblings, and the chance."""
     from rich.tree import Tree
 
-    of = chances(topology, table)
+    of = _chances(topology, table)
     likeliest = sorted(of, key=lambda place: (-of[place], len(place), place))
     shown = sorted(likeliest[: _MOST_LINES + 1], key=lambda place: (len(place), place))
     left = len(of) - len(shown)
@@ -101,7 +113,7 @@ def plan_tree_view(topology: Topology, table: RateTable) -> Tree:
     return views[()]
 
 
-def forecasts_table(rows: list[Forecast], title: str) -> Table:
+def _forecasts_table(rows: list[Forecast], title: str) -> Table:
     """One line for each tree."""
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
     lines = [
@@ -113,7 +125,7 @@ def forecasts_table(rows: list[Forecast], title: str) -> Table:
     return make_table(f"{subject}\n{title}", headings, lines)
 
 
-def conclusion(rows: list[Forecast]) -> str:
+def _conclusion(rows: list[Forecast]) -> str:
     """The plan, and what it is ahead of."""
     planned, *others = rows
     text = f"{planned.topology.name} is forecast to accept {planned.expected_accepted:.3f} drafts"
@@ -123,7 +135,7 @@ def conclusion(rows: list[Forecast]) -> str:
     return f"{text}; mdsd-opt decode --tree {planned.topology.name} plans one for your models"
 
 
-def plan_document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping[str, Any]:
+def _document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping[str, Any]:
     """JSON-ready: the plan with the drafts after every node, its rates, and the other trees."""
     topology = plan.topology
     return {
@@ -138,11 +150,11 @@ def plan_document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Map
     }
 
 
-def plan_figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
+def _figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
     """Draw the first of the trees, dots as large as their chance, and bars for all forecasts."""
     figure = new_figure(figsize=(8.4, 4.2))
     topology = rows[0].topology
-    of, across = chances(topology, table), _columns(topology)
+    of, across = _chances(topology, table), _columns(topology)
     tree, bars = figure.subplots(1, 2, width_ratios=(3, 2))
     for place in of:
         if place:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,8 +43,7 @@ def plan(
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
     from mdsd_opt.cli.report import plans
-    from mdsd_opt.cli.report.plans import plan_figure
-    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.decoding.place_rates import place_rates
     from mdsd_opt.decoding.tree_plans import plan_tree
 
@@ -65,16 +63,8 @@ def plan(
     )
     if found.tokens_per_second is not None:
         title += f"\nplanned: {found.tokens_per_second:.1f} tokens a second"
-    document = {
-        "source": sample.source,
-        "scheme": scheme,
-        "temperature": sampling.temperature,
-        **plans.plan_document(found, table, rows),
-    }
-    tree = plans.plan_tree_view(found.topology, table)
-    tables = [Section(table=tree), Section(table=plans.forecasts_table(rows, title))]
-    drawing = Drawing(partial(plan_figure, rows, table), title=title)
-    present(View(title, tables, [plans.conclusion(rows)], document, drawing), form)
+    known = {"source": sample.source, "scheme": scheme, "temperature": sampling.temperature}
+    present(plans.plan_view(found, table, rows, title, **known), form)
 
 
 def parse_cost(text: str) -> dict[int, float]:

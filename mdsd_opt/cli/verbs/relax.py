@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,15 +43,8 @@ def relax(
     """
     import numpy as np
 
-    from mdsd_opt.cli.report.frontiers import (
-        PICTURE_TITLE,
-        conclusion,
-        frontier_document,
-        frontier_figure,
-        frontier_table,
-        rules_table,
-    )
-    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
+    from mdsd_opt.cli.report.frontiers import frontier_view
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers.frontier.rules import NAMED_RULES
     from mdsd_opt.solvers.frontier.survey import survey_frontier, survey_rules
@@ -85,14 +77,5 @@ def relax(
         f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
     )
     listed = [point for point in points if point.slope in _SLOPES]
-    document = {
-        "source": sample.source,
-        "scheme": scheme,
-        "temperature": sampling.temperature,
-        "positions": rows,
-        **frontier_document(points, rules),
-    }
-    tables = [Section(table=frontier_table(listed, title)), Section(table=rules_table(rules))]
-
-    drawing = Drawing(partial(frontier_figure, points, rules), title=f"{PICTURE_TITLE}\n{title}")
-    present(View(title, tables, [conclusion(listed, rules)], document, drawing), form)
+    known = {"source": sample.source, "scheme": scheme, "temperature": sampling.temperature}
+    present(frontier_view(points, listed, rules, title, **known, positions=rows), form)
