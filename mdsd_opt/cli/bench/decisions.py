@@ -103,8 +103,6 @@ def _measured(
             problem=f"{name}, {scheme}",
             vocab_size=problem.vocab_size,
             num_drafts=num_drafts,
-            dtype="float64",
-            threads=1,
             seed=seed,
             gap=gap if route == "optimal, collapsed" else None,
             gap_kind="certified gap" if route == "optimal, collapsed" else "",

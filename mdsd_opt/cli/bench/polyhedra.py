@@ -111,7 +111,6 @@ def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
         vocab_size=case.vocab_size,
         num_drafts=case.num_drafts,
         dtype="Fraction",
-        threads=1,
         seed=0,
         gap=0.0 if found["milliseconds"] else None,
         gap_kind="exact",

@@ -47,7 +47,11 @@ class Record:
         rival_ms: float | None = None,
         **known: Any,
     ) -> Record:
-        """From the time of every round, and the median of the route `against`, if there is one."""
+        """From the time of every round, and the median of the route `against`, if there is one.
+
+        Unless it is known otherwise, one thread has computed in float64.
+        """
+        known = {"dtype": "float64", "threads": 1, **known}
         if not len(milliseconds):
             return cls(rounds=0, median_ms=None, p90_ms=None, **known)
         median = float(np.median(milliseconds))

@@ -120,8 +120,6 @@ def records(settings: Settings) -> Iterator[Record]:
             problem=scheme,
             vocab_size=vocab_size,
             num_drafts=num_drafts,
-            dtype="float64",
-            threads=1,
             seed=settings.seed,
             gap=found["gap"],
             gap_kind="certificate",

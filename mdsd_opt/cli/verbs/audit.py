@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,6 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.engines import EngineAudit
     from mdsd_opt.cli.view import Form
     from mdsd_opt.problem import TransportProblem
@@ -97,23 +96,24 @@ def audit(
     if engine is not None:
         audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, form)
         return
+    from mdsd_opt import auditing
+    from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.report.audits import audit_view
 
+    look_here_for_modules()
     if verifier is not None:
         given = _problem(problem, scheme, vocab_size, num_drafts, seed)
-        report = _audit_verifier(
-            verifier, given, method, trials, seconds, false_alarm, seed, lossy,
-        )  # fmt: skip
+        found = auditing.load_verifier(verifier)
+        limits: dict[str, Any] = {"seconds": seconds, "method": method, "false_alarm": false_alarm}
+        report = auditing.audit(found, given, seed, trials, lossy=lossy, **limits)
         subject = (
             f"{verifier}: V = {given.vocab_size:,}, K = {given.num_drafts}, "
             f"{given.drafts.scheme} drafts"
         )
     else:
         assert trace is not None
-        from mdsd_opt.auditing import audit_trace, load_trace
-
-        steps = load_trace(trace)
-        report = audit_trace(
+        steps = auditing.load_trace(trace)
+        report = auditing.audit_trace(
             steps.target,
             steps.draft,
             steps.drafts,
@@ -131,28 +131,6 @@ def audit(
         raise typer.Exit(1)
 
 
-def _audit_verifier(
-    name: str,
-    problem: TransportProblem,
-    method: str,
-    trials: int | None,
-    seconds: float | None,
-    false_alarm: float,
-    seed: int,
-    lossy: bool,
-) -> AuditReport:
-    from mdsd_opt.auditing import audit as run
-    from mdsd_opt.auditing import load_verifier
-    from mdsd_opt.cli.output import look_here_for_modules
-
-    look_here_for_modules()
-    found = load_verifier(name)
-    return run(
-        found, problem, seed, trials, seconds=seconds, method=method, false_alarm=false_alarm,
-        lossy=lossy,
-    )  # fmt: skip
-
-
 def _problem(
     path: Path | None, scheme: str, vocab_size: int, num_drafts: int, seed: int
 ) -> TransportProblem:
@@ -163,11 +141,9 @@ def _problem(
         return load_problem(path)
     import numpy as np
 
-    from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.drafts.by_name import scheme_maker
     from mdsd_opt.problem import TransportProblem
 
-    look_here_for_modules()
     make = scheme_maker(scheme if ":" in scheme else scheme.replace("-", "_"))
     if vocab_size < 1:
         raise InvalidInput(f"--vocab-size is {vocab_size}: give at least 1")

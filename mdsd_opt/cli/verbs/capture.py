@@ -102,7 +102,9 @@ def capture(
         config = _rates_config(**named, **asdict(sampling))
     else:
         others = {name: x for name, x in asdict(sampling).items() if name != "temperature"}
-        _require_rates_only(**named, **others, threads=threads)
+        for name, value in {**named, **others, "threads": threads}.items():
+            if value is not None:
+                raise InvalidInput(f"--{name.replace('_', '-')} is for --rates-only")
     # read before the models, which take longer to load
     lines = capturing.read_prompts(prompts) if prompts is not None else []
     whole = capturing.read_text(text) if text is not None else ""
@@ -138,12 +140,6 @@ def _rates_config(
         options.parse_counts(num_drafts or options.NUM_DRAFTS),
         **sampling,
     )
-
-
-def _require_rates_only(**given: object) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise InvalidInput(f"--{name.replace('_', '-')} is for --rates-only")
 
 
 def skipped_layers(draft: str) -> list[int]:
