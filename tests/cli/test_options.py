@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Annotated
 
@@ -57,4 +58,5 @@ def test_the_verb_gets_one_value_and_its_own_option_twice(verb):
 def test_all_verbs_that_take_logits_sample_alike(name):
     told = runner.invoke(program, [name, "--help"], env={"COLUMNS": "200"}).stdout
     for field in asdict(Sampling()):
-        assert told.count(f"  --{field.replace('_', '-')} ") == 1
+        option = f"--{field.replace('_', '-')}"
+        assert len(re.findall(rf"^ +{option} (?:FLOAT|INTEGER)", told, re.MULTILINE)) == 1
