@@ -52,16 +52,9 @@ def run_in_child(
 ) -> Any:
     """``job(**arguments)`` computed in a child process.
 
-    Parameters
-    ----------
-    job : callable
-        A function at the top level of an importable module; arguments and result are pickled.
-    timeout : float
-        Seconds, the start of the process included.
-    memory : int, optional
-        Bound on the address space in bytes; None for no bound.
-    tick : callable, optional
-        Called now and then with the seconds that have passed.
+    The job is a function at the top level of an importable module; arguments and result are
+    pickled. The timeout, in seconds, includes the start of the process; `memory` bounds the address
+    space, in bytes. `tick` is called now and then with the seconds that have passed.
 
     Raises
     ------

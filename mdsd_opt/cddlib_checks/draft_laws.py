@@ -28,17 +28,11 @@ _SINGLE: dict[str, type[WithReplacement | WithoutReplacement]] = {
 
 
 def drafts_for(scheme: str, vocab_size: int, num_drafts: int, draft: Any = None) -> DraftScheme:
-    """The drafts a check is about.
+    """The drafts of a scheme that a check is about.
 
-    Parameters
-    ----------
-    scheme : str
-        "with_replacement", "without_replacement" or "independent".
-    vocab_size, num_drafts : int
-    draft : optional
-        q, shape (V,): numbers, Fractions or strings such as "1/3"; for independent drafts K of
-        them; or a `DraftScheme` of that vocabulary and number of drafts. By default q is
-        (1, 2, .., V) divided by its sum, rotated by one place for each further model.
+    `draft` is q, shape (V,): numbers, Fractions or strings such as "1/3"; for independent drafts K
+    of them; or a `DraftScheme` of that vocabulary and number of drafts. By default q is (1, 2, ..,
+    V) divided by its sum, rotated by one place for each further model.
     """
     if isinstance(draft, DraftScheme):
         if (draft.vocab_size, draft.num_drafts) != (vocab_size, num_drafts):
