@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.auditing.output_checks import deviations, neighbour_checks, place_checks
+from mdsd_opt.auditing.output_checks import (
+    deviations,
+    neighbour_checks,
+    place_checks,
+    recurrence_checks,
+)
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
@@ -52,9 +57,10 @@ def audit_drafts(
     r"""Settle whether draft tuples follow the law of a scheme.
 
     A verifier is lossless for the draft law it is told. Checked are the law of each draft given
-    the earlier ones (transformed to uniforms), consecutive drafts on a grid, single tokens, repeats
-    of a token within a tuple, the containment probabilities :math:`Q(H)` of several prefix sets,
-    the whole tuple law where it has at most 20,000 tuples, and tuples the scheme cannot draft.
+    the earlier ones (transformed to uniforms), consecutive drafts on a grid, drafts given those of
+    earlier calls (as in `audit`), single tokens, repeats of a token within a tuple, the containment
+    probabilities :math:`Q(H)` of several prefix sets, the whole tuple law where it has at most
+    20,000 tuples, and tuples the scheme cannot draft.
 
     Parameters
     ----------
@@ -203,12 +209,15 @@ def _takes_size(sample: Callable[..., Any]) -> bool:
 
 
 def draft_checks(uniforms: Vector, rng: np.random.Generator) -> list[Check]:
-    """Checks of the transformed drafts: each place, and each place given the one before."""
+    """Checks of the transformed drafts: each place, given the one before, given earlier tuples."""
     checks = [
         *place_checks(
             uniforms, rng, "each draft", "a draft that does not follow its law given earlier ones"
         ),
         *neighbour_checks(uniforms, rng, "neighbouring drafts", "drafts that depend on each other"),
+        *recurrence_checks(
+            uniforms, rng, "succession of drafts", "drafts that depend on those of earlier calls"
+        ),
     ]
     return [replace(check, of_drafts=True) for check in checks]
 

@@ -14,7 +14,8 @@ from scipy import stats
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import MIN_EXPECTED, by_rank, by_ratio, merged_cells
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check, TokenDeviation
+from mdsd_opt.auditing.recurrence import MAX_OUTCOMES, recurrence
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
 from mdsd_opt.auditing.subject import Tokens
 from mdsd_opt.problem import TransportProblem
 
@@ -52,7 +53,7 @@ _TOKENS = Words(
     "single tokens",
     "one token too often or too rare, however unlikely",
     "succession",
-    "outputs that depend on the one before",
+    "outputs that depend on earlier ones",
 )
 
 
@@ -97,8 +98,25 @@ def law_checks(
         p_value = statistics.single_tokens(counts[possible], law[possible])[0]
         checks.append(Check(words.single, words.one, p_value))
     quarters = merged_cells(law, order, outcomes.size, max_cells=4)
-    p_value = statistics.consecutive(quarters.of_token[outcomes], quarters.probabilities, rng)
-    return (*checks, Check(words.succession, words.dependence, p_value))
+    after = statistics.consecutive(quarters.of_token[outcomes], quarters.probabilities, rng)
+    points = points_of(law, order, outcomes, rng)
+    return (*checks, succession_check(after, points, rng, words.succession, words.dependence))
+
+
+def points_of(
+    law: Vector, order: NDArray[np.int64], outcomes: Tokens, rng: np.random.Generator
+) -> Vector:
+    """Outcomes as points on [0, 1], uniform if they follow the law (randomised)."""
+    below = np.empty(law.size)
+    below[order] = np.cumsum(law[order]) - law[order]
+    return below[outcomes] + rng.random(outcomes.size) * law[outcomes]
+
+
+def succession_check(
+    after: float, points: Vector, rng: np.random.Generator, name: str, looks_for: str
+) -> Check:
+    """The check of independence: by one p-value, and of points from all earlier ones."""
+    return Check(name, looks_for, min(1.0, 2.0 * min(after, recurrence(points, rng))))
 
 
 def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenDeviation, ...]:
@@ -107,7 +125,9 @@ def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenD
     if trials == 0:
         return ()
     each = statistics.two_sided(counts, trials, probabilities)
-    size = np.minimum(stats.norm.isf(each / 2), 40.0)
+    bounds = statistics.least_scores(counts, trials, probabilities)
+    size = np.where(each > 1e-300, stats.norm.isf(each / 2), bounds)
+    size = np.minimum(size, LARGEST_Z)
     expected = trials * probabilities
     scores = np.where(counts >= expected, size, -size)
     return listed_deviations(counts, expected, each, scores)
@@ -171,6 +191,16 @@ def neighbour_checks(
         p_value = statistics.chi_square(statistics.split_scores(counts, grid, rng)[0])
         checks.append(Check(name, looks_for, p_value))
     return [_smallest(checks)]
+
+
+def recurrence_checks(
+    uniforms: Vector, rng: np.random.Generator, name: str, looks_for: str
+) -> list[Check]:
+    """The check that no place of points (N, J) depends on what it was in earlier rows."""
+    if 0 in uniforms.shape:
+        return []
+    held = uniforms[: MAX_OUTCOMES // uniforms.shape[1]]
+    return [_smallest([Check(name, looks_for, recurrence(points, rng)) for points in held.T])]
 
 
 def _smallest(checks: Sequence[Check]) -> Check:

@@ -19,6 +19,9 @@ BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 #: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
 _ROUNDING = 2e-6
 
+#: Deviations of single tokens are told in standard deviations up to so many.
+LARGEST_Z = 40.0
+
 
 class Interval(NamedTuple):
     """A closed interval that holds the true value with the report's confidence."""
@@ -67,7 +70,8 @@ class TokenDeviation:
     expected, observed : float
         Share of all trials (of the exact law, where that was enumerated).
     z : float or None
-        Signed size in standard deviations of the sampling noise; None if there is no noise.
+        Signed size in standard deviations of the sampling noise; 40 (-40) if it is that or more;
+        None if there is no noise.
     """
 
     token: int
@@ -495,7 +499,9 @@ def carried(value: float, interval: Interval | None) -> str:
 
 
 def _deviation(deviation: TokenDeviation) -> str:
-    noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
+    z, noise = deviation.z, ""
+    if z is not None:
+        noise = f", |z| > {LARGEST_Z:.0f}" if abs(z) >= LARGEST_Z else f", z = {z:+.1f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
 
 

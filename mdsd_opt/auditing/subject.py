@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.plug_ins import loaded
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import (
     DraftScheme,
     GreedyDrafts,

@@ -19,9 +19,10 @@ from mdsd_opt.auditing.output_checks import (
     neighbour_checks,
     num_bins,
     place_checks,
+    succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import LARGEST_Z, AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
@@ -178,7 +179,8 @@ def _checks(rows: FirstTokens, with_drafts: bool, rng: np.random.Generator) -> l
     checks.append(Check("Kolmogorov-Smirnov", "a smooth shift along the order", smooth))
     quarters = np.minimum((main * 4).astype(np.int64), 3)
     after = statistics.consecutive(quarters, np.full(4, 0.25), rng)
-    checks.append(Check("succession", "tokens that depend on the one before", after))
+    looks_for = "tokens that depend on earlier ones"
+    checks.append(succession_check(after, main, rng, "succession", looks_for))
     if with_drafts:
         if not np.isnan(rows.optima).any():
             hits, expected = int(rows.accepted.sum()), rows.optima.sum()
@@ -246,6 +248,6 @@ def _tokens(rows: FirstTokens) -> float:
 def _deviating_tokens(rows: FirstTokens) -> tuple[TokenDeviation, ...]:
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = (rows.observed - rows.expected) / np.sqrt(rows.spread)
-    scores = np.where(rows.spread > 0, np.clip(scores, -40.0, 40.0), 0.0)
+    scores = np.where(rows.spread > 0, np.clip(scores, -LARGEST_Z, LARGEST_Z), 0.0)
     bounds = statistics.poisson_bound(rows.observed, rows.expected)
     return listed_deviations(rows.observed, rows.expected, bounds, scores)

@@ -29,8 +29,11 @@ from mdsd_opt.auditing.output_checks import (
     deviations,
     num_bins,
     output_checks,
+    points_of,
+    succession_check,
     uniformity_checks,
 )
+from mdsd_opt.auditing.recurrence import recurrence
 from mdsd_opt.auditing.report import AuditReport, TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.standing import Judge
@@ -79,9 +82,11 @@ def audit(
 
     Lossless means :math:`\sum_x \Pr(x)\,\Pr(y \mid x) = p_y`. The law given the drafts may be
     anything (that freedom is what verifiers differ in), so no test of it can tell right from wrong:
-    what is tested is the law of the output, that successive outputs are independent, that the
-    acceptance rate does not exceed the optimum, which no lossless verifier can, and that no token
-    of probability zero comes out, not even at a uniform of exactly 0.
+    what is tested is the law of the output, that outputs are independent of earlier ones (of the
+    one before; of those L calls before, for every L within the first 131,072 calls; and by how
+    counts in 8, 16, 32, ... calls in a row scatter, where the same random numbers come back in no
+    order), that the acceptance rate does not exceed the optimum, which no lossless verifier can,
+    and that no token of probability zero comes out, not even at a uniform of exactly 0.
 
     An engine may ignore `rng` and draw from PyTorch (if that is imported when `audit` is called),
     from Python's `random` or from `numpy.random`: such draws are answered by the audit, in the type
@@ -259,8 +264,15 @@ class _Trials:
             whose = "stated law" if driven is None else "law found by driving it"
             text = f"{unexpected} tokens that the {whose} rules out"
             self.log.add("impossible token", (), text)
+        drawn_from = law.output / (law.output.sum() or 1.0)
+        order = by_ratio(p, self.problem.drafts)
+        alone = recurrence(points_of(drawn_from, order, self.tokens[valid], rng), rng)
         name, looks_for = "sampler against its law", "calls that do not follow it"
-        checks = uniformity_checks(points, rng, name, looks_for)
+        earlier = "calls that depend on earlier ones"
+        checks = (
+            *uniformity_checks(points, rng, name, looks_for),
+            succession_check(alone, points, rng, "succession", earlier),
+        )
         worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
         return replace(
             self._findings(settings),

@@ -13,7 +13,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, get_rule, grow, parse_topology
-from mdsd_opt.decoding.generation import weigh
+from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
@@ -44,7 +44,7 @@ def record(verify: Any, tree: str, steps: int, seed: int = 0) -> dict[str, Any]:
     for n in range(steps):
         laws = Laws(1_000 * seed + n)
         root = grow(laws.drafted, topology, "with_replacement", rng)
-        weigh(root, laws.target)
+        set_targets(root, laws.target)
         texts: dict[tuple[int, ...], tuple[int, ...]] = {(): ()}
         by_text = {node.tokens: node for node in root.walk()}
         for i, place in enumerate(places):

@@ -404,6 +404,15 @@ def test_memory_runs_out():
         run_in_child(_fill_memory, {}, timeout=60, memory=2**30)
 
 
+def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones() -> None:
+    result = cddlib_checks.check("acceptance_one", vocab_size=8, num_drafts=8, timeout=1000)
+    assert result.holds
+    assert "every q, every K" in result.scope
+    # its 40,320 vertices take far longer than the cone
+    assert result.reason == "polytope of given drafts: not waited for, as this is settled"
+    assert result.seconds < 500
+
+
 def test_undecided_results_say_why():
     result = cddlib_checks.check("optimal_value", vocab_size=12, num_drafts=9, timeout=1.5)
     assert result.holds is None

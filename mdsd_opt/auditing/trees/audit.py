@@ -31,7 +31,7 @@ from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
 from mdsd_opt.auditing.trees.texts import Laws, Texts, drawn_trees
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.decoding.draft_tree import Node, grow
-from mdsd_opt.decoding.generation import weigh
+from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
@@ -54,7 +54,7 @@ _TEXTS = Words(
     "single texts",
     "one text too often or too rare",
     "succession",
-    "texts that depend on the step before",
+    "texts that depend on earlier steps",
 )
 
 #: Seconds for the optimum of the tree.
@@ -226,11 +226,9 @@ class _TreeAudit:
                 f"verify fails on every call: {log.listed[0].message}. It is called with "
                 "(root, rng)."
             )
-        if tolerance is None:
-            tolerance = COARSE if coarse else FINE
         found_law = FoundLaw(
             distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
-            tolerance=tolerance,
+            tolerance=(COARSE if coarse else FINE) if tolerance is None else tolerance,
             num_checks=num_checks,
         )
         findings = Findings(
@@ -307,7 +305,7 @@ class _TreeAudit:
             return np.stack([self.draft(tuple(text)) for text in texts])
 
         root = grow(laws, self.topology, self.make, rng)
-        weigh(root, self.target)
+        set_targets(root, self.target)
         return root
 
     def _optimum(self) -> float | None:

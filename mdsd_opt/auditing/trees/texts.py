@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.decoding.draft_tree import Node, Tokens
-from mdsd_opt.decoding.place_values import in_draw_order, place_values
-from mdsd_opt.decoding.topology import Place, Topology
+from mdsd_opt.decoding.topology import Place, Topology, in_draw_order, place_values
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable

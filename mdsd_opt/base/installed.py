@@ -1,14 +1,15 @@
-"""What is installed, for bug reports and for the circumstances of a measurement."""
+"""What is installed here: versions, for bug reports and measurements, and what users name."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import sys
-from importlib import metadata
-from typing import TextIO
+from typing import Any, TextIO
 
 from mdsd_opt._version import __version__
+from mdsd_opt.errors import InvalidInput
 
 #: Dependencies by the name they are imported or spoken of, and the distributions that provide them.
 _DISTRIBUTIONS = {
@@ -52,6 +53,8 @@ def versions() -> dict[str, str]:
 
 
 def _installed(distribution: str) -> str | None:
+    from importlib import metadata  # 18 ms, of which verifiers, who use this file, need nothing
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -70,3 +73,18 @@ def show_versions(file: TextIO | None = None) -> None:
     width = max(map(len, known))
     for name, version in known.items():
         print(f"{name:<{width}}  {version}", file=file or sys.stdout)
+
+
+def loaded(spec: str) -> Any:
+    """What ``"module:attribute"`` names; `InvalidInput` if there is no such module or attribute."""
+    module, _, attribute = spec.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # importing runs foreign code
+        text = str(error).partition("\n")[0][:200]
+        raise InvalidInput(
+            f"cannot load {spec!r}: {type(error).__name__}" + (f": {text}" if text else "")
+        ) from error
+    return found

@@ -1,10 +1,46 @@
-"""The progress bar of long runs, on stderr."""
+"""Long runs: shared among threads, and shown by a progress bar on stderr."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def available_threads() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threaded(
+    function: Callable[[Item], Result], items: Sequence[Item], num_threads: int, name: str
+) -> Iterator[Result]:
+    """What the function gives for every item, in order; of several errors the first is raised."""
+    workers = min(num_threads, len(items))
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(workers, thread_name_prefix=name) as pool:
+        try:
+            yield from pool.map(function, items)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def map_rows(
+    function: Callable[[int], Result], num_rows: int, num_threads: int, name: str
+) -> list[Result]:
+    """function(0), ..., function(num_rows - 1), see `threaded`."""
+    return list(threaded(function, range(num_rows), num_threads, name))
 
 
 @contextmanager
