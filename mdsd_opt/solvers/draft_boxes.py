@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.product_form import ProductForm
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover, TileBound, tile_bound
+from mdsd_opt.problem.lower_bounds import BoxCover, TileBound, tile_bound
 
 Vector = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import IndependentDrafts, SupportLaw, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.plans.feasibility import clip_to_marginals
+from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, PlanBasis, Status, TransportPlan, weighted_count
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend, packing_lp
 from mdsd_opt.solvers.budget import Needs

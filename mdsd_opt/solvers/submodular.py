@@ -13,8 +13,7 @@ from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture
+from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 from mdsd_opt.problem.solution import Found, Status
 from mdsd_opt.solvers import budget
 from mdsd_opt.solvers.budget import Needs
