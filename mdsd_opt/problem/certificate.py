@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import floats, mask
-from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.distributions import SUM_TOLERANCE
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.drafts.fixed_plus import peeled
@@ -279,13 +278,7 @@ _OPTIONAL = ("subset", "selection", "plan")
 
 
 def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[str]]:
-    """The solution in these types, or None and what of it cannot be read so.
-
-    Raises
-    ------
-    InvalidInput
-        It is no solution.
-    """
+    """The solution in these types, or None and what of it cannot be read so."""
     if not isinstance(solution, Found):
         raise InvalidInput(f"solution is a {type(solution).__name__}: give what solve returns")
     readers: dict[str, Callable[[Any], Any]] = {

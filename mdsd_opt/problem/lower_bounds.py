@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import floats, integers
+from mdsd_opt.base.checked import floats, integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import ProductForm
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
@@ -60,10 +60,7 @@ MAX_EXACT_STEPS = 10**7
 class BoxCover:
     """Proof of a lower bound by tiles that cover the unit cube of (q_1(H), .., q_R(H)).
 
-    Attributes
-    ----------
-    low, high : ndarray, shape (n, R)
-        Corners of the tiles, 0 <= low <= high <= 1.
+    The corners of the tiles, `low` and `high`, have shape (n, R).
     """
 
     low: NDArray[np.float64]
@@ -74,15 +71,9 @@ class BoxCover:
 class TileBound:
     """What is known about the subsets whose point lies in one tile.
 
-    Attributes
-    ----------
-    lower : number
-        No such subset that is optimal has a smaller P(H) - Q(H).
-    value : number
-        P(H) - Q(H) of `subset`, which need not lie in the tile.
-    subset : ndarray of bool, shape (V,)
-    low, high : ndarray, shape (R,)
-        The box after contraction.
+    No such subset that is optimal has a smaller P(H) - Q(H) than `lower`; `value` is that of
+    `subset`, which need not lie in the tile. `low` and `high`, shape (R,), are the box after
+    contraction.
     """
 
     lower: Any
@@ -95,16 +86,7 @@ class TileBound:
 def tile_bound(
     p: NDArray[Any], form: ProductForm, low: NDArray[Any], high: NDArray[Any]
 ) -> TileBound | None:
-    """Contract a tile and bound it; None if no optimal subset has its point there.
-
-    Parameters
-    ----------
-    p : ndarray, shape (V,)
-        Target, possibly sub-normalised.
-    form : ProductForm
-    low, high : ndarray, shape (R,)
-        Corners of the tile.
-    """
+    """Contract a tile of these corners and bound it; None if no optimal subset lies there."""
     slack = 0 if p.dtype == object else _SLACK
     inside = np.zeros(p.size, dtype=np.bool_)
     undecided = np.arange(p.size)
@@ -262,14 +244,9 @@ def _cut(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderMixture:
-    """Proof of a lower bound: priority orders with their weights.
+    """Proof of a lower bound: priority orders of the tokens, shape (m, V), with their weights.
 
-    Attributes
-    ----------
-    orders : ndarray of int64, shape (m, V)
-        Permutations of the tokens.
-    weights : ndarray, shape (m,)
-        Non-negative and finite, as their sum is; they are divided by it.
+    Weights are not negative, and are divided by their sum.
     """
 
     orders: NDArray[np.int64]

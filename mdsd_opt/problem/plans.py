@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import floats, integers, mask
+from mdsd_opt.base.checked import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -27,13 +27,7 @@ _UNFIT = "the plan's arrays do not fit together"
 
 
 def read_plan(plan: Any, vocab_size: int) -> TransportPlan:
-    """A plan with integers in int64, masses in float64, and parts that fit together.
-
-    Raises
-    ------
-    InvalidInput
-        They do not.
-    """
+    """A plan with integers in int64 and masses in float64; `InvalidInput` if parts do not fit."""
     if not isinstance(plan, TransportPlan):
         raise InvalidInput(f"the plan is a {type(plan).__name__}: give a TransportPlan")
     tokens = integers(plan.tokens, f"{_UNFIT}: tokens")
