@@ -7,8 +7,8 @@ draft sets are products of probabilities: callers scale their right-hand sides u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,3 +182,43 @@ def _accepted(status: Any, what: str) -> None:
 
     if status == highspy.HighsStatus.kError:
         raise SolverError(f"HiGHS refused {what}")
+
+
+#: Size that the largest bound is scaled to.
+_LARGEST_BOUND = 1e6
+
+
+class PackingLp(NamedTuple):
+    """The arrays of one LP, as `maximise` takes them."""
+
+    objective: Vector
+    matrix: SparseMatrix
+    row_upper: Vector
+    column_upper: Vector
+
+
+def maximise(
+    objective: Vector,
+    matrix: SparseMatrix,
+    row_upper: Vector,
+    column_upper: Vector,
+    algorithm: str = "simplex",
+    presolve: bool = False,
+    time_limit: float | None = None,
+) -> LpResult:
+    """Solve the LP; the point is scaled back and clipped to [0, column_upper]."""
+    finite = column_upper[np.isfinite(column_upper)]
+    largest = max(float(row_upper.max(initial=0.0)), float(finite.max(initial=0.0)), 1e-290)
+    scale = _LARGEST_BOUND / largest
+    result = solve_lp(
+        maximise=True,
+        objective=objective,
+        matrix=matrix,
+        row_lower=np.full(row_upper.size, -np.inf),
+        row_upper=row_upper * scale,
+        column_upper=column_upper * scale,
+        algorithm=algorithm,
+        presolve=presolve,
+        time_limit=time_limit,
+    )
+    return replace(result, point=np.clip(result.point / scale, 0.0, column_upper))

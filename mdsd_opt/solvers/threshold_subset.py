@@ -70,7 +70,7 @@ def subset_of(p: Vector, form: ProductForm, subset: NDArray[np.bool_]) -> Thresh
 
 def _best_prefix(p: Vector, form: ProductForm) -> ThresholdSubset:
     """Threshold set of the best prefix of buckets."""
-    from mdsd_opt.solvers.threshold_subset_kernels import NUM_BUCKETS, sum_ratio_buckets
+    from mdsd_opt.solvers.scan_kernels import NUM_BUCKETS, sum_ratio_buckets
 
     num_rows = len(form.q)
     sums = np.empty((NUM_BUCKETS + 1, num_rows + 1))
@@ -93,7 +93,7 @@ def _settled(p: Vector, form: ProductForm, start: ThresholdSubset) -> ThresholdS
 
 
 def _threshold_set(p: Vector, form: ProductForm, point: Vector) -> ThresholdSubset:
-    from mdsd_opt.solvers.threshold_subset_kernels import below_threshold
+    from mdsd_opt.solvers.scan_kernels import below_threshold
 
     subset, sums = np.empty(p.size, dtype=np.bool_), np.empty(len(form.q) + 1)
     below_threshold(p, form.q, form.gradient(point), subset, sums)
@@ -105,7 +105,7 @@ def _flipped(p: Vector, form: ProductForm, given: ThresholdSubset) -> ThresholdS
 
     A token may gain only if its distance from the threshold is below the curvature of f over it.
     """
-    from mdsd_opt.solvers.threshold_subset_kernels import near_threshold
+    from mdsd_opt.solvers.scan_kernels import near_threshold
 
     second = form.weights @ (form.powers * form.powers.max(axis=1, keepdims=True))  # derivatives
     tokens = np.empty(p.size, dtype=np.int64)

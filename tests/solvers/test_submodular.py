@@ -23,7 +23,7 @@ from mdsd_opt.problem.lower_bounds import (
     order_marginal,
     tile_bound,
 )
-from mdsd_opt.solvers.min_norm_point import min_norm_point
+from mdsd_opt.solvers.submodular import min_norm_point
 
 CLOSE = np.array([5e-31, 0.4999999975, 5e-151, 5e-9, 0.4999999975, 5e-31])
 
