@@ -27,12 +27,8 @@ Vector = NDArray[np.float64]
 class TransportNetwork:
     """Tokens on one side, draft events (sets or tuples) with their masses on the other.
 
-    Attributes
-    ----------
-    target : ndarray, shape (V,)
-    mass : ndarray, shape (num_events,)
-    tokens, events : ndarray of int, shape (num_arcs,)
-        Ends of each arc: token i may be accepted in event s.
+    `tokens` and `events`, shape (num_arcs,), are the ends of the arcs: token i may be accepted in
+    event s.
     """
 
     target: Vector
@@ -121,16 +117,9 @@ def pair_lp(
     second: NDArray[np.integer],
     pair_mass: Vector,
 ) -> PackingLp:
-    """Build the LP: columns t_1..t_V, then x of every pair.
+    """Build the LP: columns t_1..t_V, then x of every pair, first < second.
 
-    Parameters
-    ----------
-    p : ndarray, shape (V,)
-    fixed : ndarray, shape (V,)
-        Mass that each token is selected with anyway.
-    first, second : ndarray of int, shape (num_pairs,)
-        The pairs, first < second.
-    pair_mass : ndarray, shape (num_pairs,)
+    `fixed`, shape (V,), is the mass that each token is selected with anyway.
     """
     size, num_pairs = p.size, first.size
     t = np.arange(size)

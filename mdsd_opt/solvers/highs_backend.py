@@ -33,21 +33,11 @@ class SparseMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LpResult:
-    """What HiGHS found.
+    """What HiGHS found: a point, shape (num_columns,), and duals of the rows, shape (num_rows,).
 
-    Attributes
-    ----------
-    point : ndarray, shape (num_columns,)
-        Zero if there is no point.
-    row_duals : ndarray, shape (num_rows,)
-        Change of the objective for one more unit of each right-hand side; zero if there are none.
-    basic_columns, basic_rows : ndarray of bool, or None
-        The final basis, if the algorithm ends in one.
-    optimal : bool
-        False if time ran out.
-    iterations : int
-    message : str
-        Model status in HiGHS' words.
+    Both are zero where there are none; a dual is the change of the objective for one more unit of a
+    right-hand side. The final basis is given if the algorithm ends in one; `optimal` is False if
+    time ran out; the message is the model status in HiGHS' words.
     """
 
     point: Vector
@@ -73,18 +63,9 @@ def solve_lp(
 ) -> LpResult:
     """Optimise over 0 <= x <= column_upper, row_lower <= A x <= row_upper.
 
-    Parameters
-    ----------
-    algorithm : str
-        "simplex" or "ipm" (interior point, then crossover to a basis).
-    presolve : bool
-        HiGHS does not watch the time while it presolves.
-
-    Raises
-    ------
-    SolverError
-        HiGHS refused the model or ended without an optimum for another reason than time, or its
-        bindings do not load.
+    By "simplex" or "ipm" (interior point, then crossover to a basis). HiGHS does not watch the time
+    while it presolves. Raises `SolverError` where it refused the model, ended without an optimum
+    for another reason than time, or its bindings do not load.
     """
     highspy = _bindings()
     num_rows, num_columns = matrix.shape

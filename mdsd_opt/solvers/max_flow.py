@@ -206,19 +206,11 @@ def _found(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegerMasses:
-    """p and W in units of 1 / total.
+    """p, shape (V,), and W, shape (num_supports,), in units of 1 / total, to which both sum up.
 
-    Attributes
-    ----------
-    target : ndarray of int64, shape (V,)
-    supports : ndarray of int64, shape (num_supports,)
-    total : int
-        Sum of the target, and of the supports.
-    exact : bool
-        Whether these are the given numbers, not rounded ones.
-    added, removed : float
-        How much mass rounding added to some entries and took from others: alpha* of the integers
-        exceeds alpha* by at most `added`, and falls below it by at most `removed`.
+    If these are not the given numbers exactly, rounding added so much mass to some entries and
+    removed so much from others: alpha* of the integers exceeds alpha* by at most `added`, and falls
+    below it by at most `removed`.
     """
 
     target: Integers
@@ -275,19 +267,11 @@ def _rounded(problem: TransportProblem, law: SupportLaw) -> IntegerMasses:
 
 
 def largest_remainder(masses: NDArray[np.float64]) -> tuple[Integers, float, float]:
-    """Integers that sum to 2^60, each next to its mass times 2^60; the remainders decide which.
+    r"""Integers that sum to 2^60, each next to its mass times 2^60; the remainders decide which.
 
-    Parameters
-    ----------
-    masses : ndarray, shape (n,)
-        Non-negative, in sum one up to rounding; what the sum lacks is spread in proportion.
-
-    Returns
-    -------
-    integers : ndarray of int64, shape (n,)
-        Of equal remainders the first is rounded up.
-    added, removed : float
-        Sum of the changes upwards and downwards, as masses.
+    Masses are not negative, in sum one up to rounding; what the sum lacks is spread in proportion.
+    Of equal remainders the first is rounded up. Also returned are the sums of the changes upwards
+    and downwards, as masses.
     """
     scaled = masses * float(SCALE)  # exact: only the exponent changes
     integers = scaled.astype(np.int64)

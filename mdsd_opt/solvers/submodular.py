@@ -125,18 +125,8 @@ class Limits:
 def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limits) -> Outcome:
     """Minimise masses(H) - Q(H) over the H that hold all tokens that are always drafted.
 
-    Parameters
-    ----------
-    problem : TransportProblem
-        Q, and what errors speak of.
-    masses : ndarray, shape (V,)
-        Non-negative; the target, or a multiple of it.
-    limits : Limits
-
-    Raises
-    ------
-    ProblemTooLarge
-        The general routine does not fit the budget.
+    Masses, shape (V,), are not negative: the target, or a multiple of it. Q is the problem's, of
+    which errors speak: `ProblemTooLarge` where the general routine does not fit the budget.
     """
     fixed, drafts = peeled(problem.drafts)
     p = masses.copy()
@@ -196,16 +186,8 @@ def _by_orders(
 class MinNormPoint:
     """Best level set with its value, the lower bound, and the mixture of orders that proves it.
 
-    Attributes
-    ----------
-    value, lower : float
-        Bounds on min F.
-    prefix : ndarray of int64
-        Members of the best set.
-    orders : ndarray of int64, shape (m, n)
-    weights : ndarray, shape (m,)
-    evaluations : int
-        Orders along which F was evaluated.
+    `value` and `lower` are bounds on min F, `prefix` the members of the best set; the orders, shape
+    (m, n), have weights, shape (m,); `evaluations` are the orders along which F was evaluated.
     """
 
     value: float
@@ -223,16 +205,9 @@ def min_norm_point(
     max_evaluations: int,
     time_limit: float | None,
 ) -> MinNormPoint:
-    """Minimise a submodular F.
+    """Minimise a submodular F of `size` elements, until the bounds are as close as the tolerance.
 
-    Parameters
-    ----------
-    along : callable
-        Order of all n elements -> F of its prefixes, the empty one included, shape (n + 1,).
-    size : int
-        n.
-    tolerance : float
-        Stop when the bounds are this close.
+    ``along(order)`` gives F of the prefixes of an order, the empty one included, shape (size + 1,).
     """
     deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
     best, prefix = 0.0, np.empty(0, dtype=np.int64)

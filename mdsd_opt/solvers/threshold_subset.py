@@ -27,16 +27,7 @@ _LEAST_GAIN = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThresholdSubset:
-    """H with its sums.
-
-    Attributes
-    ----------
-    subset : ndarray of bool, shape (V,)
-    point : ndarray, shape (R,)
-        q_r(H).
-    value : float
-        P(H) - Q(H).
-    """
+    """H with its point q_r(H), shape (R,), and its value P(H) - Q(H)."""
 
     subset: NDArray[np.bool_]
     point: Vector
@@ -44,15 +35,7 @@ class ThresholdSubset:
 
 
 def threshold_subset(p: Vector, form: ProductForm) -> ThresholdSubset:
-    """Search for the subset that minimises P(H) - Q(H).
-
-    Parameters
-    ----------
-    p : ndarray, shape (V,)
-        Target, possibly sub-normalised.
-    form : ProductForm
-        Q, in float64.
-    """
+    """Search for the subset of least P(H) - Q(H); p may be sub-normalised, Q is in float64."""
     best = _settled(p, form, _best_prefix(p, form))
     for _ in range(_MAX_PASSES):
         flipped = _flipped(p, form, best)

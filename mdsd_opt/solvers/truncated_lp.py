@@ -166,14 +166,10 @@ def check_names(rule: str, order: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRule:
-    """How one of two drafts is selected, and the law p_I this gives the selected token.
+    """How one of two drafts is selected, and the law p_I this gives the selected token, shape (V,).
 
-    Attributes
-    ----------
-    pairs : TruncatedPairs
-    share : ndarray, shape (s, s)
-        Mass of the pair of two free tokens that goes to the first of them.
-    selection : ndarray, shape (V,)
+    `share`, shape (s, s), is the mass of the pair of two free tokens that goes to the first of
+    them.
     """
 
     pairs: TruncatedPairs
@@ -333,13 +329,8 @@ Ids = NDArray[np.int64]
 class TruncatedPairs:
     """A transport problem with two drafts, in which few pairs are left to decide.
 
-    Attributes
-    ----------
-    p, q1, q2 : ndarray, shape (V,)
-    free : ndarray of int64, shape (s,)
-        Tokens between which the LP decides.
-    order : ndarray of int64, shape (V,)
-        All tokens; in a pair that is not free the later one wins.
+    The LP decides between the `free` tokens, shape (s,); in any other pair the token that is later
+    in `order`, shape (V,), wins.
     """
 
     p: Vector
