@@ -186,6 +186,13 @@ class Distribution:
         values[(values > 0) & (values < SMALLEST_PROBABILITY)] = 0.0
         return cls(frozen(_validated(values, name)), frozen(values))
 
+    @classmethod
+    def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
+        """Of Fractions that sum to one, however small; floats below 1e-300 are zero."""
+        tiny = Fraction(SMALLEST_PROBABILITY)
+        values = np.array([float(x) if x >= tiny else 0.0 for x in rational], dtype=np.float64)
+        return cls(frozen(values), rational)
+
     @property
     def vocab_size(self) -> int:
         return self.values.size

@@ -100,6 +100,20 @@ def test_what_goes_wrong_after_the_first_token_is_found(tree: str) -> None:
     assert mo.audit_trace(**first, drafts=trace["drafts"][:, :1]).lossless
 
 
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+def test_one_token_a_step_is_a_tree_of_depth_one(scheme: str) -> None:
+    """Its checks are those of the first tokens of deeper trees, to the last digit."""
+    trace = record(get_rule("rrs").verify, "3x1", 300)
+    roots = {k: v[:, 0] for k, v in trace.items() if k in ("target", "draft_law", "tokens")}
+    first = mo.audit_trace(**roots, drafts=trace["drafts"], scheme=scheme)
+    whole = mo.audit_trace(**trace, scheme=scheme)
+    assert set(first.checks) < set(whole.checks)
+    for what in ("tokens", "acceptance_rate", "optimal_acceptance_rate", "violations"):
+        assert getattr(first, what) == getattr(whole, what), what
+    assert first.accept_length is None
+    assert whole.accept_length > 1
+
+
 def test_more_than_the_optimum_is_found() -> None:
     report = mo.audit_trace(**record(accepts_all, "chain3", 400))
     checks = {check.name: check.p_value for check in report.checks}

@@ -1,4 +1,4 @@
-"""EAGLE: the verification of its static tree, whose drafts are drawn without replacement."""
+"""Functions in plain PyTorch: of transformers, LMDeploy and EAGLE."""
 
 from __future__ import annotations
 
@@ -6,30 +6,69 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Drafted, Rule, Tokens
-from mdsd_opt.auditing.engines.loading import file_alone
+from mdsd_opt.auditing.engines.engine import Adapter, Chain, Drafted, Laws, Rule, Tokens
+from mdsd_opt.auditing.engines.loading import file_alone, stand_in
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.errors import InvalidInput
 
-PACKAGE = "eagle-llm"
-TESTED = ("1.2.1",)
-FUNCTION = "eagle.model.utils.evaluate_posterior"
-REBOUND = "nothing; the file is loaded alone"
+_LMDEPLOY = "lmdeploy.pytorch.backends"
 
 #: Two drafts, and two more after the first of them.
-DRAFTED = Drafted(Topology({(): 2, (0,): 2}, "2, 2 after the first"), "without_replacement")
+_EAGLE_TREE = Drafted(Topology({(): 2, (0,): 2}, "2, 2 after the first"), "without_replacement")
 
 
-def rule(temperature: float = 1.0) -> Rule:
+def _transformers() -> Chain:
+    """In float32, as `generate` gives it the logits."""
+    import torch
+    from transformers.generation.utils import _speculative_sampling
+
+    def logits(laws: Laws) -> torch.Tensor:
+        with np.errstate(divide="ignore"):
+            return torch.from_numpy(np.log(laws)).float()[None]
+
+    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+        tokens, _ = _speculative_sampling(torch.tensor([drafts]), logits(q), len(drafts), logits(p))
+        return tuple(tokens[0].tolist())
+
+    return verify
+
+
+def _lmdeploy() -> Chain:
+    """With draft probabilities; the bonus token is drawn by the caller, as its engine does."""
+    import torch
+
+    stand_ins = stand_in(f"{_LMDEPLOY}.default") | stand_in(
+        f"{_LMDEPLOY}.rejection_sampling", PLACEHOLDER_TOKEN_ID=-1, RejectionSamplingImpl=object
+    )
+    path = f"{_LMDEPLOY}.default.rejection_sampling".replace(".", "/") + ".py"
+    sampler = file_alone("lmdeploy", path, stand_ins).DefaultRejectionSamplingImpl()
+
+    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+        bonus = torch.multinomial(torch.tensor(p[-1:]), 1)[0]
+        with np.errstate(divide="ignore"):
+            logits = torch.from_numpy(np.log(p[:-1]))[None]
+        tokens = sampler.forward(
+            logits,
+            torch.tensor([drafts]),
+            bonus,
+            is_greedy=None,
+            draft_probs=torch.tensor(q).float()[None],
+        )[0][0]
+        return tuple(token for token in tokens.tolist() if token >= 0)
+
+    return verify
+
+
+def eagle(temperature: float = 1.0) -> Rule:
     """With the buffers of `generate_tree_buffers`; the last token is drawn as by its caller.
 
     The logits are such that their laws at the temperature are the target's.
     """
     import torch
 
-    utils = file_alone(PACKAGE, "eagle/model/utils.py", {})
+    utils = file_alone("eagle-llm", "eagle/model/utils.py", {})
     processor = utils.prepare_logits_processor(temperature=temperature)
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
 
@@ -43,7 +82,7 @@ def rule(temperature: float = 1.0) -> Rule:
         tokens = torch.tensor([0, *(node.tokens[-1] for node in nodes[1:]), -1])
         with np.errstate(divide="ignore"):
             logits = temperature * np.log(np.stack([node.target for node in nodes]))
-        chances, laws = _draws(nodes)
+        chances, laws = _eagle_draws(nodes)
         paths = buffers["retrieve_indices"]
         best, accepted, law = utils.evaluate_posterior(
             torch.from_numpy(logits).float()[paths],
@@ -62,7 +101,7 @@ def rule(temperature: float = 1.0) -> Rule:
     return verify
 
 
-def _draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
+def _eagle_draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
     """The chance of each draft after those before it, and the laws of the levels.
 
     In `topK_genrate` of the package, the chance is q divided by what is left of it, no more than 1.
@@ -84,3 +123,29 @@ def _draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
             chance[(*node.place, rank)] = min(max(q / left if left > 0 else 0.0, 0.0), 1.0)
             left -= q
     return [*(chance[node.place] for node in nodes), 1.0], laws
+
+
+ADAPTERS = {
+    "transformers": Adapter(
+        "transformers",
+        ("5.23.0",),
+        "transformers.generation.utils._speculative_sampling",
+        "",
+        chain=_transformers,
+    ),
+    "lmdeploy": Adapter(
+        "lmdeploy",
+        ("0.18.0",),
+        "lmdeploy.pytorch.backends.default.rejection_sampling.DefaultRejectionSamplingImpl",
+        "its abstract base class, which needs the rest of the package",
+        chain=_lmdeploy,
+    ),
+    "eagle": Adapter(
+        "eagle-llm",
+        ("1.2.1",),
+        "eagle.model.utils.evaluate_posterior",
+        "nothing; the file is loaded alone",
+        rule=eagle,
+        drafted=_EAGLE_TREE,
+    ),
+}
