@@ -76,10 +76,7 @@ class Certificate:
 
 
 def certify(
-    problem: TransportProblem,
-    solution: Solution,
-    exact: bool = False,
-    tolerance: float = 1e-9,
+    problem: TransportProblem, solution: Solution, exact: bool = False, tolerance: float = 1e-9
 ) -> Certificate:
     """Check a solution against the problem it claims to solve.
 

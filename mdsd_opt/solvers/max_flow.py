@@ -161,12 +161,7 @@ def _maximum_flow(law: SupportLaw, masses: IntegerMasses, deadline: float | None
     )
 
 
-def _found(
-    law: SupportLaw,
-    masses: IntegerMasses,
-    result: _Flow,
-    build_seconds: float,
-) -> Found:
+def _found(law: SupportLaw, masses: IntegerMasses, result: _Flow, build_seconds: float) -> Found:
     rate = result.value / masses.total
     optimal = result.value == result.cut
     plan = TransportPlan(
