@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.report import AuditReport, Interval, carried
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import distances
 from mdsd_opt.solvers.frontier.relaxation import frontier_of
 

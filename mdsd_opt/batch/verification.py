@@ -72,10 +72,8 @@ def verify_batch(
         How the drafts come from q.
     verifier : str or Verifier
         A name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a verifier.
-    temperature, draft_temperature : float
-        Of the target, and of the draft if it differs. 0 leaves the likeliest token alone.
-    top_k, top_p, min_p : optional
-        Filters, applied to either side in this order; see `mdsd_opt.softmax`.
+    temperature, draft_temperature, top_k, top_p, min_p, num_threads, kind : optional
+        As for `acceptance_rates`; the result does not depend on the number of threads.
     seed, step : int
         Random numbers are Philox4x32-10 with the row's number and `step` as counter: give another
         step for every decision. The four numbers of a row are separate streams.
@@ -83,15 +81,10 @@ def verify_batch(
         Random numbers of [0, 1) instead, in the order of `mdsd_opt.verifiers.Uniforms`.
     with_rates : bool
         Tell for every row the rule's acceptance rate, and by how much the optimum may exceed it.
-    num_threads : int, optional
-        Of the CPU: as many as there are processors for this process by default. The result does
-        not depend on it.
     device : {None, "cpu", "gpu"}
         None goes by the logits, see `acceptance_rates`. "gpu" sends NumPy arrays of any size to
         the device in chunks, which does not change the result, and raises where None would turn to
         the CPU.
-    kind : {None, "logits", "logprobs", "probs"}
-        What the rows are, see `acceptance_rates`.
     relax : mapping, optional
         A budget for each row, as ``{"kl": 0.01}`` (or "tv", "chi2", "acceptance_rate", see
         `mdsd_opt.relax`): outputs follow the relaxed targets, the rates are theirs, and the verdict

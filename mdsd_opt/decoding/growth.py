@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.decoding.device_laws.weights import probabilities
-from mdsd_opt.decoding.draft_tree import (
-    DraftModel,
-    Law,
-    Node,
-    draw_all,
-    grow,
-)
+from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, grow
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
@@ -123,10 +117,7 @@ def _first_table(tree: PlannedTree) -> RateTable:
 
 
 def grow_by_acceptance(
-    model: DraftModel,
-    tree: DynamicTree,
-    scheme: str | SchemeMaker,
-    rng: np.random.Generator,
+    model: DraftModel, tree: DynamicTree, scheme: str | SchemeMaker, rng: np.random.Generator
 ) -> Node:
     """Grow a tree where acceptance is likeliest, under a budget of drafts.
 

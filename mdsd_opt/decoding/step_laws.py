@@ -8,8 +8,8 @@ the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,21 +29,6 @@ from mdsd_opt.solvers.frontier.relaxation import relaxed_by
 #: Rules that decide from sums over bins, by name.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
 
-
-class StepLaws(Protocol):
-    """What a step needs of the models."""
-
-    @property
-    def make(self) -> Callable[[Any, int], Any]:
-        """Makes the drafts of a node from a row of `drafts` and their number."""
-
-    def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
-        """The draft's laws after some continuations of a text, one a row."""
-
-    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Give every node its target law; and the first, which is the root, its tree's tokens."""
-
-
 #: Temperature and filters, as `softmax` takes them.
 Sampling = dict[str, Any]
 
@@ -58,9 +43,11 @@ class HostLaws:
         self._target, self._draft = tree_logits(target), tree_logits(draft)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[np.float64]:
+        """The draft's laws after some continuations of a text, one a row."""
         return softmax(self._draft(text, continuations), **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+        """Give every node its target law."""
         logits = self._target(text, [node.tokens for node in nodes])
         laws = softmax(logits, **self._sampling)
         for node, law in zip(nodes, laws, strict=True):
@@ -86,15 +73,18 @@ class DeviceLaws:
         self._sampling, self._drafting = sampling, drafting
 
     def make(self, law: Any, num_drafts: int) -> Any:
+        """The drafts of a node from a row of `drafts` and their number."""
         return BinnedDrafts(law, num_drafts, self._replaced)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """Weights of the draft's laws after some continuations of a text, one a row."""
         from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._draft.tree_tensor(text, continuations)
         return integer_weights(logits, **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+        """Give every node its target law; and the first, the root, the tokens of its tree."""
         from mdsd_opt.decoding.device_laws.promises import token_ids
         from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
         from mdsd_opt.decoding.device_laws.transfers import on_device
@@ -138,7 +128,7 @@ def step_laws(
     on_device: bool,
     sampling: Sampling,
     drafting: Sampling,
-) -> StepLaws:
+) -> HostLaws | DeviceLaws:
     """The laws on the host or on the device; errors as `require_device_rule`."""
     if not on_device:
         return HostLaws(target, draft, make, sampling, drafting)

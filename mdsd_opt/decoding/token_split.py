@@ -61,10 +61,7 @@ class TokenSplit:
 
 
 def token_split(
-    target: Law,
-    drafts: DraftScheme | None,
-    draws: NDArray[np.int64],
-    values: Values,
+    target: Law, drafts: DraftScheme | None, draws: NDArray[np.int64], values: Values
 ) -> TokenSplit:
     """What goes on to the drafts of a node, of a target r p, shape (V,), of mass at most one.
 
@@ -123,11 +120,7 @@ def _by_token(draws: NDArray[np.int64], masses: Law) -> dict[int, float]:
 
 
 def split_with_tries(
-    target: Law,
-    demand: float,
-    drafts: DraftScheme | None,
-    draws: NDArray[np.int64],
-    values: Values,
+    target: Law, demand: float, drafts: DraftScheme | None, draws: NDArray[np.int64], values: Values
 ) -> TokenSplit:
     """`token_split` after `tried_one_by_one`, as one plan; with replacement only.
 

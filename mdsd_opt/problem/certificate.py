@@ -13,27 +13,33 @@ In floating point, where Q is a quadrature (draws without replacement), it is ev
 time from nodes of the certificate's own, and the bounds are widened by what the two differ by: an
 error that solver and certificate have in common would otherwise look like a proof. For drafts with
 and without replacement nothing is sorted: the prefixes of x/w are searched (`prefix_search`).
+
+What a solution brings along is read once, by `read_solution`: behind that door there are only
+finite float64 numbers, masks and integers of the right shapes, whose sums do not overflow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.base.checked import checked_tolerance, floats, mask
+from mdsd_opt.base.distributions import SUM_TOLERANCE
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search.searched import saves_sorting
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.evidence import read_solution
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover, cover_bound
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture, mixture_shortfall
-from mdsd_opt.problem.plans.exact import feasible_value
-from mdsd_opt.problem.plans.feasibility import feasible_mass, plan_violations
+from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, mixture_shortfall
+from mdsd_opt.problem.plans import feasible_mass, feasible_value, plan_violations, read_plan
 from mdsd_opt.problem.solution import Found, Solution, Status
 from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
 
@@ -70,10 +76,7 @@ class Certificate:
 
 
 def certify(
-    problem: TransportProblem,
-    solution: Solution,
-    exact: bool = False,
-    tolerance: float = 1e-9,
+    problem: TransportProblem, solution: Solution, exact: bool = False, tolerance: float = 1e-9
 ) -> Certificate:
     """Check a solution against the problem it claims to solve.
 
@@ -265,3 +268,60 @@ def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fractio
     imbalance = abs(sum(x, Fraction(0)) - 1)
     reached = sum((min(a, b) for a, b in zip(p, x, strict=True)), Fraction(0))
     return max(reached - max(shortfall, Fraction(0)) - imbalance, Fraction(0))
+
+
+#: What a solution may leave out. Its proof is read where it is held against the problem.
+_OPTIONAL = ("subset", "selection", "plan")
+
+
+def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[str]]:
+    """The solution in these types, or None and what of it cannot be read so."""
+    if not isinstance(solution, Found):
+        raise InvalidInput(f"solution is a {type(solution).__name__}: give what solve returns")
+    readers: dict[str, Callable[[Any], Any]] = {
+        "acceptance_rate": partial(_rate, "acceptance_rate"),
+        "lower_bound": partial(_rate, "lower_bound"),
+        "upper_bound": partial(_rate, "upper_bound"),
+        "status": _status,
+        "subset": partial(mask, name="the subset", size=vocab_size, of="tokens"),
+        "selection": partial(_selection, vocab_size=vocab_size),
+        "plan": partial(read_plan, vocab_size=vocab_size),
+    }
+    read: dict[str, Any] = {}
+    unreadable = []
+    for name, reader in readers.items():
+        given = getattr(solution, name)
+        try:
+            read[name] = None if given is None and name in _OPTIONAL else reader(given)
+        except InvalidInput as error:
+            unreadable.append(str(error))
+    return (None if unreadable else replace(solution, **read)), unreadable
+
+
+def _rate(name: str, value: Any) -> float:
+    try:
+        rate = float(value) if isinstance(value, Real) else np.nan
+    except OverflowError:  # of an integer
+        rate = np.inf
+    if not np.isfinite(rate):
+        raise InvalidInput(f"{name} is {value}")
+    return rate
+
+
+def _status(status: Any) -> Status:
+    if not isinstance(status, Status):
+        raise InvalidInput(f"status is {status!r}, not a Status")
+    return status
+
+
+def _selection(selection: Any, vocab_size: int) -> NDArray[np.float64]:
+    x = floats(selection, "the selection marginal")
+    if x.shape != (vocab_size,):
+        raise InvalidInput(f"the selection marginal has shape {x.shape}")
+    if not (np.isfinite(x) & (x >= 0)).all():
+        raise InvalidInput("the selection marginal has masses that are negative or not finite")
+    with np.errstate(over="ignore"):
+        total = x.sum()
+    if total > 1 + SUM_TOLERANCE:
+        raise InvalidInput(f"the selection marginal sums to {total:.6g}, more than one")
+    return x

@@ -54,7 +54,7 @@ def _by_search(p: NDArray[np.float64], drafts: Searched) -> Found:
 
 
 def _by_sorting(p: NDArray[np.float64], drafts: PrefixDraftScheme) -> Found:
-    from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
+    from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     order = drafts.prefix_order(p)
     contained = drafts.prefix_containment(order)

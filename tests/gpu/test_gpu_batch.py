@@ -19,11 +19,12 @@ from support.kernel_cases import LOG2_E, near_rows
 import mdsd_opt as mo
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import device as device_batch
-from mdsd_opt.batch.device import Request, rates_in_chunks
+from mdsd_opt.batch.device import Request, VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import availability, dlpack
 from mdsd_opt.gpu.layout import DeviceLogits
 from mdsd_opt.gpu.pair import FilterSettings
+from mdsd_opt.gpu.philox import Randomness
 
 
 @pytest.fixture(scope="module")
@@ -282,3 +283,34 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
     assert on_device(None, "too many drafts") is None
     with pytest.raises(UnsupportedScheme, match="too many drafts"):
         on_device("gpu", "too many drafts")
+
+
+def test_logits_on_the_device_are_worked_on_as_those_that_are_sent(
+    engine: HostEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", np)  # the emulation's arrays are NumPy's
+    monkeypatch.setattr(
+        device_batch, "on_device", lambda p, q, device, here, sent: here(engine, 1, p)
+    )
+    rng = np.random.default_rng(5)
+    target, draft = rng.standard_normal((2, 3, 2, 40), np.float32)
+    drafts = rng.integers(40, size=(3, 2, 3))
+    sides = Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
+    found = device_batch.device_rates(*sides, request_of(num_drafts=(1, 3)), "gpu")
+    sent = rates_in_chunks(engine, target, draft, request_of(num_drafts=(1, 3)))
+    np.testing.assert_array_equal(found, sent)
+
+    request = VerificationRequest(request_of(), Randomness(3), with_rates=True)
+    ids = Opened.of(drafts.astype(np.int32), "drafts")
+    verdict = device_batch.verify_on_device(*sides, ids, None, request, "gpu")
+    expected = verify_in_chunks(engine, target, draft, drafts, None, request)
+    assert verdict is not None
+    assert not isinstance(expected, str)
+    for name in ("tokens", "draft_index", "acceptance_rate", "gap"):
+        np.testing.assert_array_equal(getattr(verdict, name), getattr(expected, name))
+    bad = target.copy()
+    bad[1, 0, 7] = np.nan
+    with pytest.raises(mo.errors.InvalidDistribution, match="row 1, 0"):
+        device_batch.device_rates(Opened.of(bad, "target_logits"), sides[1], request_of(), "gpu")
+    wide = Opened.of(target.astype(np.float64), "target_logits")
+    assert device_batch.device_rates(wide, sides[1], request_of(), "gpu") == device_batch.NOT_READ

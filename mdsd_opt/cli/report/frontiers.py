@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.solvers.frontier.survey import FrontierPoint, RulePoint
+from mdsd_opt.solvers.frontier.rules import FrontierPoint, RulePoint
 
 #: Nats a unit of acceptance, of the line that a conclusion is about.
 _FAIR_PRICE = 0.1

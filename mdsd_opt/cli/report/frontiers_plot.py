@@ -12,7 +12,7 @@ import numpy as np
 
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.report.pictures import check_plot_path, new_figure
-from mdsd_opt.solvers.frontier.survey import FrontierPoint, RulePoint
+from mdsd_opt.solvers.frontier.rules import FrontierPoint, RulePoint
 
 #: Labels stand to the right of points up to here, in widths of a panel, and so far from them.
 _RIGHT, _ASIDE = 0.64, 0.02

@@ -57,8 +57,7 @@ def relax(
     from mdsd_opt.cli.verbs.rates import parse_counts
     from mdsd_opt.cli.verbs.samples import given_sample
     from mdsd_opt.problem import TransportProblem
-    from mdsd_opt.solvers.frontier.rules import NAMED_RULES
-    from mdsd_opt.solvers.frontier.survey import survey_frontier, survey_rules
+    from mdsd_opt.solvers.frontier.rules import NAMED_RULES, survey_frontier, survey_rules
 
     counts = parse_counts(num_drafts)
     if positions < 0:

@@ -62,6 +62,6 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
 def _smallest_difference(masses: Vector, contained: Vector) -> Any:
     if contained.dtype == object:
         return (np.array([Fraction(0), *masses.cumsum()], dtype=object) - contained).min()
-    from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
+    from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     return smallest_prefix_difference(masses, contained)[0]

@@ -16,8 +16,7 @@ from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.budgets import checked_relax, the_budget
-from mdsd_opt.solvers.frontier.costs import CostCurve
-from mdsd_opt.solvers.frontier.curve import Frontier
+from mdsd_opt.solvers.frontier.curve import CostCurve, Frontier
 from mdsd_opt.solvers.frontier.decomposition import by_decomposition, shortfall
 from mdsd_opt.solvers.frontier.distances import Distances, distances
 from mdsd_opt.solvers.frontier.prefixes import by_prefixes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.relaxation import frontier_of
 
 if TYPE_CHECKING:

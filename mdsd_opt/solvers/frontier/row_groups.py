@@ -13,7 +13,7 @@ from mdsd_opt.prefix_search.race_budget import require_race
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
 from mdsd_opt.solvers.frontier import group_kernels as kernels
-from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -99,7 +99,7 @@ def _fitted(
     tolerance: float,
 ) -> Heights:  # fmt: skip
     """Fit one side and write its heights."""
-    from mdsd_opt.solvers.threshold_subset_kernels import below_threshold, take_columns
+    from mdsd_opt.solvers.scan_kernels import below_threshold, take_columns
 
     subset, inside, everything = given.subset, given.point, form.q.sum(axis=1)
     if is_inside:

@@ -126,7 +126,7 @@ class SortedPlan(SelectionPlan):
             self.w = self.q[self.order]
             self.gains = np.diff(contained)
         else:
-            from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
+            from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
             self.q = drafts.weights
             self.order = drafts.prefix_order(self.target)
