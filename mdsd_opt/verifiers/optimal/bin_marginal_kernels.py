@@ -46,8 +46,8 @@ def fill_bins(
         x[g] = bound * q[g] if bound < np.inf else p[g]
     _towards_means(p, x, 0, split, inside, True)
     _towards_means(p, x, split, n, 1.0 - inside, False)
-    _fill(q, x, 0, split, inside, True, room)
-    _fill(q, x, split, n, 1.0 - inside, False, room)
+    fill_side(q, x, 0, split, inside, True, room)
+    fill_side(q, x, split, n, 1.0 - inside, False, room)
     # Rounded masses may have brought R below Q: it is kept above.
     reached, before = 0.0, 0.0
     for g in range(n):
@@ -81,17 +81,19 @@ def _towards_means(
 
 
 @kernel(inner=True)
-def _fill(
+def fill_side(
     q: Vector, x: Vector, start: int, stop: int, mass: float, rising: bool, room: Matrix
 ) -> None:
-    """Raise the least ratios to a level, or cap the largest, so that all hold the mass."""
+    """Raise the least ratios x/q of groups in order of them to a level, or cap the largest, so that
+    all hold the mass; room is of shape (3, n + 1).
+    """
     size = stop - start
     room[0, 0], room[1, 0] = 0.0, 0.0
     for i in range(size):
         g = start + i if rising else stop - 1 - i
         room[0, i + 1] = room[0, i] + x[g]
         room[1, i + 1] = room[1, i] + q[g]
-        room[2, i] = x[g] / q[g]
+        room[2, g - start] = x[g] / q[g]
     count, level = water_level_of(room[:2, : size + 1], room[2, :size], mass, rising)
     for i in range(count):
         g = start + i if rising else stop - 1 - i

@@ -12,10 +12,10 @@ from mdsd_opt.problem.water_filling import water_level
 Matrix = NDArray[np.float64]
 
 # Rows of what is written: p_I, weight and part of Q of each group, and what the last 0, 1.. groups
-# hold, with their ratios in descending order.
+# hold.
 X, W, GAIN = 0, 1, 2
-TOP_P, TOP_W, TOP_RATIO = 3, 4, 5
-ROWS = 6
+TOP_P, TOP_W = 3, 4
+ROWS = 5
 
 water_level_of = kernel(inner=True)(water_level)
 
@@ -27,13 +27,12 @@ def fill_groups(ends: Matrix, split: int, filled: Matrix) -> tuple[int, float, i
     Returns
     -------
     raised, c, capped, cap
-        As `water_filling.water_levels`.
+        As `water_filling.fill`.
     """
     n = ends.shape[1] - 1
     for g in range(n):
         for row in (P, Q, CONTAINED):
             filled[row, g] = ends[row, g + 1] - ends[row, g]
-        filled[TOP_RATIO, n - 1 - g] = ends[RATIO, g]
     for g in range(n + 1):
         filled[TOP_P, n - g] = ends[P, n] - ends[P, g]
         filled[TOP_W, n - g] = ends[Q, n] - ends[Q, g]
@@ -41,7 +40,7 @@ def fill_groups(ends: Matrix, split: int, filled: Matrix) -> tuple[int, float, i
     raised, c = water_level_of(ends[:2, : split + 1], ends[RATIO, :split], inside, True)
     others = n - split
     count, cap = water_level_of(
-        filled[TOP_P : TOP_W + 1, : others + 1], filled[TOP_RATIO, :others], 1.0 - inside, False
+        filled[TOP_P : TOP_W + 1, : others + 1], ends[RATIO, split:n], 1.0 - inside, False
     )
     for g in range(raised):
         filled[X, g] = c * filled[W, g]
