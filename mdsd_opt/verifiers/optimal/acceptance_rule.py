@@ -11,6 +11,7 @@ r"""Which draft is accepted: one rule, whatever the selection plan was made from
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -19,18 +20,17 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.verifiers.base import Uniforms
-from mdsd_opt.verifiers.optimal.block_rules import BlockRule, block_rule
+from mdsd_opt.verifiers.optimal.block_rules import BlockRule, Drawn, block_rule
 from mdsd_opt.verifiers.optimal.hull import mean_over_joins, mean_over_levels
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan
-from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.verifiers.optimal.plan import SelectionPlan, TokenPlan
 
 Tokens = NDArray[np.int64]
 
 
-def output_token(plan: SelectionPlan, tokens: Tokens, uniforms: Uniforms) -> int:
+def output_token(plan: TokenPlan, tokens: Tokens, uniforms: Uniforms) -> int:
     """The output given the drafts that were drawn at random, in draw order."""
     token = int(tokens[selected_draft(plan, tokens, uniforms)])
-    if uniforms.acceptance < accepted(plan.target[token], plan.selected(token)):
+    if uniforms.acceptance < plan.acceptance(token):
         return token
     return plan.residual_token(uniforms.residual)
 
@@ -67,7 +67,7 @@ def undisputed_draft(plan: SelectionPlan, tokens: Tokens) -> int | None:
 
 
 def acceptance_probabilities(
-    plan: SelectionPlan, tokens: Tokens, in_block: BlockRule | None = None
+    plan: SelectionPlan, tokens: Tokens, rule_of: Callable[[Any, Drawn], BlockRule] = block_rule
 ) -> NDArray[Any]:
     """Probability that each draft is accepted, over all levels; shape (K,).
 
@@ -76,16 +76,15 @@ def acceptance_probabilities(
     plan : SelectionPlan
     tokens : ndarray of int64, shape (K,)
         The drafts that were drawn at random, in draw order.
-    in_block : callable, optional
-        A rule to be used within blocks in place of the scheme's, with the same law over all drafts.
+    rule_of : callable, optional
+        Makes, in place of `block_rule`, a rule with the same law over all drafts.
     """
     drawn = plan.drawn(tokens)
-    if in_block is None:
-        in_block = block_rule(plan.drafts, drawn)
+    in_block = rule_of(plan.drafts, drawn)
     if isinstance(plan.drafts, WithReplacement):
         shares = mean_over_joins(in_block, drawn.places, plan.death_levels)
     else:
         shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)
     for k, token in enumerate(tokens.tolist()):
-        shares[k] *= accepted(plan.target[token], plan.selected(token))
+        shares[k] *= plan.acceptance(token)
     return shares

@@ -28,7 +28,7 @@ from mdsd_opt.prefix_search.searched import Searched, is_searched
 from mdsd_opt.verifiers.optimal.acceptance_rule import undisputed_draft
 from mdsd_opt.verifiers.optimal.excess_kernels import BLOCK, excess_token
 from mdsd_opt.verifiers.optimal.group_fill_kernels import ROWS, TOP_P, TOP_W, fill_groups
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+from mdsd_opt.verifiers.optimal.plan import TokenPlan
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -54,7 +54,7 @@ def resolves(drafts: Searched, tokens: Tokens) -> bool:
     return bool(1.0 - drafts.q[tokens[:-1]].sum() > _LEAST_MASS_LEFT)
 
 
-class GroupedPlan(SelectionPlan):
+class GroupedPlan(TokenPlan):
     """Groups are buckets of p/q, and single tokens where that makes a difference.
 
     The cut and the water levels are those of the tokens. A block is certain at the one level that
