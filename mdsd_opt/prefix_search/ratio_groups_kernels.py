@@ -6,14 +6,12 @@ Opening it replaces one closed group by its tokens.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import power
-from mdsd_opt.prefix_search.bucket_kernels import tokens_in
+from mdsd_opt.prefix_search.bucket_kernels import octave_keys, tokens_in
 from mdsd_opt.prefix_search.pair_kernels import add_pair
 from mdsd_opt.prefix_search.sum_kernels import add_carrying
 
@@ -64,18 +62,12 @@ def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Buckets) -> None
 
     `ratios` is room for some tokens at once.
     """
-    bits = ratios.view(np.int64)
+    ends = 0, NEVER_DRAFTED - 1, 0, NEVER_DRAFTED
     for start in range(0, p.size, ratios.size):
-        p_here = p[start : start + ratios.size]
-        q_here = q[start : start + ratios.size]
-        buckets_here = buckets[start : start + ratios.size]
-        for i in range(p_here.size):
-            ratios[i] = p_here[i] / q_here[i]
-        for i in range(p_here.size):
-            bucket: Any = ((bits[i] + HALF) >> _SHIFT) - _LOWEST
-            bucket = bucket if bucket > 0 else 0
-            bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
-            buckets_here[i] = bucket if q_here[i] > 0.0 else NEVER_DRAFTED
+        stop = start + ratios.size
+        octave_keys(
+            p[start:stop], q[start:stop], ratios, _SHIFT, HALF, _LOWEST, ends, buckets[start:stop]
+        )
 
 
 @kernel

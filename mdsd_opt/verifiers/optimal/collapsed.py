@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search.bin_kernels import row_table
-from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
+from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, ratios_at, steps_of
 from mdsd_opt.prefix_search.race_sums import race_sums_of_row
 from mdsd_opt.prefix_search.searched import Searched, is_searched
 from mdsd_opt.problem import TransportProblem
@@ -75,7 +75,7 @@ class CollapsedPlan(BinPlan, TokenPlan):
 def _bins_of(p: Vector, drafts: Searched) -> tuple[Bins, NDArray[np.uint16]]:
     """Sums over the bins of a row, and the bin of every token."""
     q, bins, table = drafts.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
-    row_table(p, q, HALF, bins, np.empty((0, 2)), table, np.empty(1024))
+    row_table(p, q, steps_of(NUM_BINS, np.float64), bins, np.empty((0, 2)), table)
     sums = np.ascontiguousarray(table.T)
     drafted = sums[1, :-1] > 0.0
     lowest, highest = np.zeros((2, NUM_BINS))
