@@ -31,8 +31,12 @@ from mdsd_opt.decoding.token_split import split_with_tries, token_split
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
-from mdsd_opt.verifiers.optimal.hull import mean_over_joins, mean_over_levels, spans_of_blocks
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    acceptance_probabilities,
+    mean_over_joins,
+    mean_over_levels,
+    spans_of_blocks,
+)
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 
 HULL_RULES = ("traversal_hull", "level_sequential")

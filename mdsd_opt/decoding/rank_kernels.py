@@ -6,8 +6,11 @@ from typing import Any
 
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import power
-from mdsd_opt.verifiers.optimal.bin_marginal_kernels import fill_side
-from mdsd_opt.verifiers.optimal.hull_kernels import death_levels, spans_of_blocks
+from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import (
+    death_levels,
+    fill_side,
+    spans_of_blocks,
+)
 
 
 @kernel

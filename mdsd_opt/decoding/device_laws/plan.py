@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws.tables import BinTable
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
+from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
-from mdsd_opt.verifiers.optimal.block_rules import Drawn
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]

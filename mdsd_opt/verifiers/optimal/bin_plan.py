@@ -95,7 +95,7 @@ class BinMarginal:
 
 def bin_marginal(groups: BinGroups, demand: float = 1.0) -> BinMarginal:
     """The marginal for a target of mass r = `demand`, positive and at most one."""
-    from mdsd_opt.verifiers.optimal.bin_marginal_kernels import fill_bins
+    from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import fill_bins
 
     size = groups.q.size
     x, room, starts = np.empty(size), np.empty((3, size + 1)), np.empty(size + 1, np.int64)

@@ -19,8 +19,7 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
 from mdsd_opt.verifiers.base import draw, target_of
-from mdsd_opt.verifiers.optimal.block_rules import Drawn
-from mdsd_opt.verifiers.optimal.hull import block_around, death_levels
+from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, block_around, death_levels
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 
 Vector = NDArray[Any]
