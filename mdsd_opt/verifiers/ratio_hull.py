@@ -19,7 +19,7 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     mean_over_levels,
     spans_of_blocks,
 )
-from mdsd_opt.verifiers.optimal.quadrature import gauss_rule
+from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 from mdsd_opt.verifiers.residual_hits import with_residual_hits
 
@@ -93,7 +93,7 @@ class RatioHull(Verifier):
 
 def hull_of(p: Vector, drafts: IndependentDrafts) -> RatioHullLaw:
     """The hull of the drafted tokens in order of p / w, and the law of its selection."""
-    from mdsd_opt.verifiers.ratio_hull_kernels import chosen_law
+    from mdsd_opt.verifiers.optimal.choice_kernels import chosen_law
 
     w = drafts.q.sum(axis=0)
     drafted = drafts.support
