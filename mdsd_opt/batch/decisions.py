@@ -15,8 +15,9 @@ from mdsd_opt.batch.rows import LogitRows
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Uniforms, draw, first_places
+from mdsd_opt.verifiers.base import draw
 from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
+from mdsd_opt.verifiers.verdicts import Uniforms, first_places
 
 _MISSING = -1
 

@@ -17,7 +17,7 @@ from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
-from mdsd_opt.verifiers.base import BatchVerdict, first_places
+from mdsd_opt.verifiers.verdicts import BatchVerdict, first_places
 
 
 @dataclass(frozen=True, slots=True)

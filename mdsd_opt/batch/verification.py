@@ -17,7 +17,8 @@ from mdsd_opt.batch.rows import Sampling, batch_shape
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.verifiers.base import BatchVerdict, Uniforms, Verifier
+from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.verdicts import BatchVerdict, Uniforms
 
 
 def verify_batch(

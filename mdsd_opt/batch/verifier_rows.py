@@ -18,7 +18,7 @@ from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier
-from mdsd_opt.verifiers.batch_rates import RowFormula, Vector
+from mdsd_opt.verifiers.rates import RowFormula, Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.verifiers.base import Decision, Verifier
+from mdsd_opt.verifiers.base import Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     death_levels,
     even_rule,
@@ -20,8 +20,9 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     spans_of_blocks,
 )
 from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
+from mdsd_opt.verifiers.rates import with_residual_hits
 from mdsd_opt.verifiers.rejection import accepted, residual_law
-from mdsd_opt.verifiers.residual_hits import with_residual_hits
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.drafts.drafted_masses import sum_of_others
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.verifiers.ratio_sums import RatioSums
+from mdsd_opt.verifiers.rejection import RatioSums
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]

@@ -50,7 +50,7 @@ from mdsd_opt.base.distributions import mass_of_others
 from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.mixture import SortedMixtureDrafts
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.verifiers.base import Uniforms
+from mdsd_opt.verifiers.verdicts import Uniforms
 
 if TYPE_CHECKING:
     from mdsd_opt.verifiers.optimal.plan import SelectionPlan, TokenPlan

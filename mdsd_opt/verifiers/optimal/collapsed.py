@@ -19,19 +19,14 @@ from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, ratios_at, steps_of
 from mdsd_opt.prefix_search.race_sums import race_sums_of_row
 from mdsd_opt.prefix_search.searched import Searched, is_searched
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import (
-    Decision,
-    Uniforms,
-    Verdict,
-    Verifier,
-    verdict,
-)
-from mdsd_opt.verifiers.estimate import CertifiedRate
+from mdsd_opt.verifiers.base import Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import token_above
 from mdsd_opt.verifiers.optimal.plan import TokenPlan
+from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.rejection import residual_law
+from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, target_of
+from mdsd_opt.verifiers.base import target_of
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 Law = NDArray[Any]

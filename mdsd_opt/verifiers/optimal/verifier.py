@@ -16,23 +16,14 @@ from mdsd_opt.drafts import (
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import (
-    Decision,
-    Uniforms,
-    Verdict,
-    Verifier,
-    draw,
-    impossible_drafts,
-    target_of,
-    verdict,
-)
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.estimate import CertifiedRate
+from mdsd_opt.verifiers.base import Verifier, draw, impossible_drafts, target_of
 from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
 from mdsd_opt.verifiers.optimal.plan import SortedPlan, plan_of
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
+from mdsd_opt.verifiers.rates import BatchRates, CertifiedRate
 from mdsd_opt.verifiers.rejection import nothing_accepted
+from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 #: Draft tuples up to which the acceptance rate of potentials is enumerated.
 _MAX_TUPLES = 3000
