@@ -15,8 +15,8 @@ from mdsd_opt.batch.dispatch import on_device
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.row_functions import entry
 from mdsd_opt.batch.rows import Sampling
-from mdsd_opt.gpu import interop, rates, streaming
-from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu import interop, rates
+from mdsd_opt.gpu.engine import CHUNK_BYTES, Engine, work_in_chunks
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.verifiers import BatchRates, Verifier
@@ -174,7 +174,7 @@ def rates_in_chunks(
     target: NDArray[Any],
     draft: NDArray[Any],
     request: Request,
-    chunk_bytes: int = streaming.CHUNK_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> Any:
     """Rates of arrays on the host, of any size, or what is in the way."""
     obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
@@ -190,7 +190,7 @@ def rates_in_chunks(
         found[rows] = engine.download(result.rates)
         is_bad[rows] = engine.download(result.is_bad)
 
-    streaming.in_chunks(
+    work_in_chunks(
         engine.lane,
         target,
         draft,

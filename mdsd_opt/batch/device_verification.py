@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.device_rates import NOT_READ, Request
 from mdsd_opt.batch.dispatch import on_device
-from mdsd_opt.gpu import interop, streaming
-from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu import interop
+from mdsd_opt.gpu.engine import CHUNK_BYTES, Engine, work_in_chunks
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
@@ -106,7 +106,7 @@ def verify_in_chunks(
     drafts: NDArray[Any],
     uniforms: NDArray[np.float64] | None,
     request: VerificationRequest,
-    chunk_bytes: int = streaming.CHUNK_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> BatchVerdict | str:
     """Decisions for arrays on the host, of any size, or what is in the way.
 
@@ -135,7 +135,7 @@ def verify_in_chunks(
             rates[part] = engine.download(result.rates)
             gaps[part] = engine.download(result.gaps)
 
-    streaming.in_chunks(engine.lane, target, draft, compute, collect, chunk_bytes, beside)
+    work_in_chunks(engine.lane, target, draft, compute, collect, chunk_bytes, beside)
     interop.check_rows(
         is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
     )

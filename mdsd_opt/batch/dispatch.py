@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop
-from mdsd_opt.gpu.availability import is_available, require_device
-from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.engine import Engine, engine_of_device, is_available, require_device
 
 
 def on_device(
@@ -46,8 +45,6 @@ def on_device(
         require_device()
     elif not held or not is_available():
         return None
-    from mdsd_opt.gpu.cupy_engine import engine_of_device
-
     if held:
         with interop.on_stream_of(held[0]) as stream:
             found = in_place(engine_of_device(interop.current_device()), stream, held[0])

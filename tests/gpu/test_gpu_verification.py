@@ -23,7 +23,7 @@ from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.device_rates import Request
 from mdsd_opt.batch.device_verification import VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.gpu import availability
+from mdsd_opt.gpu import engine as gpu_engine
 from mdsd_opt.gpu.pair import FilterSettings, with_filters
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
@@ -592,7 +592,7 @@ class TestBatch:
             verify_batch(target, draft, np.zeros((2, 1), int))
 
     def test_a_device_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(availability, "why_unavailable", lambda: "there is none")
+        monkeypatch.setattr(gpu_engine, "why_unavailable", lambda: "there is none")
         target, draft = near_rows(1, 10)
-        with pytest.raises(availability.NoDevice, match="there is none"):
+        with pytest.raises(gpu_engine.NoDevice, match="there is none"):
             verify_batch(target, draft, np.zeros((1, 1), int), device="gpu")
