@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from mdsd_opt.decoding import Node, get_rule, parse_topology
-from mdsd_opt.decoding.device_laws.plan import LinearPlan
+from mdsd_opt.decoding.device_laws.laws import LinearPlan
 from mdsd_opt.decoding.draft_tree import grow
 from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.decoding.topology import Topology

@@ -16,13 +16,11 @@ from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
 from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
-from mdsd_opt.decoding.device_laws import plan, races, tables
-from mdsd_opt.decoding.device_laws.draws import draw, draw_distinct
-from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
-from mdsd_opt.decoding.device_laws.plan import LinearPlan
-from mdsd_opt.decoding.device_laws.promises import PromisedToken, token_ids
+from mdsd_opt.decoding.device_laws import laws, tables
+from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
 from mdsd_opt.decoding.device_laws.tables import bin_tables, sums_on_device, undrafted_table
-from mdsd_opt.decoding.device_laws.weights import UNIT, integer_weights
+from mdsd_opt.decoding.device_laws.transfers import PromisedToken, token_ids
+from mdsd_opt.decoding.device_laws.weights import UNIT, draw, draw_distinct, integer_weights
 from mdsd_opt.decoding.draft_tree import settle
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
@@ -222,7 +220,7 @@ def test_the_enumeration_finds_a_wrong_race(monkeypatch):
 
 def test_the_enumeration_finds_drafts_of_the_wrong_kind_within_blocks(monkeypatch):
     assert _off(Distinct) < 1e-15
-    monkeypatch.setattr(plan, "_DISTINCT", plan._REPLACED)
+    monkeypatch.setattr(laws, "_DISTINCT", laws._REPLACED)
     assert _off(Distinct) > 1e-6
 
 
@@ -384,7 +382,7 @@ def test_nothing_on_the_device_waits_for_a_number():
         assert token_ids([[7, PromisedToken(drawn[0, 1])]] * 2, "meta").shape == (2, 2)
     sums, ends, bins = sums_on_device(weights, weights, 64)
     assert sums.shape == ends.shape == (3, 64, 2)
-    shapes = [x.shape for x in races.race_sums_on_device(weights, bins, [4, 4, 2], 64)]
+    shapes = [x.shape for x in tables.race_sums_on_device(weights, bins, [4, 4, 2], 64)]
     assert shapes == [(3, 3), (3, 64, 5), (3, 2, 300)]
     table = replace(
         undrafted_table(lambda: weights[0]), draft=weights[0], bins=bins[0], p=np.ones(64)
@@ -404,9 +402,9 @@ def test_a_device_sums_races_as_the_cpu_does():
     draft[1, 500:] = 0.0
     counts = [4, 2, 3]
     _, _, bins = sums_on_device(target, draft, 256)
-    sums = races.race_sums_on_device(draft, bins, counts, 256)
+    sums = tables.race_sums_on_device(draft, bins, counts, 256)
     for i, count in enumerate(counts):
-        found = races.race_sums_of(max(counts), *(x[i].numpy() for x in sums))
+        found = tables.race_sums_of(max(counts), *(x[i].numpy() for x in sums))
         other = race_sums_of_row(draft[i].numpy(), bins[i].numpy(), count, 256)
         weights = sorted(map(int, draft[i].tolist()), reverse=True)
         assert found.slowest == other.slowest == sum(weights[count - 1 :])

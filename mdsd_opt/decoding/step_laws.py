@@ -102,9 +102,8 @@ class DeviceLaws:
         return integer_weights(logits, self._draft_temperature, **self._filters)
 
     def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        from mdsd_opt.decoding.device_laws.promises import token_ids
         from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
-        from mdsd_opt.decoding.device_laws.transfers import on_device
+        from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
         from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from mdsd_opt.decoding.device_laws.promises import PromisedToken
+from mdsd_opt.decoding.device_laws.transfers import PromisedToken
 from mdsd_opt.decoding.models.loading import LoadedModel, to_numpy_array
 from mdsd_opt.decoding.models.passes import Tokens, TreeReader, with_ancestors
 from mdsd_opt.errors import InvalidInput
