@@ -25,9 +25,8 @@ from mdsd_opt.decoding.draft_tree import settle
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search import bin_groups
-from mdsd_opt.prefix_search.bin_groups import raced_groups
-from mdsd_opt.prefix_search.race_sums import race_sums_of_row
+from mdsd_opt.prefix_search import bins as bin_groups
+from mdsd_opt.prefix_search.bins import race_sums_of_row, raced_groups
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")
