@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from scipy import stats
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import MIN_EXPECTED, by_rank, by_ratio, merged_cells
-from mdsd_opt.auditing.report import Check, TokenDeviation
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, MAX_SCORE, Check, TokenDeviation
 from mdsd_opt.auditing.subject import Tokens
 from mdsd_opt.problem import TransportProblem
 
@@ -106,7 +107,7 @@ def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenD
     if trials == 0:
         return ()
     each = statistics.two_sided(counts, trials, probabilities)
-    size = np.minimum(stats.norm.isf(each / 2), 40.0)
+    size = np.minimum(stats.norm.isf(each / 2), MAX_SCORE)
     expected = trials * probabilities
     scores = np.where(counts >= expected, size, -size)
     return listed_deviations(counts, expected, each, scores)
@@ -176,3 +177,25 @@ def _smallest(checks: Sequence[Check]) -> Check:
     """The oddest of some checks of one name, corrected for their number."""
     worst = min(checks, key=lambda check: check.p_value)
     return replace(worst, p_value=min(1.0, len(checks) * worst.p_value))
+
+
+def acceptance_check(p_value: float) -> Check:
+    """The check that no more is accepted than the optimum, of a p-value."""
+    looks_for = "acceptance above the optimum"
+    return Check("acceptance", looks_for, p_value, weight=ACCEPTANCE_WEIGHT)
+
+
+def length_check(excess: float, width: float, trials: int) -> Check:
+    """The check that steps do not give more tokens than any lossless rule, by Hoeffding's bound.
+
+    Parameters
+    ----------
+    excess : float
+        Mean over the trials of what may lie above the optimum.
+    width : float
+        Of the range of one trial.
+    trials : int
+    """
+    p_value = math.exp(-2.0 * trials * (max(excess, 0.0) / width) ** 2)
+    looks_for = "more than any lossless rule accepts"
+    return Check("accept length", looks_for, p_value, weight=ACCEPTANCE_WEIGHT)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from mdsd_opt.auditing.report import Interval
+from mdsd_opt.auditing.report import MAX_SCORE, Interval
 
 Vector = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -72,7 +72,7 @@ def binomial_scores(
     below = stats.binom.cdf(hits - 1, trials, share) + uniform * point
     above = stats.binom.sf(hits, trials, share) + (1.0 - uniform) * point
     scores = np.where(below < 0.5, stats.norm.ppf(below), -stats.norm.ppf(above))
-    return np.clip(scores, -40.0, 40.0)  # where both tails underflow
+    return np.clip(scores, -MAX_SCORE, MAX_SCORE)
 
 
 def chi_square(scores: Vector) -> float:

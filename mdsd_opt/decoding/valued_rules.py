@@ -48,15 +48,7 @@ def as_good(values: Values) -> NDArray[np.bool_]:
 
 
 def valued_rule(drafts: PrefixDraftScheme, drawn: Drawn, values: Values) -> BlockRule:
-    """A rule within blocks that favours valuable places, with the law of the scheme's own.
-
-    Parameters
-    ----------
-    drafts : PrefixDraftScheme
-    drawn : Drawn
-    values : ndarray, shape (K,)
-        Of the places, positive.
-    """
+    """A rule within blocks that favours valuable places, with the law of the scheme's own."""
     if isinstance(drafts, SortedMixtureDrafts):
         return mixed_rule(drafts, drawn, partial(valued_rule, values=values))
     if isinstance(drafts, WithReplacement):

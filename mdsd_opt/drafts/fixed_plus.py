@@ -106,6 +106,10 @@ class FixedPlusDrafts(DraftScheme):
         held, drawn = np.split(tokens, [self._fixed.size])
         return np.array_equal(held, self._fixed) and self.drafts.is_possible(drawn)
 
+    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+        held, drawn = np.split(tokens, [self._fixed.size])
+        return np.array_equal(held, self._fixed) and self.drafts._draws(drawn)
+
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
         held, drawn = np.split(tuples, [self._fixed.size], axis=1)
         return self.drafts.draw_masses(drawn).where(all_hold(held == self._fixed))

@@ -107,6 +107,9 @@ class _FixedSetDrafts(OneDraft):
             return False
         return others.size == int(self.draws_one) and bool((self.last_draw[others] > 0).all())
 
+    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+        return bool(self.draw_masses(tokens[None]).possible[0])
+
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
         fixed = self.always_drafted.size
         end = fixed + int(self.draws_one)

@@ -12,7 +12,7 @@ from scipy import stats
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.draft_transform import transform
+from mdsd_opt.auditing.draft_audit import transform
 from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.errors import InvalidInput
 

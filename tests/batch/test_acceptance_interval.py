@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.batch.top_logprobs.listed import Listed
+from mdsd_opt.batch.listed_tokens import Listed
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
 
 SCHEMES = ("with_replacement", "without_replacement")

@@ -11,8 +11,8 @@ from support.tables import Table, output_law, trees
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import DynamicTree, generate, get_rule, k_ary, parse_topology
-from mdsd_opt.decoding.generation import weigh
-from mdsd_opt.decoding.relaxed_targets import (
+from mdsd_opt.decoding.generation import set_targets
+from mdsd_opt.decoding.step_laws import (
     Distance,
     check_tree,
     distance_of,
@@ -196,7 +196,7 @@ class TestTrees:
         class Told(type(get_rule(name))):  # type: ignore[misc]
             def stops(self, root: Any) -> Any:
                 """Of the tree with the targets of the tables, relaxed here."""
-                distances = relax_targets(weigh(root, target), {"kl": 0.05})
+                distances = relax_targets(set_targets(root, target), {"kl": 0.05})
                 found = super().stops(root)
                 for stop in found:
                     tokens = (*stop.node.tokens, 0)
@@ -237,7 +237,7 @@ class TestTrees:
         target, draft = self.tables(3, 2)
         law = np.zeros(3)
         for root, probability in trees(draft, UNEVEN, "with_replacement"):
-            relax_targets(weigh(root, target), {"tv": 0.05})
+            relax_targets(set_targets(root, target), {"tv": 0.05})
             for stop in get_rule("optimal").stops(root):
                 if stop.node.tokens:
                     law[stop.node.tokens[0]] += probability * stop.probability

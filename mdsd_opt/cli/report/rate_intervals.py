@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.base.files.engine_output import paired_positions
-from mdsd_opt.base.progress import progress_bar
-from mdsd_opt.batch.top_logprobs.interval import interval_ends
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.batch.top_logprobs import interval_ends
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.errors import MdsdError, UnreadableFile
 

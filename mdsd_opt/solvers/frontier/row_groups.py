@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,8 +104,8 @@ class RowGroups:
         tokens = np.flatnonzero(self._keys == bucket)
         return float(which(self.p[tokens] / self.q[tokens]))
 
-    def chains(self, scheme: str, counts: tuple[int, ...]) -> list[Chain]:
-        """Of a scheme, for several K."""
+    def chains(self, scheme: str, counts: tuple[int, ...]) -> Sequence[Chain | None]:
+        """Of a scheme, for several K; None where groups of p/q do not serve it."""
         if scheme == "with_replacement":
             reached = np.minimum(self.table[1].cumsum(), 1.0)
             return [self._chain(reached**k) for k in counts]
@@ -113,6 +113,8 @@ class RowGroups:
             return [self._chain(row[1:]) for row in self._race(counts)]
         if scheme == "greedy":
             return [self._beside_fixed(self._fixed[: k - 1]) for k in counts]
+        if scheme != "top_k":
+            return [None] * len(counts)
         masses = [float(self.p[self._fixed[:k]].sum()) for k in counts]
         drafted = np.array([0.0, 1.0])
         return [Chain(np.array([p, max(1.0 - p, 0.0)]), drafted, np.zeros(1)) for p in masses]
