@@ -95,9 +95,8 @@ _STEPS: dict[str, Any] = {
 
 
 def accepted(scheme: str) -> float:
-    return decoding.generate(
-        *models(), [1], scheme=scheme, **_STEPS
-    ).metrics.first_token_acceptance_rate
+    metrics = decoding.generate(*models(), [1], scheme=scheme, **_STEPS).metrics
+    return metrics.first_token_acceptance_rate
 
 
 def accepted_by_steps(scheme: str) -> float:

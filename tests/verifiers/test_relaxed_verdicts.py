@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from support.fake_models import FakeModel
 from support.tables import Table, output_law, trees
 
 import mdsd_opt as mo
+from mdsd_opt.batch import verify_batch
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import DynamicTree, generate, get_rule, k_ary, parse_topology
 from mdsd_opt.decoding.generation import set_targets
@@ -82,6 +85,37 @@ class TestOneStep:
             mo.verifiers.get("optimal").verify(
                 problem, [3, 1], np.random.default_rng(0), relax=relax
             )
+
+
+_PROBLEM = mo.TransportProblem(P, mo.WithReplacement(Q, 2))
+_ROWS = np.log([P]), np.log([Q])
+
+#: All that take a budget.
+DOORS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "relax": lambda budget: mo.relax(_PROBLEM, **budget),
+    "relaxed_rates": lambda budget: mo.relaxed_rates(*_ROWS, 2, **budget),
+    "relaxed_rates, several": lambda budget: mo.relaxed_rates(
+        *_ROWS, 2, spread="best", **{name: [0.1, amount] for name, amount in budget.items()}
+    ),
+    "verify": lambda budget: mo.verifiers.get("optimal").verify(
+        _PROBLEM, [3, 1], np.random.default_rng(0), relax=budget
+    ),
+    "Verifier.verify_batch": lambda budget: mo.verifiers.get("optimal").verify_batch(
+        [P], [Q], [[3, 1]], np.random.default_rng(0), relax=budget
+    ),
+    "verify_batch": lambda budget: verify_batch(*_ROWS, [[3, 1]], relax=budget),
+    "generate": lambda budget: generate(
+        FakeModel(4, 1), FakeModel(4, 2), [1], tree="2x1", max_new_tokens=2, rng=0, relax=budget
+    ),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("amount", [np.nan, -np.inf, -1e-300, -(10**400), "x", 1j, []])
+@pytest.mark.parametrize("name", ["kl", "chi2"])
+def test_no_door_takes_what_is_no_amount(door: str, amount: Any, name: str) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        DOORS[door]({name: amount})
 
 
 class TestBatches:

@@ -113,7 +113,7 @@ def relax(
         The most that the law may be away from the target: total variation, KL(relaxed || target)
         in nats, chi-square. Exactly one of the four budgets is to be given. A budget is never
         overspent: where rounding would, the answer is a little further back on the frontier. One
-        that buys more than can be accepted is not used up.
+        that buys more than can be accepted, an infinite one at least, is not used up.
     exact : bool
         Compute in Fractions, from the given numbers divided by their sum. The acceptance rate that
         a budget of KL or chi-square buys is found in floating point and then taken exactly.
