@@ -22,7 +22,7 @@ from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import BatchRates, Verifier
-from mdsd_opt.verifiers.batch_rates import RowFormula, Vector
+from mdsd_opt.verifiers.rates import RowFormula, Vector
 
 #: Computes the rates of rows of logits, without the GIL: called as
 #: ``function(target, draft, target_scale, draft_scale, num_drafts, rates, totals)``.

@@ -160,7 +160,7 @@ def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
 
     n, chances = q.size, np.zeros(num_drafts)
     tree_kernels.rank_chances(
-        target, q, num_drafts, np.empty((2, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
+        target, q, num_drafts, np.empty((5, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
         np.empty(3 * n), np.empty((2, 3 * n), np.int64), np.ones(n + 1),
         np.empty((3, n + 1), np.int64), np.empty(n + 1), chances,
     )  # fmt: skip

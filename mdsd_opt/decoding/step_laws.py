@@ -85,9 +85,8 @@ class DeviceLaws:
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law; and the first, the root, the tokens of its tree."""
-        from mdsd_opt.decoding.device_laws.promises import token_ids
         from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
-        from mdsd_opt.decoding.device_laws.transfers import on_device
+        from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
         from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -167,8 +168,8 @@ def hull_masses(
         plan = CollapsedPlan(target, drafts)
     else:
         plan = SortedPlan(target, _NO_TOKENS, drafts)
-    rule = valued_rule(drafts, plan.drawn(draws), values)
-    return acceptance_probabilities(plan, draws, rule), np.minimum(target, plan.selection)
+    rule_of = partial(valued_rule, values=values)
+    return acceptance_probabilities(plan, draws, rule_of), np.minimum(target, plan.selection)
 
 
 def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
 from mdsd_opt.drafts.mixture import SortedMixtureDrafts
-from mdsd_opt.verifiers.optimal.block_rules import (
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,
     Drawn,
     block_rule,

@@ -10,6 +10,7 @@ import numpy as np
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.pair import Pair
 from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.rates import NUM_BINS, SCRATCH_BYTES
 from mdsd_opt.gpu.sources import (
     DRAFT_SELECTION,
     DRAFTED_TOKENS,
@@ -25,7 +26,6 @@ from mdsd_opt.gpu.sources import (
     RESIDUAL_TOKENS,
     Kernel,
 )
-from mdsd_opt.gpu.tables import NUM_BINS, SCRATCH_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,8 +11,8 @@ exponential clocks says what lies in a prefix (`race_kernels`). There are two dr
   *decisions* are made from them, where the cut is not all that matters, and `bounds` proves with
   them what the *certificate* states.
 
-Where a certified loss will do, nothing is opened: `bins` are summed once, and `bin_groups` say what
-their prefixes contain.
+Where a certified loss will do, nothing is opened: `bins` are summed once, and what their prefixes
+contain is known of groups of them.
 
 Kernels take scalars and arrays to work in, and make none: what numba compiles while the user waits
 is mostly what arrays are made of.

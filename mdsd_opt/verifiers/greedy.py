@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, GreedyDrafts, TopKDrafts
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 

@@ -14,10 +14,10 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
-from mdsd_opt.verifiers.base import Decision, Verifier
-from mdsd_opt.verifiers.batch_rates import BatchRates
+from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.rates import BatchRates, with_residual_hits
 from mdsd_opt.verifiers.rejection import residual_law
-from mdsd_opt.verifiers.residual_hits import with_residual_hits
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.ratio_sums import RatioSums
-from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates
+from mdsd_opt.verifiers.rejection import RatioSums, draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision, Law
 
 Vector = NDArray[np.float64]
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, TopKDrafts
 from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import nothing_accepted
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 

@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.verifiers.base import Decision, Verifier
-from mdsd_opt.verifiers.optimal.block_rules import even_rule
-from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels, spans_of_blocks
-from mdsd_opt.verifiers.optimal.quadrature import gauss_rule
+from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    death_levels,
+    even_rule,
+    mean_over_levels,
+    spans_of_blocks,
+)
+from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
+from mdsd_opt.verifiers.rates import with_residual_hits
 from mdsd_opt.verifiers.rejection import accepted, residual_law
-from mdsd_opt.verifiers.residual_hits import with_residual_hits
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 
@@ -89,7 +94,7 @@ class RatioHull(Verifier):
 
 def hull_of(p: Vector, drafts: IndependentDrafts) -> RatioHullLaw:
     """The hull of the drafted tokens in order of p / w, and the law of its selection."""
-    from mdsd_opt.verifiers.ratio_hull_kernels import chosen_law
+    from mdsd_opt.verifiers.optimal.choice_kernels import chosen_law
 
     w = drafts.q.sum(axis=0)
     drafted = drafts.support

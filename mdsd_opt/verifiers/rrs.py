@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.estimate import Estimate
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.rrs_rates import (
     independent_rate,
@@ -21,6 +20,7 @@ from mdsd_opt.verifiers.rrs_rates import (
     without_replacement_rate,
     without_replacement_rates,
 )
+from mdsd_opt.verifiers.verdicts import Decision, Law
 
 Vector = NDArray[np.float64]
 

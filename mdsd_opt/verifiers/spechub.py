@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from mdsd_opt.drafts import DraftScheme, GreedyDrafts
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.greedy import Greedy
+from mdsd_opt.verifiers.rates import BatchRates
 
 
 class SpecHub(Greedy):

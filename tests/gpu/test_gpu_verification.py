@@ -22,7 +22,7 @@ import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.device import Request, VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.gpu import availability
+from mdsd_opt.gpu import engine as gpu_engine
 from mdsd_opt.gpu.pair import FilterSettings, with_filters
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
@@ -95,7 +95,7 @@ class TestLaw:
         with np.errstate(divide="ignore"):
             target, draft = np.log(np.array(weights, dtype=np.float64)).T
         plan, rate = plan_of(engine, target, draft, k, scheme)
-        np.testing.assert_allclose(plan.output_law(k), plan.p, rtol=0, atol=LAW_TOLERANCE)
+        np.testing.assert_allclose(plan.output_law(k), plan.target, rtol=0, atol=LAW_TOLERANCE)
         if plan.selects:
             assert plan.rate == pytest.approx(rate, abs=1e-6)
 
@@ -108,7 +108,7 @@ class TestLaw:
         for name, rows in rows_of_every_character(size).items():
             plan, _ = plan_of(engine, *rows, k, scheme)
             law = plan.output_law(k)
-            np.testing.assert_allclose(law, plan.p, rtol=0, atol=LAW_TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(law, plan.target, rtol=0, atol=LAW_TOLERANCE, err_msg=name)
 
     def test_of_a_wrong_plan_is_not(self, engine: PlanningEngine, scheme: str) -> None:
         """Another ratio, or drafts of another q than the plan's: the check would see it."""
@@ -119,7 +119,7 @@ class TestLaw:
                 plan.ratio = plan.ratio * np.linspace(0.999, 1.001, 5)
             else:
                 plan.q = 0.999 * plan.q + 0.001 / 5
-            assert np.abs(plan.output_law(2) - plan.p).max() > 10 * LAW_TOLERANCE
+            assert np.abs(plan.output_law(2) - plan.target).max() > 10 * LAW_TOLERANCE
 
     @pytest.mark.parametrize("k", [2, 8, 32])
     def test_marginals_can_be_selected(self, engine: PlanningEngine, scheme: str, k: int) -> None:
@@ -591,7 +591,7 @@ class TestBatch:
             verify_batch(target, draft, np.zeros((2, 1), int))
 
     def test_a_device_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(availability, "why_unavailable", lambda: "there is none")
+        monkeypatch.setattr(gpu_engine, "why_unavailable", lambda: "there is none")
         target, draft = near_rows(1, 10)
-        with pytest.raises(availability.NoDevice, match="there is none"):
+        with pytest.raises(gpu_engine.NoDevice, match="there is none"):
             verify_batch(target, draft, np.zeros((1, 1), int), device="gpu")

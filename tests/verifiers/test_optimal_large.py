@@ -8,10 +8,13 @@ from support.selection_law import selection_law
 
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, solve, verifiers
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.acceptance_rule import output_token, selected_draft
-from mdsd_opt.verifiers.optimal.block_rules import block_rule
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    block_rule,
+    blocks_around,
+    output_token,
+    selected_draft,
+)
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to
-from mdsd_opt.verifiers.optimal.hull import blocks_around
 from mdsd_opt.verifiers.optimal.plan import plan_of
 
 V = 131_072

@@ -1,4 +1,4 @@
-"""Passes over the tokens of one side of a ladder; `ladder_side` explains what they compute.
+"""Passes over the tokens of one side of a ladder; `ladder` explains what they compute.
 
 Everything off H is mirrored by sign = -1, so that a token wins more often the higher it is climbed.
 """

@@ -19,9 +19,8 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
 from mdsd_opt.verifiers.base import draw, target_of
-from mdsd_opt.verifiers.optimal.block_rules import Drawn
-from mdsd_opt.verifiers.optimal.hull import block_around, death_levels
-from mdsd_opt.verifiers.rejection import residual_law
+from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, block_around, death_levels
+from mdsd_opt.verifiers.rejection import accepted, residual_law
 
 Vector = NDArray[Any]
 Tokens = NDArray[np.int64]
@@ -36,8 +35,6 @@ class SelectionPlan(ABC):
     ----------
     drafts : PrefixDraftScheme
         The drafts that are random; always-drafted tokens are split off.
-    target, q : ndarray, shape (V,)
-        The target of these drafts, without the tokens that are drafted anyway, and their weights.
     x, w, gains : ndarray, shape (n,)
         p_I and weight of each group, and what it adds to Q.
     above : ndarray, shape (n + 1,)
@@ -49,8 +46,6 @@ class SelectionPlan(ABC):
     """
 
     drafts: PrefixDraftScheme
-    target: Vector
-    q: Vector
     x: Vector
     w: Vector
     gains: Vector
@@ -64,16 +59,12 @@ class SelectionPlan(ABC):
         """Group of each token; -1 for tokens that are never drafted."""
 
     @abstractmethod
-    def selected(self, token: int) -> Any:
-        """p_I of a token."""
-
-    @abstractmethod
-    def residual_token(self, uniform: float) -> int:
-        """Draw the output after a rejection."""
-
     def drawn(self, tokens: Tokens) -> Drawn:
         """These drafts, in the groups of the plan."""
-        return Drawn(tokens, self.places(tokens), self.q, self.above)
+
+    @abstractmethod
+    def acceptance(self, token: int) -> Any:
+        """Probability that a token is accepted once it is selected."""
 
     def on_one_level(self, place: int, other: int) -> bool:
         """Whether two groups stand on one water level: they are in one block at every level."""
@@ -90,7 +81,34 @@ class SelectionPlan(ABC):
         return death_levels(self.x, self.w, self.gains)
 
 
-class SortedPlan(SelectionPlan):
+class TokenPlan(SelectionPlan):
+    """A plan that knows all tokens: each is accepted with min(1, p / p_I).
+
+    Attributes
+    ----------
+    target, q : ndarray, shape (V,)
+        The target of these drafts, without the tokens that are drafted anyway, and their weights.
+    """
+
+    target: Vector
+    q: Vector
+
+    @abstractmethod
+    def selected(self, token: int) -> Any:
+        """p_I of a token."""
+
+    @abstractmethod
+    def residual_token(self, uniform: float) -> int:
+        """Draw the output after a rejection."""
+
+    def drawn(self, tokens: Tokens) -> Drawn:
+        return Drawn(tokens, self.places(tokens), self.q, self.above)
+
+    def acceptance(self, token: int) -> Any:
+        return accepted(self.target[token], self.selected(token))
+
+
+class SortedPlan(TokenPlan):
     """Every token is a group of its own.
 
     Attributes

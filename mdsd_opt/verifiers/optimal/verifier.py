@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -14,24 +15,16 @@ from mdsd_opt.drafts import (
     FixedPlusDrafts,
     PrefixDraftScheme,
 )
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import (
-    Decision,
-    Uniforms,
-    Verdict,
-    Verifier,
-    draw,
-    impossible_drafts,
-    target_of,
-    verdict,
-)
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.estimate import CertifiedRate
+from mdsd_opt.verifiers.base import Verifier, draw, impossible_drafts, target_of
+from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
-from mdsd_opt.verifiers.optimal.fitted_rule import FittedRule, fitted
 from mdsd_opt.verifiers.optimal.plan import SortedPlan, plan_of
+from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
+from mdsd_opt.verifiers.rates import BatchRates, CertifiedRate
 from mdsd_opt.verifiers.rejection import nothing_accepted
+from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 #: Draft tuples up to which the acceptance rate of potentials is enumerated.
 _MAX_TUPLES = 3000
@@ -136,6 +129,38 @@ class Optimal(Verifier):
             return verdict(draw(problem.target, uniforms.residual), tokens)
         places = places_drawn(drafts, plan, tokens)
         return verdict(output_token(plan, tokens[places], uniforms), tokens)
+
+
+def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
+    """The quickest rule whose gap is within `tolerance`, or the best there is.
+
+    Heights on a subset that is found in a few passes; heights on a subset that is proven optimal;
+    potentials on it.
+    """
+    rules: list[SelectionRule] = []
+    if ladder.applies_to(problem):
+        rules.append(ladder.fit(problem, tolerance))
+        if rules[0].gap <= tolerance:
+            return rules[0]
+    upper, subset = _optimal_subset(problem)
+    if rules and (subset != rules[0].subset).any():
+        rules.append(ladder.fit(problem, tolerance, subset))
+    best = max(rules, key=lambda rule: rule.bound, default=None)
+    if best is None or best.bound < upper - tolerance:
+        rules.append(potentials.fit(problem, tolerance, subset, upper))
+        best = max(rules, key=lambda rule: rule.bound)
+    return replace(best, upper=min(upper, best.upper))
+
+
+def _optimal_subset(problem: TransportProblem) -> tuple[float, NDArray[np.bool_]]:
+    from mdsd_opt.solvers import solve
+
+    try:
+        solution = solve(problem, "submodular")
+    except ProblemTooLarge:
+        solution = solve(problem)
+    assert solution.subset is not None
+    return solution.upper_bound, solution.subset
 
 
 def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None) -> Verifier:
