@@ -1,11 +1,24 @@
-"""Options that several commands share, with their help."""
+"""Options that several verbs share, with their help, and what is given by them."""
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from mdsd_opt.errors import InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from mdsd_opt.base.files.logits import LogitsSample
+
+#: Largest number of drafts that a table of rates takes.
+MAX_DRAFTS = 1000
 
 #: What rates are shown of unless somebody says so.
 SCHEMES = "with_replacement,without_replacement,greedy,top_k"
@@ -16,47 +29,31 @@ LogitFiles = Annotated[
     list[Path] | None,
     typer.Argument(
         help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V], or two "
-        ".npy or .pt files; the bundled real logits if left out.",
-        show_default=False,
+        ".npy or .pt files; the bundled real logits if left out."
     ),
 ]
 Kind = Annotated[
     str | None,
     typer.Option(
         help="What the arrays hold: logits, logprobs or probs; logits if left out, but those that "
-        "look like probabilities are refused.",
-        show_default=False,
+        "look like probabilities are refused."
     ),
 ]
 TargetModel = Annotated[
     str,
     typer.Option(
-        help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.",
-        show_default=False,
+        help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub."
     ),
 ]
 DraftModel = Annotated[
-    str,
-    typer.Option(
-        help="The same, or skip:14,18 for the target without these decoder layers.",
-        show_default=False,
-    ),
+    str, typer.Option(help="The same, or skip:14,18 for the target without these decoder layers.")
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all by default.")]
-Temperature = Annotated[float, typer.Option(help="Of the target; 0 is greedy.")]
-DraftTemperature = Annotated[
-    float | None, typer.Option(help="Of the draft; the target's unless given.")
-]
-TopK = Annotated[int | None, typer.Option(help="Top-k filter, on each side.")]
-TopP = Annotated[float | None, typer.Option(help="Top-p filter, on each side.")]
-MinP = Annotated[float | None, typer.Option(help="Min-p filter, on each side.")]
 Plot = Annotated[Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")]
 Report = Annotated[
     Path | None,
     typer.Option(
-        "--report",
-        help="Save a page (.html) with findings, tables and picture, whole in one file.",
-        show_default=False,
+        "--report", help="Save a page (.html) with findings, tables and picture, whole in one file."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -64,10 +61,7 @@ Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
 ]
 Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="Of a folder: local (by default), torchrun, dask or ray.", show_default=False
-    ),
+    str | None, typer.Option(help="Of a folder: local (by default), torchrun, dask or ray.")
 ]
 Verify = Annotated[
     bool,
@@ -80,15 +74,142 @@ RankTimeout = Annotated[
     float | None,
     typer.Option(
         help="Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 "
-        "if left out.",
-        show_default=False,
+        "if left out."
     ),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option(help="Of a folder: processes to start on this machine.", show_default=False),
+    int | None, typer.Option(help="Of a folder: processes to start on this machine.")
 ]
-Address = Annotated[
-    str | None,
-    typer.Option(help="Of a folder: a Dask or Ray cluster that runs.", show_default=False),
-]
+Address = Annotated[str | None, typer.Option(help="Of a folder: a Dask or Ray cluster that runs.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a verb's logits become probabilities."""
+
+    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the draft; the target's unless given.")
+    ] = None
+    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None
+    min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None
+
+
+def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a parameter that is a dataclass of options, such as `Sampling`, stand for its fields.
+
+    The command line has the fields in its place. Where the verb has a parameter of the name of a
+    field, that is the option, and the field gets its value, too. `helps` are other words on some.
+    """
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(verb, eval_str=True).parameters
+        groups: dict[str, Any] = {
+            name: x.annotation for name, x in own.items() if is_dataclass(x.annotation)
+        }
+        shown: list[inspect.Parameter] = []
+        for name, parameter in own.items():
+            if name not in groups:
+                shown.append(parameter)
+                continue
+            hints = get_type_hints(groups[name], include_extras=True)
+            for field in fields(groups[name]):
+                hint = hints[field.name]
+                if field.name in helps:
+                    hint = Annotated[hint.__origin__, typer.Option(help=helps[field.name])]
+                if field.name not in own:
+                    told = {"annotation": hint, "default": field.default}
+                    shown.append(parameter.replace(name=field.name, **told))
+
+        @wraps(verb)
+        def gathered(**given: Any) -> None:
+            taken = {
+                name: group(**{field.name: given[field.name] for field in fields(group)})
+                for name, group in groups.items()
+            }
+            verb(**{name: value for name, value in given.items() if name in own}, **taken)
+
+        # what Typer reads
+        vars(gathered)["__signature__"] = inspect.Signature(shown)
+        gathered.__annotations__ = {x.name: x.annotation for x in shown}
+        return gathered
+
+    return decorate
+
+
+def parse_schemes(text: str) -> list[str]:
+    """Draft schemes from names with commas between them, or all."""
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+    from mdsd_opt.drafts.by_name import checked_scheme
+
+    if text == "all":
+        return list(SINGLE_MODEL_SCHEMES)
+    given = [name.strip() for name in text.split(",")]
+    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    look_here_for_modules()
+    for name in names:
+        if ":" not in name and name not in SINGLE_MODEL_SCHEMES:
+            raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
+        checked_scheme(name)
+    return names
+
+
+def parse_verifiers(text: str) -> list[str]:
+    """Verifiers from names with commas between them, or all there are rates of."""
+    from mdsd_opt.batch.row_functions import batch_verifiers
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.verifiers import get
+
+    known = batch_verifiers()
+    if text == "all":
+        return known
+    given = [name.strip() for name in text.split(",")]
+    names = [name if ":" in name else name.replace("-", "_") for name in given]
+    look_here_for_modules()
+    for name in names:
+        if ":" in name:
+            get(name)
+        elif name not in known:
+            raise UnknownName.among("verifier", name, ["all", *known])
+    return list(dict.fromkeys(names))
+
+
+def parse_counts(text: str) -> list[int]:
+    """Numbers from a list of numbers and ranges: "1-3,8" gives 1, 2, 3, 8."""
+    counts: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if not match:
+            raise InvalidInput(
+                f"--num-drafts is {text!r:.60}: give numbers and ranges, as 1-8 or 1,2,4"
+            )
+        first, last = (_number(digits) for digits in (match[1], match[2] or match[1]))
+        if not 1 <= first <= last <= MAX_DRAFTS:
+            raise InvalidInput(
+                f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 up to {MAX_DRAFTS}, "
+                "ranges ascending"
+            )
+        counts.update(range(first, last + 1))
+    return sorted(counts)
+
+
+def _number(digits: str) -> int:
+    """As an integer; one with too many digits for int() is beyond all bounds here anyway."""
+    return int(digits[:20])
+
+
+def given_sample(paths: Sequence[Path] | None, kind: str | None) -> LogitsSample:
+    """Those of the files, of whatever kind, as logits; the bundled ones without files."""
+    return stored_sample(paths).taken_as(kind if paths else "logits")
+
+
+def stored_sample(paths: Sequence[Path] | None) -> LogitsSample:
+    """The same as they are stored."""
+    from mdsd_opt.base.files.logits import load_logits
+    from mdsd_opt.data import sample_logits_path
+
+    if not paths:
+        return load_logits(sample_logits_path())
+    return load_logits(paths[0] if len(paths) == 1 else paths)

@@ -1,4 +1,4 @@
-"""How verbs speak: tables to stdout, remarks to stderr."""
+"""How verbs speak: tables to stdout, as broad as the terminal, remarks to stderr."""
 
 from __future__ import annotations
 
@@ -6,12 +6,46 @@ import contextlib
 import io
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from rich.table import Column, Table
+
+
+def make_table(
+    title: str | None,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    words: Sequence[str] | None = None,
+    caption: str | None = None,
+    grouped: bool = False,
+) -> Table:
+    """A table of texts, numbers to the right.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Headings of columns that hold words; the first one unless given.
+    grouped : bool
+        Whether lines with the same first cell are a part of the table, which has it once.
+    """
     from rich.table import Table
+
+    table = Table(title=title, caption=caption)
+    for heading in headings:
+        is_word = heading in (headings[:1] if words is None else words)
+        table.add_column(heading, justify="left" if is_word else "right")
+    previous = None
+    for first, *others in rows:
+        if grouped and previous not in (None, first):
+            table.add_section()
+        table.add_row("" if grouped and first == previous else first, *others)
+        previous = first
+    return table
 
 
 def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
@@ -22,10 +56,9 @@ def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
     """
     from rich.console import Console
 
-    from mdsd_opt.cli.report.fitting import natural_width, parts_that_fit
-
     file = file or sys.stdout
     title, caption = table.title, table.caption
+    table = copy(table)  # a page may show the same one
     table.title = table.caption = None
     if title:
         say(title, file)
@@ -97,3 +130,68 @@ def notices_afterwards() -> Iterator[None]:
             yield
     finally:
         print(held.getvalue(), end="", file=sys.stderr, flush=True)
+
+
+def natural_width(table: Table) -> int:
+    """Of a table in which no line is broken that could be whole."""
+    from rich.console import Console
+
+    return Console(width=10_000).measure(table).maximum
+
+
+def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
+    """The table as several, each with its first columns and as many of the others as fit.
+
+    Title and caption are left to the caller. Lines that say nothing in a part are left out of it. A
+    key that is written once for several lines is written again where its line is left out.
+
+    Parameters
+    ----------
+    table : Table
+        Of texts.
+    width : int
+        What parts have to fit.
+    keys : int
+        Number of columns that every part has.
+    """
+    if len(table.columns) <= keys or not table.row_count or natural_width(table) <= width:
+        return [table]
+    groups: list[list[Column]] = []
+    for column in table.columns[keys:]:
+        if groups and natural_width(_part(table, keys, [*groups[-1], column])) <= width:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    parts = [_part(table, keys, group) for group in groups]
+    return [part for part in parts if part.row_count]
+
+
+def _part(table: Table, keys: int, columns: list[Column]) -> Table:
+    from rich.table import Table
+
+    part = Table()
+    for column in (*table.columns[:keys], *columns):
+        part.add_column(column.header, justify=column.justify)
+    key_cells = [[str(cell) for cell in column.cells] for column in table.columns[:keys]]
+    cells = [[str(cell) for cell in column.cells] for column in columns]
+    names = _filled_down(key_cells[0]) if keys else []
+    written = None
+    for line, row in enumerate(table.rows):
+        values = [column[line] for column in cells]
+        if any(values):
+            shown = [column[line] for column in key_cells]
+            if keys:
+                shown[0] = "" if names[line] == written else names[line]
+                written = names[line]
+            part.add_row(*shown, *values)
+        if row.end_section and part.row_count:
+            part.rows[-1].end_section = True
+            written = None
+    return part
+
+
+def _filled_down(cells: list[str]) -> list[str]:
+    filled: list[str] = []
+    for cell in cells:
+        filled.append(cell or (filled[-1] if filled else ""))
+    return filled

@@ -43,11 +43,7 @@ class AcceptedRate:
 
 
 def accepted_rates(
-    accepted: Any,
-    num_drafts: Any,
-    depth: Any = 1,
-    sequence: Any = None,
-    confidence: float = 0.95,
+    accepted: Any, num_drafts: Any, depth: Any = 1, sequence: Any = None, confidence: float = 0.95
 ) -> list[AcceptedRate]:
     r"""Acceptance rates from counts of accepted tokens.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.distributions import check_sampling_parameters
 from mdsd_opt.corpora.rates import combinations
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 
 class Column(NamedTuple):
@@ -74,8 +74,7 @@ class RatesConfig:
     @property
     def options(self) -> dict[str, Any]:
         """The attributes that are keyword arguments of `acceptance_rates`."""
-        names = ("temperature", "draft_temperature", "top_k", "top_p", "min_p", "pad", "seed")
-        return {name: getattr(self, name) for name in names}
+        return {field.name: getattr(self, field.name) for field in fields(self)[3:]}
 
     def within(self, stored: RatesConfig) -> RatesConfig:
         """What of this config is there in rates that were stored under another one.
@@ -108,3 +107,22 @@ class RatesConfig:
         """Sixteen hexadecimal digits that stand for this config and this version of the package."""
         described = json.dumps({**asdict(self), "version": __version__}, sort_keys=True)
         return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+#: Where a manifest says it, among its settings.
+RATES_KEY = "rates"
+
+
+def stored_config(settings: Mapping[str, Any]) -> RatesConfig | None:
+    """What the shards of a manifest with these settings hold rates of; None if they hold logits."""
+    described = settings.get(RATES_KEY)
+    if described is None:
+        return None
+    try:
+        values: dict[str, Any] = {
+            name: tuple(x) if isinstance(x, list) else x for name, x in described.items()
+        }
+        values.pop("version", None)  # of the package that computed them
+        return RatesConfig(**values)
+    except (AttributeError, TypeError, InvalidInput) as error:
+        raise UnreadableFile(f"the manifest has no rates of this version: {error}") from error

@@ -1,17 +1,129 @@
-"""A folder of shards, each a file of logits, or of rates alone."""
+"""A corpus: a folder of shards, each a file of logits or of rates alone, and its manifest."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from mdsd_opt.base.files import unreadable
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.manifest import Manifest, load_manifest
-from mdsd_opt.corpora.stored_rates import stored_config
+from mdsd_opt.base.files import atomic_write, file_sha256, file_size, read_json, unreadable
+from mdsd_opt.corpora.config import RatesConfig, stored_config
 from mdsd_opt.errors import UnreadableFile
+
+MANIFEST_NAME = "manifest.json"
+_FORMAT = "mdsd-opt corpus 1"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """One shard that is complete: a file in the corpus' folder, and the prompts it holds."""
+
+    name: str
+    num_positions: int
+    first_sequence: int
+    num_sequences: int
+    sha256: str = ""  # where nobody noted it, nothing is held against the file
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Settings of a capture and the shards that are done, in order.
+
+    The settings are all that the content of the shards depends on, in JSON values; there will be
+    `num_shards`.
+    """
+
+    settings: Mapping[str, Any]
+    num_shards: int
+    shards: tuple[ShardEntry, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every shard is there."""
+        return len(self.shards) == self.num_shards
+
+    def as_json(self) -> str:
+        """What its file holds."""
+        document = {
+            "format": _FORMAT,
+            "complete": self.is_complete,
+            "settings": dict(self.settings),
+            "num_shards": self.num_shards,
+            "num_positions": sum(shard.num_positions for shard in self.shards),
+            "shards": [asdict(shard) for shard in self.shards],
+        }
+        return json.dumps(document, indent=1)
+
+    def save(self, folder: Path) -> None:
+        """Write it into the corpus' folder, atomically."""
+        with atomic_write(folder / MANIFEST_NAME) as file:
+            file.write(self.as_json().encode() + b"\n")
+
+
+def load_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a folder; None if it has none, an error if it is broken."""
+    path = folder / MANIFEST_NAME
+    if not path.exists():
+        return None
+    document = read_json(path)
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise UnreadableFile(f"{path} is not a manifest of {_FORMAT!r}")
+    try:
+        shards = tuple(ShardEntry(**entry) for entry in document["shards"])
+        manifest = Manifest(dict(document["settings"]), int(document["num_shards"]), shards)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableFile(f"{path} is not a complete manifest: {error!r}") from error
+    for shard in shards:
+        if Path(shard.name).name != shard.name:
+            raise UnreadableFile(f"{path} names {shard.name!r}, which is not a file name")
+    return manifest
+
+
+def require_sum(path: str | os.PathLike[str], sha256: str) -> None:
+    """Raise `UnreadableFile`, with both sums, unless the bytes of a shard are those captured."""
+    found = file_sha256(path)
+    if found != sha256:
+        raise UnreadableFile(
+            f"{path} is not as it was captured: its sha256 is {found}, and its manifest says "
+            f"{sha256}. Run the same capture again, which makes this shard anew, or copy it again; "
+            "to read it as it is, turn the check off with verify=False (--no-verify)."
+        )
+
+
+def identity(path: str | os.PathLike[str]) -> str:
+    """What changes when a shard is replaced: name, size and time of the last change."""
+    size = file_size(path)
+    return json.dumps([Path(path).name, size, Path(path).stat().st_mtime_ns])
+
+
+class VerifiedShards:
+    """Shards that agreed with their sums in this run; one that changes counts as another."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def add(self, path: Path, sha256: str) -> None:
+        """Note that a shard agreed."""
+        self._seen.add(_key(path, sha256))
+
+    def has(self, path: Path, sha256: str) -> bool:
+        """Whether a shard agreed, and is as it was then."""
+        return _key(path, sha256) in self._seen
+
+    def require(self, path: Path, sha256: str) -> None:
+        """`require_sum`, once."""
+        if not self.has(path, sha256):
+            key = _key(path, sha256)  # of before: a change meanwhile must not pass
+            require_sum(path, sha256)
+            self._seen.add(key)
+
+
+def _key(path: Path, sha256: str) -> tuple[str, str, str]:
+    return str(path.absolute()), identity(path), sha256
+
 
 _SHARD_SUFFIXES = (".safetensors", ".npz")
 
@@ -70,11 +182,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
             )
         found = [shard.name for shard in manifest.shards]
     else:
-        found = [
-            name
-            for name in names
-            if name.lower().endswith(_SHARD_SUFFIXES) and not name.startswith(".")
-        ]
+        found = [x for x in names if x.lower().endswith(_SHARD_SUFFIXES) and x[0] != "."]
     if not found:
         known = " or ".join(_SHARD_SUFFIXES)
         raise UnreadableFile(f"{folder} holds no shard of logits: {known} files are looked for")

@@ -30,28 +30,26 @@ class MeanInterval:
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
+    @property
+    def shown(self) -> str:
+        """0.7234 ± 0.0051, or the mean alone if there is no interval."""
+        width = self.half_width
+        return f"{self.mean:.4f}" if width != width else f"{self.mean:.4f} ± {width:.4f}"
+
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready fields; missing interval ends are None."""
         return {name: None if value != value else value for name, value in asdict(self).items()}
 
 
 def mean_interval(
-    values: NDArray[np.float64],
-    groups: NDArray[np.int64] | None = None,
-    confidence: float = 0.95,
+    values: NDArray[np.float64], groups: NDArray[np.int64] | None = None, confidence: float = 0.95
 ) -> MeanInterval:
     r"""Mean over positions, with an interval that takes the sequences, not the tokens, as samples.
 
     Positions of one sequence resemble each other, so the variance is that of a ratio of group
     totals, :math:`\frac{G}{G-1} \sum_g (\sum_{i \in g} (x_i - \bar x))^2 / N^2`, with Student's t
     on G - 1 degrees of freedom.
-
-    Parameters
-    ----------
-    values : ndarray, shape (N,)
-    groups : ndarray of int, shape (N,), optional
-        Sequence of each position; without it every position is its own group.
-    confidence : float
+    Without `groups`, the sequence of each position, every position is its own.
     """
     n = values.size
     if n == 0:

@@ -91,24 +91,8 @@ def rate_rows(
 ) -> list[RateRow]:
     """One row for each scheme, verifier and K that go together.
 
-    Parameters
-    ----------
-    sample : LogitsSample
-    schemes, num_drafts, verifiers : sequences
-        What to combine.
-    confidence : float
-        Of the intervals.
-    kind : {None, "logits", "logprobs", "probs"}
-        What the arrays of the sample hold.
-    progress : bool
-        Show a progress bar on stderr.
-    **options
-        Passed on to `acceptance_rates`: temperature, top_k, num_threads, pad, ...
-
-    Raises
-    ------
-    UnsupportedScheme
-        None of them go together.
+    `kind` is what the arrays of the sample hold; the options are those of `acceptance_rates`:
+    temperature, top_k, num_threads, pad, ...
     """
     if sample.num_positions == 0:
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
@@ -117,11 +101,7 @@ def rate_rows(
     found = _rates_by_position(sample, combined, kind, progress, options)
     rows = [
         RateRow(
-            scheme,
-            k,
-            verifier,
-            mean_interval(column, groups, confidence),
-            bound=is_bound(verifier),
+            scheme, k, verifier, mean_interval(column, groups, confidence), bound=is_bound(verifier)
         )
         for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
         for k, column in zip(counts, rates.T, strict=True)
@@ -174,13 +154,7 @@ def rates_of_rows(
 def combinations(
     schemes: Sequence[str], verifiers: Sequence[str], num_drafts: Sequence[int]
 ) -> list[tuple[str, str, list[int]]]:
-    """Scheme, verifier and the numbers of drafts that go with them.
-
-    Raises
-    ------
-    UnsupportedScheme
-        None of them go together.
-    """
+    """Scheme, verifier and the numbers of drafts that go with them; an error if there are none."""
     found = []
     for scheme in schemes:
         for verifier in verifiers:

@@ -1,4 +1,4 @@
-"""One shard: rates of every position, written once."""
+"""One shard: rates of every position, written once; or stored by a capture instead of logits."""
 
 from __future__ import annotations
 
@@ -11,29 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
+from mdsd_opt.base.files.arrays import missing_array, read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.corpus import identity, require_sum
 from mdsd_opt.corpora.rates import combinations, rates_of_rows
-from mdsd_opt.corpora.sums import identity, require_sum
 from mdsd_opt.errors import UnreadableFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardRates:
-    """Rates of the positions of one shard.
+    """Rates of the positions of one shard: memory-mapped, columns as in the config."""
 
-    Attributes
-    ----------
-    rates : ndarray of float64, shape (N, C)
-        Memory-mapped; the columns are those of the config.
-    sequence : ndarray of int64, shape (N,), optional
-        Prompt of each position.
-    vocab_size : int
-    """
-
-    rates: NDArray[np.float64]
-    sequence: NDArray[np.int64] | None
+    rates: NDArray[np.float64]  # [N, C]
+    sequence: NDArray[np.int64] | None  # prompt of each position
     vocab_size: int
 
 
@@ -139,3 +130,28 @@ def rates_by_column(
     combined = combinations(config.schemes, config.verifiers, config.num_drafts)
     options = {**config.options, "num_threads": num_threads}
     return np.concatenate(list(rates_of_rows(target, draft, combined, options, where)), axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard:
+    """A shard whose rates are there, in the place of a `Task` that has run."""
+
+    path_in: Path
+    config: RatesConfig  # what is wanted of it
+    stored: RatesConfig  # what it holds
+    vocab_size: int  # of the logits, which are gone
+
+    def result(self) -> ShardRates:
+        """The columns that are wanted."""
+        arrays, _ = read_safetensors(self.path_in)
+        rates = arrays.get("rates")
+        if rates is None:
+            raise missing_array(str(self.path_in), "rates", arrays)
+        columns = self.stored.columns
+        if rates.ndim != 2 or rates.shape[1] != len(columns):
+            raise UnreadableFile(
+                f"{self.path_in} holds rates of shape {rates.shape}, and its manifest speaks of "
+                f"{len(columns)} columns"
+            )
+        chosen = [columns.index(column) for column in self.config.columns]
+        return ShardRates(np.asarray(rates)[:, chosen], arrays.get("sequence"), self.vocab_size)

@@ -1,19 +1,24 @@
 """Shards shared out among the ranks of torchrun, which are known from environment variables.
 
 Rank r of w takes the shards r, r + w, ..., and then waits for those of the others, as long as these
-give signs of life. torch is not imported.
+give signs of life: each writes a small file beside the results anew every few seconds, with a
+number that grows, and at its end removes the file, or says in it that it failed. The others watch
+whether the content changes, by their own clocks; what an earlier run left behind does not. torch is
+not imported.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
-from mdsd_opt.corpora.rank_signs import Peer, signs_of_life
 from mdsd_opt.errors import InvalidInput, WorkerDied
 
 _POLL_SECONDS = 0.2
@@ -22,31 +27,17 @@ _POLL_SECONDS = 0.2
 _NAMED = 8
 
 
-def require() -> None:
-    """Nothing is needed."""
-
-
 def rank() -> int:
-    """This process' rank.
-
-    Raises
-    ------
-    InvalidInput
-        The environment does not say, or not sensibly.
-    """
+    """This process' rank, as the environment says."""
     return _ranks()[0]
 
 
-def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+def run_as_rank(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
     """Score this rank's share, then wait until all shards are there.
 
     A rank that fails makes torchrun end all of them, also those that wait; what is finished stays.
-
-    Raises
-    ------
-    WorkerDied
-        Every rank whose shards are missing has given no sign of life for `placement.rank_timeout`
-        seconds, or has left.
+    So does what is there when every rank whose shards are missing has left, or has given no sign
+    of life for `placement.rank_timeout` seconds: then it is an error.
     """
     if placement.address is not None or placement.workers is not None:
         raise InvalidInput("torchrun sets the number of ranks: leave --workers and --address out")
@@ -56,7 +47,7 @@ def run(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]
     peers = {rank: Peer(folder, rank) for rank in range(count) if rank != own}
     with signs_of_life(folder, own, timeout):
         for task in tasks[own::count]:
-            done(replace(task, num_threads=task.num_threads or share).run())
+            done(task.with_threads(share).run())
         waiting = {i: task for i, task in enumerate(tasks) if i % count != own}
         while waiting:
             # before the results: what a rank finished before it left is not missed
@@ -112,3 +103,67 @@ def _ranks() -> tuple[int, int, int]:
     if not 0 <= own < count or local_count < 1:
         raise InvalidInput(f"RANK is {own} and WORLD_SIZE is {count}: ranks count from 0")
     return own, count, local_count
+
+
+_LONGEST_PAUSE = 5.0
+_FAILED = "failed"
+
+
+@contextmanager
+def signs_of_life(folder: Path, rank: int, timeout: float) -> Iterator[None]:
+    """Give them while the block runs, ten or more in each `timeout` seconds."""
+    path, run = _path(folder, rank), secrets.token_hex(8)
+    ended = threading.Event()
+
+    def go_on() -> None:
+        number = 0
+        while not ended.wait(min(_LONGEST_PAUSE, timeout / 10)):
+            number += 1
+            with suppress(OSError):  # a full disk is for the results to tell of
+                path.write_text(f"{run} {number}\n")
+
+    with suppress(OSError):
+        path.write_text(f"{run} 0\n")
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(OSError):
+            if failed:
+                path.write_text(f"{_FAILED} {run}\n")
+            else:
+                path.unlink()
+
+
+class Peer:
+    """Another rank, watched from now on: whether it `came` since, and whether it `left`."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.rank = rank
+        self.came = self.left = False
+        self._path = _path(folder, rank)
+        self._content = self._read()
+        self._changed = time.monotonic()
+
+    def look(self) -> float:
+        """Seconds since the last sign, or since it is watched; infinite once it left."""
+        content = self._read()
+        if content != self._content:
+            self._content, self._changed = content, time.monotonic()
+            self.came, self.left = True, content is None or content.startswith(_FAILED)
+        return float("inf") if self.left else time.monotonic() - self._changed
+
+    def _read(self) -> str | None:
+        try:
+            return self._path.read_text()
+        except OSError:
+            return None
+
+
+def _path(folder: Path, rank: int) -> Path:
+    return folder / f".rank-{rank}.alive"

@@ -13,7 +13,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.cli.bench import Record, Report, changes, flows, load_report, run, scaling
 from mdsd_opt.cli.bench.solvers import build
-from mdsd_opt.cli.report.bench_files import markdown, save_report
+from mdsd_opt.cli.report.bench import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.solvers.max_flow import integer_masses
 

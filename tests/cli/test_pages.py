@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -12,10 +13,10 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record, Report
-from mdsd_opt.cli.report.audit_page import save_audit_page
-from mdsd_opt.cli.report.bench_page import save_bench_page
-from mdsd_opt.cli.report.pages import check_page_path
-from mdsd_opt.cli.report.rates_page import save_rates_page
+from mdsd_opt.cli.report.audits import audit_view
+from mdsd_opt.cli.report.bench import bench_view
+from mdsd_opt.cli.report.pages import check_page_path, save_page
+from mdsd_opt.cli.report.rates import rates_view
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.errors import InvalidInput, MissingExtra
@@ -70,7 +71,9 @@ def test_rates(tmp_path: Path) -> None:
         for k in (1, 2)
     ]
     path = tmp_path / "rates.html"
-    save_rates_page(path, rows, "<b>mine</b>.npz: 9 positions", {"kseq": "no rates for top_k"})
+    save_page(
+        path, rates_view(rows, "<b>mine</b>.npz: 9 positions", {"kseq": "no rates for top_k"})
+    )
     text = read(path)
     assert "Acceptance rates of <b>mine</b>.npz: 9 positions" in text
     assert "at K = 2: with replacement with 'optimal', 0.520" in text
@@ -85,7 +88,7 @@ def test_audits(tmp_path: Path) -> None:
     wrong = mo.audit(lambda p, q, drafts, rng: int(drafts[0]), problem, rng=0, num_trials=2_000)
     for report in (faultless, wrong):
         path = tmp_path / "audit.html"
-        save_audit_page(path, report, "a subject")
+        save_page(path, audit_view(report, "a subject"))
         text = read(path)
         for label, value in report.rows():
             assert value in text
@@ -98,7 +101,7 @@ def test_benchmarks(tmp_path: Path) -> None:
     record = Record(
         "solvers", "full_lp", "some_problem", 10, 2, "float64", 1, 0, 3, 1.5, 2.5, gap=1e-9
     )
-    save_bench_page(tmp_path / "bench.html", Report((record,), {"cpus": 2}))
+    save_page(tmp_path / "bench.html", bench_view(Report((record,), {"cpus": 2})))
     text = read(tmp_path / "bench.html")
     assert "solvers: at V = 10, full_lp takes 1.5 ms" in text
     assert "cpus 2" in text
@@ -138,3 +141,20 @@ def test_the_command_line_saves_pages(run_cli, tmp_path: Path) -> None:
                    "--report", folder / "page.html")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "rrs: V = 8, K = 3" in read(folder / "page.html")
+
+
+def test_rates_of_counts_and_of_servers_have_pages_too(run_cli, tmp_path: Path) -> None:
+    np.save(tmp_path / "counts.npy", np.array([1, 0, 1, 1]))
+    lists = {"prompt_logprobs": [None, {"3": -0.4, "4": -1.2}, {"5": -0.1}],
+             "prompt_token_ids": [3, 3, 5]}  # fmt: skip
+    for name in ("target.jsonl", "draft.jsonl"):
+        (tmp_path / name).write_text(json.dumps(lists) + "\n")
+    counted = ("--accepted", tmp_path / "counts.npy")
+    served = (tmp_path / "target.jsonl", tmp_path / "draft.jsonl")
+    (tmp_path / "pages").mkdir()
+    path = tmp_path / "pages" / "page.html"
+    for given, number in ((counted, "0.7500 ["), (served, "2 positions in 1 texts")):
+        done = run_cli("rates", *given, "-k", "2", "--report", path)
+        assert done.returncode == 0, done.stderr
+        assert number in read(path)
+        path.unlink()

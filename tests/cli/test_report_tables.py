@@ -10,11 +10,11 @@ from rich.console import Console
 
 import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record, Report
-from mdsd_opt.cli.report.bench_tables import conclusion as bench_conclusion
-from mdsd_opt.cli.report.bench_tables import records_tables
+from mdsd_opt.cli.output import natural_width, parts_that_fit
+from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
+from mdsd_opt.cli.report.bench import records_tables
 from mdsd_opt.cli.report.decoding import compared_document, compared_table
-from mdsd_opt.cli.report.fitting import natural_width, parts_that_fit
-from mdsd_opt.cli.report.tables import conclusion, rates_table
+from mdsd_opt.cli.report.rates import conclusion, rates_table
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.decoding.comparison import ComparedRule

@@ -20,8 +20,8 @@ from support.corpora import (
 from mdsd_opt import errors
 from mdsd_opt.base.files import file_sha256
 from mdsd_opt.base.files.arrays import read_safetensors
-from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard, sums
-from mdsd_opt.corpora.manifest import load_manifest
+from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
+from mdsd_opt.corpora.corpus import load_manifest
 from mdsd_opt.corpora.reproduce import Logits, reproduce
 
 CONFIG = RatesConfig(("with_replacement",), ("optimal",), (2,))
@@ -42,7 +42,7 @@ def hashed(monkeypatch):
         names.append(path.name)
         return file_sha256(path)
 
-    monkeypatch.setattr(sums, "file_sha256", noted)
+    monkeypatch.setattr("mdsd_opt.corpora.corpus.file_sha256", noted)
     return names
 
 

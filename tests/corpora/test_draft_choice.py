@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.corpora.draft_choice.comparison import scheme_names
+from mdsd_opt.corpora.draft_choice import scheme_names
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
 
 
@@ -147,7 +147,7 @@ def test_a_searched_temperature_comes_with_its_gap() -> None:
     """The search stops within a tolerance of the best temperature: every table says so."""
     from rich.console import Console
 
-    from mdsd_opt.cli.report.tables import comparison_table
+    from mdsd_opt.cli.report.rates import comparison_table
 
     rng = np.random.default_rng(0)
     target, draft = rng.normal(size=(2, 4, 30))

@@ -21,7 +21,7 @@ from mdsd_opt.cli.bench.record import Record
 from mdsd_opt.cli.bench.timing import timed
 
 if TYPE_CHECKING:
-    from mdsd_opt.cli.bench.suite import Settings
+    from mdsd_opt.cli.bench import Settings
 
 Row = NDArray[Any]
 RowRoute = Callable[[Row, Row, int], float]

@@ -22,7 +22,7 @@ from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
 
 if TYPE_CHECKING:
-    from mdsd_opt.cli.bench.suite import Settings
+    from mdsd_opt.cli.bench import Settings
 
 _VOCAB_SIZE = 131_072
 _QUICK_VOCAB_SIZE = 2048

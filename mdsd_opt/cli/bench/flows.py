@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.own_process import in_own_process
 from mdsd_opt.cli.bench.record import Record
 from mdsd_opt.cli.bench.solvers import build
+from mdsd_opt.cli.bench.timing import in_own_process
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.solvers.max_flow import IntegerMasses, integer_masses
 from mdsd_opt.solvers.warm_up import warm_up
 
 if TYPE_CHECKING:
-    from mdsd_opt.cli.bench.suite import Settings
+    from mdsd_opt.cli.bench import Settings
 
 #: (scheme, V, K)
 CASES = [

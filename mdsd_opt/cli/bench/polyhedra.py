@@ -19,7 +19,7 @@ from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
 from mdsd_opt.cli.bench.record import Record
 
 if TYPE_CHECKING:
-    from mdsd_opt.cli.bench.suite import Settings
+    from mdsd_opt.cli.bench import Settings
 
 Job = Callable[..., Any]
 

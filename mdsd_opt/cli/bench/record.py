@@ -1,4 +1,4 @@
-"""What a measurement is: a line with its circumstances, and a report of many lines."""
+"""Measurements: a line with its circumstances, a report of many, two runs compared, fits to V."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +85,10 @@ class Record:
     @property
     def key(self) -> tuple[Any, ...]:
         """What makes it the same measurement in another run."""
-        return (
-            self.benchmark,
-            self.route,
-            self.problem,
-            self.vocab_size,
-            self.num_drafts,
-            self.dtype,
-            self.threads,
-        )
+        return tuple(getattr(self, name) for name in _KEY)
+
+
+_KEY = ("benchmark", "route", "problem", "vocab_size", "num_drafts", "dtype", "threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +153,89 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+#: A change of less than this factor is within the noise of a busy machine.
+NOTABLE = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One measurement in both runs.
+
+    Attributes
+    ----------
+    record : Record
+        Of the new run.
+    times_slower : float
+        Where both runs have the same rival beside it, how much it has lost against the rival, so
+        that another machine or another load cancels; else the ratio of the times.
+    relative : bool
+        Whether it is measured against the rival.
+    worse_gap : bool
+        Whether the answer is further from the truth than before, by more than a factor of 10.
+    """
+
+    record: Record
+    times_slower: float
+    relative: bool
+    worse_gap: bool
+
+    @property
+    def is_regression(self) -> bool:
+        """Notably slower, or less exact."""
+        return self.times_slower > NOTABLE or self.worse_gap
+
+
+def changes(old: Report, new: Report) -> list[Change]:
+    """What both runs have measured, the worst first; what did not finish in either is left out."""
+    before = {record.key: record for record in old.records}
+    found = []
+    for record in new.records:
+        past = before.get(record.key)
+        if past is None or not past.median_ms or not record.median_ms:
+            continue
+        relative = past.against == record.against and bool(past.times_faster)
+        if relative and past.times_faster and record.times_faster:
+            slower = past.times_faster / record.times_faster
+        else:
+            slower, relative = record.median_ms / past.median_ms, False
+        worse = (record.gap or 0.0) > 10.0 * max(past.gap or 0.0, 1e-12)
+        found.append(Change(record, slower, relative, worse))
+    return sorted(found, key=lambda change: (not change.worse_gap, -change.times_slower))
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Time proportional to V^exponent, by least squares in logarithms.
+
+    Attributes
+    ----------
+    record : Record
+        One of those that it is fitted to.
+    exponent : float
+    smallest, largest, num_sizes : int
+        Range of V of the fit, and values in it.
+    """
+
+    record: Record
+    exponent: float
+    smallest: int
+    largest: int
+    num_sizes: int
+
+
+def scaling(records: Sequence[Record]) -> list[Scaling]:
+    """Exponents of every route that was timed at two sizes or more, of a factor of 2 at least."""
+    timed: dict[tuple[Any, ...], dict[int, Record]] = {}
+    for record in records:
+        if record.median_ms:
+            timed.setdefault(replace(record, vocab_size=0).key, {})[record.vocab_size] = record
+    found = []
+    for by_size in timed.values():
+        sizes = sorted(by_size)
+        if sizes[-1] >= 2 * sizes[0]:
+            logs = np.log([by_size[size].median_ms or 0.0 for size in sizes])
+            exponent = float(np.polyfit(np.log(sizes), logs, 1)[0])
+            found.append(Scaling(by_size[sizes[0]], exponent, sizes[0], sizes[-1], len(sizes)))
+    return found

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.own_process import in_own_process
 from mdsd_opt.cli.bench.record import Record
+from mdsd_opt.cli.bench.timing import in_own_process
 from mdsd_opt.solvers.warm_up import warm_up
 
 if TYPE_CHECKING:
-    from mdsd_opt.cli.bench.suite import Settings
+    from mdsd_opt.cli.bench import Settings
 
 #: (method, options, scheme, V, K)
 CASES: list[tuple[str, dict[str, Any], str, int, int]] = [

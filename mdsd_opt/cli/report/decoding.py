@@ -1,13 +1,15 @@
-"""Decoding rules side by side: a table, and the same as JSON."""
+"""Decoding: the text on the screen as it grows, and rules side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.report.tables import with_interval
+from mdsd_opt.cli.output import make_table
+from mdsd_opt.cli.view import Section, View
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.decoding.comparison import ComparedRule
 from mdsd_opt.decoding.generation import Generation, Metrics
@@ -26,48 +28,48 @@ _MEANINGS = (
 
 def prompts_table(outputs: Sequence[Generation]) -> Table:
     """One line for each prompt, by number."""
-    table = metrics_table("#", "ended by")
-    for n, output in enumerate(outputs, start=1):
-        table.add_row(str(n), output.ended_by, *metrics_cells(output.metrics))
-    return table
+    lines = enumerate(outputs, start=1)
+    return _metrics_table(("#", "ended by"), (((str(n), x.ended_by), x.metrics) for n, x in lines))
 
 
-def metrics_table(*keys: str, title: str | None = None) -> Table:
-    """Without lines; see `metrics_cells`."""
-    from rich.table import Table
-
-    table = Table(title=title)
-    for key in keys:
-        table.add_column(key)
-    for heading in (
-        "tokens",
-        "target\ncalls",
-        "accept\nlength",
-        "acceptance\nrate",
-        "ms a\ntoken",
+def _metrics_table(
+    keys: Sequence[str], lines: Iterable[tuple[tuple[str, ...], Metrics]], title: str | None = None
+) -> Table:
+    """Metrics, each behind its key cells."""
+    headings = (
+        *("tokens", "target\ncalls", "accept\nlength", "acceptance\nrate", "ms a\ntoken"),
         "verifier's\nshare",
-    ):
-        table.add_column(heading, justify="right")
-    return table
+    )
+    rows = (
+        (
+            *cells,
+            str(metrics.num_tokens),
+            str(metrics.num_steps),
+            f"{metrics.accept_length:.2f}",
+            f"{metrics.first_token_acceptance_rate:.3f}",
+            f"{1e3 * metrics.seconds_per_token:.0f}",
+            f"{metrics.verify_share:.1%}",
+        )
+        for cells, metrics in lines
+    )
+    return make_table(title, (*keys, *headings), rows, words=keys)
 
 
-def metrics_cells(metrics: Metrics) -> tuple[str, ...]:
-    """A line of `metrics_table`."""
-    return (
-        str(metrics.num_tokens),
-        str(metrics.num_steps),
-        f"{metrics.accept_length:.2f}",
-        f"{metrics.first_token_acceptance_rate:.3f}",
-        f"{1e3 * metrics.seconds_per_token:.0f}",
-        f"{metrics.verify_share:.1%}",
+def compared_view(
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
+) -> View:
+    """Rules on the same prompts, beside the forecast of the drafts that a step accepts."""
+    table = compared_table(rows, num_prompts, interrupted, forecast)
+    return View(
+        _SUBJECT,
+        [Section(table=table)],
+        [conclusion(rows)],
+        compared_document(rows, num_prompts, interrupted, forecast),
     )
 
 
 def compared_document(
-    rows: Sequence[ComparedRule],
-    num_prompts: int,
-    interrupted: bool,
-    forecast: float | None = None,
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> dict[str, Any]:
     """JSON-ready; a rule that is refused has its reason, and what it did before.
 
@@ -96,47 +98,42 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
 
 
 def compared_table(
-    rows: Sequence[ComparedRule],
-    num_prompts: int,
-    interrupted: bool,
-    forecast: float | None = None,
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> Table:
     """One line for each rule; why it was refused where it was."""
-    from rich.table import Table
-
     done = max(len(row.prompts) for row in rows)
     title = f"{_count(num_prompts)}; {interval_note(done, 'prompts')}"
     if interrupted:
         title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
     if forecast is not None:
         title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
-    table = Table(title=f"{_SUBJECT}\n{title}", caption=_MEANINGS)
-    table.add_column("rule")
-    for heading in (
-        "accept\nlength",
-        "acceptance\nrate",
-        "ms a\ntoken",
-        "verifier's\nshare",
-    ):
-        table.add_column(heading, justify="right")
+    headings = ["rule", "accept\nlength", "acceptance\nrate", "ms a\ntoken", "verifier's\nshare"]
     relaxed = any(row.total.kl > 0 for row in rows)
     if relaxed:
-        table.add_column("KL, nats\na token", justify="right")
-    refused = any(row.refusal for row in rows)
-    if refused:
-        table.add_column("refused", max_width=60)
-    for row in rows:
-        cells = ["-"] * (5 if relaxed else 4)
+        headings.append("KL, nats\na token")
+    count = len(headings)
+    if any(row.refusal for row in rows):
+        headings.append("refused")
+
+    def line(row: ComparedRule) -> list[str]:
+        cells, total = [row.rule], row.total
         if row.prompts:
-            total = row.total
-            cells = [
-                with_interval(_over_prompts(row, "accept_length")),
-                with_interval(_over_prompts(row, "first_token_acceptance_rate")),
-                f"{1e3 * total.seconds_per_token:.1f}",
-                f"{total.verify_share:.1%}",
-                *([f"{total.kl_per_token:.4g}"] if relaxed else []),
-            ]
-        table.add_row(row.rule, *cells, *([row.refusal] if refused else []))
+            cells.append(_over_prompts(row, "accept_length").shown)
+            cells.append(_over_prompts(row, "first_token_acceptance_rate").shown)
+            cells += [f"{1e3 * total.seconds_per_token:.1f}", f"{total.verify_share:.1%}"]
+            cells += [f"{total.kl_per_token:.4g}"] if relaxed else []
+        cells += ["-"] * (count - len(cells))
+        return cells + [row.refusal] * (len(headings) - count)
+
+    table = make_table(
+        f"{_SUBJECT}\n{title}",
+        headings,
+        map(line, rows),
+        words=("rule", "refused"),
+        caption=_MEANINGS,
+    )
+    if len(headings) > count:
+        table.columns[-1].max_width = 60
     return table
 
 
@@ -161,3 +158,84 @@ def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:
 
 def _count(num_prompts: int) -> str:
     return "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"
+
+
+#: Tokens of the prompt that tell how what follows them is to be written.
+_BEFORE = 8
+
+
+def continuation(
+    tokenizer: Any, ids: Sequence[int], tokens: Sequence[int], skip_special_tokens: bool
+) -> str:
+    """The text that tokens add to a prompt: alone, many tokenizers leave their first space out."""
+
+    def written(tokens: Sequence[int]) -> str:
+        text: str = tokenizer.decode(
+            list(tokens),
+            skip_special_tokens=skip_special_tokens,
+            clean_up_tokenization_spaces=False,  # which changes what is on the screen already
+        )
+        return text
+
+    before = ids[-_BEFORE:]
+    return written([*before, *tokens])[len(written(before)) :]
+
+
+class Screen:
+    """Text and numbers as they come: in place on a terminal, else the text alone.
+
+    Parameters
+    ----------
+    prompt : str
+        As it is shown.
+    ids : sequence of int
+        As the models read it.
+    tokenizer : transformers.PreTrainedTokenizerBase
+    title : str, optional
+        Above the numbers.
+    """
+
+    def __init__(
+        self, prompt: str, ids: Sequence[int], tokenizer: Any, title: str | None = None
+    ) -> None:
+        self._prompt, self._ids, self._tokenizer, self._title = prompt, ids, tokenizer, title
+        self._tokens: list[int] = []
+        self._printed = ""
+        self._live: Any = None
+
+    def __enter__(self) -> Screen:
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(transient=True, refresh_per_second=8, redirect_stderr=False)
+            self._live.start()
+        else:
+            print(self._prompt, end="", flush=True)
+        return self
+
+    def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
+        """After a step."""
+        self._tokens += tokens
+        text = self._text()
+        if self._live is not None:
+            self._live.update(self._panel(self._prompt + text, metrics))
+        elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
+            print(text[len(self._printed) :], end="", flush=True)
+            self._printed = text
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            print(self._prompt + self._text(), end="")
+        else:
+            print(self._text()[len(self._printed) :], end="")
+        print(flush=True)
+
+    def _text(self) -> str:
+        return continuation(self._tokenizer, self._ids, self._tokens, skip_special_tokens=True)
+
+    def _panel(self, text: str, metrics: Metrics) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(Text(text), _metrics_table((), [((), metrics)], self._title))

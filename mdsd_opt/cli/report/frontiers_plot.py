@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.base.files import atomic_write
-from mdsd_opt.cli.report.pictures import check_plot_path, new_figure
+from mdsd_opt.cli.view import new_figure
 from mdsd_opt.solvers.frontier.rules import FrontierPoint, RulePoint
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Above the picture.
+PICTURE_TITLE = (
+    "What acceptance costs. Lines: the closest laws, K drafts. "
+    "Points: rules in use, one draft, and the best that spend their KL."
+)
 
 #: Labels stand to the right of points up to here, in widths of a panel, and so far from them.
 _RIGHT, _ASIDE = 0.64, 0.02
 
 
-def save_frontier_plot(
-    points: Sequence[FrontierPoint],
-    rules: Sequence[RulePoint],
-    path: str | os.PathLike[str],
-    title: str,
-) -> None:
+def frontier_figure(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> Figure:
     """Draw acceptance against KL and against total variation, a colour for each K.
 
     A rule stands below the best laws that spend its KL at each position, by what it gives away.
-
-    Raises
-    ------
-    MissingExtra
-        matplotlib is not installed.
     """
-    check_plot_path(path)
     figure = new_figure(figsize=(11.0, 5.2))
     panels = figure.subplots(1, 2, sharey=True)
     counts = sorted({point.num_drafts for point in points})
@@ -56,13 +51,7 @@ def save_frontier_plot(
         axes.set_xlabel(label)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("mean acceptance rate")
-    figure.suptitle(
-        "What acceptance costs. Lines: the closest laws, K drafts. "
-        "Points: rules in use, one draft, and the best that spend their KL.\n" + title,
-        fontsize=10, x=0.01, ha="left",
-    )  # fmt: skip
-    with atomic_write(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=150)
+    return figure
 
 
 def _draw_rules(axes: Any, name: str, rules: Sequence[RulePoint]) -> None:

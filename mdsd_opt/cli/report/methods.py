@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mdsd_opt.cli.output import make_table
 from mdsd_opt.errors import MdsdError
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.certificate import Certificate, certify
@@ -93,29 +94,15 @@ def method_rows(
 def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
     """A table of the rows; the method that "auto" takes is marked."""
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(
-        title=f"{title}\n"
-        "the most that a lossless verifier accepts, by every method; gap: lower is better",
-        caption="* taken by method='auto'; certified gap: what the certificate leaves open",
-    )
-    if any(row.solution is None for row in rows):
-        table.caption = f"{table.caption}; -: not used, see below"
-    table.add_column("method")
-    for heading in ("acceptance\nrate", "certified\ngap", "seconds"):
-        table.add_column(heading, justify="right")
-    table.add_column("status")
-    table.add_column("size", justify="right")
-    for row in rows:
+    def line(row: MethodRow) -> tuple[str, ...]:
         name = f"{row.method} *" if row.chosen else row.method
         if row.solution is None or row.certificate is None:
-            table.add_row(name, "-", "-", "-", "not used", "")
-            continue
+            return (name, "-", "-", "-", "not used", "")
         status = str(row.solution.status)
         if not row.certificate.valid:
             status += "; NOT VALID: " + "; ".join(row.certificate.violations)
-        table.add_row(
+        return (
             name,
             f"{row.solution.acceptance_rate:.9f}",
             f"{float(row.certificate.gap):.1e}",
@@ -123,7 +110,18 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
             escape(status),
             _size(row.solution),
         )
-    return table
+
+    caption = "* taken by method='auto'; certified gap: what the certificate leaves open"
+    if any(row.solution is None for row in rows):
+        caption += "; -: not used, see below"
+    return make_table(
+        f"{title}\n"
+        "the most that a lossless verifier accepts, by every method; gap: lower is better",
+        ("method", "acceptance\nrate", "certified\ngap", "seconds", "status", "size"),
+        map(line, rows),
+        words=("method", "status"),
+        caption=caption,
+    )
 
 
 def conclusion(rows: Sequence[MethodRow]) -> str:

@@ -1,13 +1,15 @@
-"""A plan of a draft tree: as a tree for terminals, beside other trees, and as JSON."""
+"""A plan of a draft tree: as a tree for terminals, beside other trees, as JSON and as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mdsd_opt.cli.output import make_table
+from mdsd_opt.cli.view import new_figure
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
     Place,
@@ -21,8 +23,10 @@ from mdsd_opt.decoding.topology import (
 from mdsd_opt.decoding.tree_plans import TreePlan
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
     from rich.tree import Tree
+
 
 #: Lines of a tree on a terminal; what is less likely than these is counted only.
 _MOST_LINES = 64
@@ -99,19 +103,14 @@ def plan_tree_view(topology: Topology, table: RateTable) -> Tree:
 
 def forecasts_table(rows: list[Forecast], title: str) -> Table:
     """One line for each tree."""
-    from rich.table import Table
-
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
-    table = Table(title=f"{subject}\n{title}")
-    table.add_column("tree")
-    for heading in ("drafts", "levels", "accepted, forecast"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        tree = row.topology
-        table.add_row(
-            tree.name, str(tree.num_nodes), str(tree.depth), f"{row.expected_accepted:.3f}"
-        )
-    return table
+    lines = [
+        (x.name, str(x.num_nodes), str(x.depth), f"{row.expected_accepted:.3f}")
+        for row in rows
+        for x in [row.topology]
+    ]
+    headings = ("tree", "drafts", "levels", "accepted, forecast")
+    return make_table(f"{subject}\n{title}", headings, lines)
 
 
 def conclusion(rows: list[Forecast]) -> str:
@@ -137,3 +136,59 @@ def plan_document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Map
         "rates": table.tolist(),
         "beside": [row.to_dict() for row in rows[1:]],
     }
+
+
+def plan_figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
+    """Draw the first of the trees, dots as large as their chance, and bars for all forecasts."""
+    figure = new_figure(figsize=(8.4, 4.2))
+    topology = rows[0].topology
+    of, across = chances(topology, table), _columns(topology)
+    tree, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    for place in of:
+        if place:
+            tree.plot(
+                [across[place[:-1]], across[place]],
+                [1 - len(place), -len(place)],
+                color="0.7",
+                linewidth=0.8,
+                zorder=1,
+            )
+    places = list(of)
+    dots = tree.scatter(
+        [across[place] for place in places],
+        [-len(place) for place in places],
+        s=[12 + 60 * of[place] for place in places],
+        c=[of[place] for place in places],
+        cmap="viridis_r",
+        vmin=0,
+        vmax=1,
+        zorder=2,
+    )
+    figure.colorbar(dots, ax=tree, location="bottom", shrink=0.6, label="chance to be accepted")
+    tree.set_axis_off()
+    names = [row.topology.name for row in rows]
+    found = bars.barh(names, [row.expected_accepted for row in rows], color=["C0"] + ["0.7"] * 99)
+    bars.bar_label(found, fmt="%.2f", padding=2, fontsize=8)
+    bars.margins(x=0.15)
+    bars.invert_yaxis()
+    bars.set_xlabel("accepted drafts, forecast")
+    return figure
+
+
+def _columns(topology: Topology) -> dict[Place, float]:
+    """Leaves side by side, every node in the middle above its drafts."""
+    found: dict[Place, float] = {}
+    leaves = 0
+    waiting: list[tuple[Place, bool]] = [((), False)]
+    while waiting:
+        place, seen = waiting.pop()
+        count = topology.drafts_at(place)
+        if count == 0:
+            found[place] = float(leaves)
+            leaves += 1
+        elif seen:
+            found[place] = (found[*place, 0] + found[*place, count - 1]) / 2
+        else:
+            waiting.append((place, True))
+            waiting += [((*place, rank), False) for rank in reversed(range(count))]
+    return found

@@ -1,17 +1,21 @@
-"""mdsd-opt audit: is a verifier lossless, and how far from optimal?"""
+"""mdsd-opt audit: is a verifier, or what an engine ships, lossless, and how far from optimal?"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing import AuditReport
+    from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.cli.view import Form
     from mdsd_opt.problem import TransportProblem
 
 
@@ -19,38 +23,39 @@ if TYPE_CHECKING:
 MAX_VOCAB_SIZE = 1_000_000
 
 
+@options.gathers_options(
+    temperature="Of the trace's target logits.",
+    draft_temperature="Of the trace's draft logits; the target's unless given.",
+    **dict.fromkeys(("top_k", "top_p", "min_p"), "Filter on the trace's logits."),
+)
 def audit(
+    *,
     verifier: Annotated[
         str | None,
         typer.Option(
             help="A verifier of the package, module:attribute that is one, or module:function with "
-            "(target, draft, drafts, rng) -> token.",
-            show_default=False,
+            "(target, draft, drafts, rng) -> token."
         ),
     ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
             help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
-            "drafts, tokens; with parents where drafts are a tree.",
-            show_default=False,
+            "drafts, tokens; with parents where drafts are a tree."
         ),
     ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
             help="What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
-            "others, or all for a table of those that are installed.",
-            show_default=False,
+            "others, or all for a table of those that are installed."
         ),
     ] = None,
     any_version: Annotated[
-        bool,
-        typer.Option("--any-version", help="Call versions of an engine that were not tested."),
+        bool, typer.Option("--any-version", help="Call versions of an engine that were not tested.")
     ] = False,
     problem: Annotated[
-        Path | None,
-        typer.Option(help="Problem to audit on; a random one if left out.", show_default=False),
+        Path | None, typer.Option(help="Problem to audit on; a random one if left out.")
     ] = None,
     scheme: Annotated[
         str, typer.Option(help="How the drafts of the random problem or of the trace were sampled.")
@@ -61,14 +66,9 @@ def audit(
     ] = 3,
     trials: Annotated[
         int | None,
-        typer.Option(
-            help="Sampled verifications; by default 100,000, or what 45 seconds allow.",
-            show_default=False,
-        ),
+        typer.Option(help="Sampled verifications; by default 100,000, or what 45 seconds allow."),
     ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Time for them instead.", show_default=False)
-    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Time for them instead.")] = None,
     lossy: Annotated[
         bool,
         typer.Option(
@@ -78,13 +78,7 @@ def audit(
         ),
     ] = False,
     method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
-    temperature: Annotated[float, typer.Option(help="Of the trace's target logits.")] = 1.0,
-    draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the trace's draft logits; the target's unless given.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Filter on the trace's logits.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Filter on the trace's logits.")] = None,
+    sampling: options.Sampling,
     false_alarm: Annotated[
         float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
     ] = 1e-6,
@@ -97,17 +91,14 @@ def audit(
         raise InvalidInput("give one of --verifier, --trace and --engine")
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
-    if page is not None:
-        from mdsd_opt.cli.report.pages import check_page_path
+    from mdsd_opt.cli.view import Form, present
 
-        check_page_path(page)
+    form = Form(as_json, page=page)
     if engine is not None:
-        from mdsd_opt.cli.verbs.audit_engine import audit_engines
-
-        audit_engines(
-            engine, any_version, 45.0 if seconds is None else seconds, seed, as_json, page
-        )
+        audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, form)
         return
+    from mdsd_opt.cli.report.audits import audit_view
+
     if verifier is not None:
         given = _problem(problem, scheme, vocab_size, num_drafts, seed)
         report = _audit_verifier(
@@ -130,39 +121,14 @@ def audit(
             scheme=str(steps.metadata.get("scheme", scheme)),
             parents=steps.parents,
             logits=steps.holds_logits,
-            temperature=temperature,
-            draft_temperature=draft_temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
             false_alarm=false_alarm,
             rng=seed,
+            **asdict(sampling),
         )
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
-    if as_json:
-        from mdsd_opt.cli.report.tables import as_json as to_json
-
-        print(to_json(report.to_dict()))
-    else:
-        show_report(report, subject)
-    if page is not None:
-        from mdsd_opt.cli.output import remark
-        from mdsd_opt.cli.report.audit_page import save_audit_page
-
-        save_audit_page(page, report, subject)
-        remark(f"report saved as {page}")
+    present(audit_view(report, subject), form)
     if not report.faultless:
         raise typer.Exit(1)
-
-
-def show_report(report: AuditReport, subject: str) -> None:
-    """What was audited, what was found, and the verdict last."""
-    from mdsd_opt.cli.output import say, show_rows
-
-    say(f"is the output distributed as the target? {subject}")
-    verdict, *rows = report.rows()
-    show_rows(rows)
-    say(": ".join(verdict))
 
 
 def _audit_verifier(
@@ -212,3 +178,36 @@ def _problem(
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(vocab_size), 2)
     return TransportProblem(p, make(q, num_drafts))
+
+
+def audit_engines(name: str, any_version: bool, seconds: float, seed: int, form: Form) -> None:
+    """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
+    # Triton reads this when it is imported, which other engines do as well.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    from mdsd_opt.auditing import engines
+    from mdsd_opt.cli.report.audits import engines_view
+    from mdsd_opt.cli.view import present
+
+    audits: list[EngineAudit] = []
+    missing: list[str] = []
+    for wanted in engines.names() if name == "all" else (name,):
+        if name == "all" and engines.takes_long(wanted):
+            missing.append(f"{wanted}: takes more than ten minutes, ask for it by its name")
+            continue
+        try:
+            engine = engines.get(wanted, any_version=any_version)
+        except (InvalidInput, MissingExtra) as error:
+            if name != "all":
+                raise
+            missing.append(f"{wanted}: {error}")
+            continue
+        if name == "all":
+            typer.echo(f"auditing {wanted} ...", err=True)
+        audits.append(engines.audit_engine(engine, seed, seconds))
+    for line in missing:
+        typer.echo(f"left out {line}", err=True)
+    if not audits:
+        raise InvalidInput("no engine with an adapter is installed")
+    present(engines_view(audits, missing), form)
+    if not all(audit.lossless for audit in audits):
+        raise typer.Exit(1)

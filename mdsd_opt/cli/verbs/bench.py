@@ -17,24 +17,18 @@ _OUT_SUFFIXES = (".json", ".csv", ".md")
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="solvers, flows, batches, decisions, polyhedra; all if left out.",
-            show_default=False,
-        ),
+        typer.Argument(help="solvers, flows, batches, decisions, polyhedra; all if left out."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes, few rounds: seconds, not minutes.")
     ] = False,
-    rounds: Annotated[
-        int | None, typer.Option(help="How often each route is timed.", show_default=False)
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="How often each route is timed.")] = None,
     threads: Annotated[
         int | None, typer.Option(help="For what can use threads; all by default.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
     out: Annotated[
-        list[Path] | None,
-        typer.Option(help="Save as .json, .csv or .md; may be given again.", show_default=False),
+        list[Path] | None, typer.Option(help="Save as .json, .csv or .md; may be given again.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Save a picture of time against V (.png, .svg or .pdf).")
@@ -55,17 +49,11 @@ def bench(
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
         check_writable(path)
     from mdsd_opt.cli.bench import Record, changes, load_report, run
-    from mdsd_opt.cli.output import remark, say, show_table
-    from mdsd_opt.cli.report import bench_plot, bench_tables
-    from mdsd_opt.cli.report.bench_files import save_report
-    from mdsd_opt.cli.report.bench_page import save_bench_page
-    from mdsd_opt.cli.report.pages import check_page_path
-    from mdsd_opt.cli.report.pictures import check_plot_path
+    from mdsd_opt.cli.output import remark
+    from mdsd_opt.cli.report.bench import bench_view, save_report
+    from mdsd_opt.cli.view import Form, present
 
-    if plot is not None:
-        check_plot_path(plot)
-    if page is not None:
-        check_page_path(page)
+    form = Form(as_json, plot=plot, page=page)
     old = None if compare is None else load_report(compare)
 
     def tell(record: Record) -> None:
@@ -78,31 +66,12 @@ def bench(
     for path in out or []:
         save_report(report, path)
         remark(f"saved as {path}")
-    if as_json:
-        print(report.as_json(), end="")
-    else:
-        say(bench_tables.MEANING)
-        for table in bench_tables.records_tables(report):
-            show_table(table, keys=bench_tables.NUM_KEYS)
-        fitted = bench_tables.scaling_table(report.records)
-        if fitted.row_count:
-            show_table(fitted)
-        say(bench_tables.circumstances_line(report))
-        for line in bench_tables.conclusion(report):
-            say(line)
-    if plot is not None:
-        bench_plot.save_plot(report, plot)
-        remark(f"picture saved as {plot}")
     found = [] if old is None else changes(old, report)
-    if page is not None:
-        save_bench_page(page, report, found)
-        remark(f"report saved as {page}")
+    present(bench_view(report, found), form)
     if old is None:
         return
     if not found:
         remark(f"{compare} holds none of these measurements")
-    elif not as_json:
-        show_table(bench_tables.changes_table(found))
     worse = sum(change.is_regression for change in found)
     if worse:
         remark(f"slower or less exact than in {compare}: {worse} of {len(found)} measurements")

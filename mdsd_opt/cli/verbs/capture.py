@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,21 +18,17 @@ if TYPE_CHECKING:
     from mdsd_opt.decoding.models.loading import LoadedModel
 
 
+@options.gathers_options()
 def capture(
+    *,
     target: options.TargetModel,
     draft: options.DraftModel,
-    out: Annotated[
-        Path, typer.Option(help="Folder for the shards and their manifest.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option(help="Folder for the shards and their manifest.")],
     prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
-        ),
+        Path | None, typer.Option(help='One prompt a line, or .jsonl with the field "prompt".')
     ] = None,
     text: Annotated[
-        Path | None,
-        typer.Option(help="A text, cut into prompts of --window tokens.", show_default=False),
+        Path | None, typer.Option(help="A text, cut into prompts of --window tokens.")
     ] = None,
     window: Annotated[int, typer.Option(help="Tokens of each piece of --text.")] = 64,
     tokens: Annotated[
@@ -40,10 +37,7 @@ def capture(
     ] = 64,
     positions: Annotated[
         int | None,
-        typer.Option(
-            help="Evenly spaced positions to keep of each prompt; all if left out.",
-            show_default=False,
-        ),
+        typer.Option(help="Evenly spaced positions to keep of each prompt; all if left out."),
     ] = None,
     temperature: Annotated[float, typer.Option(help="Of the sampling; 0 is greedy.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampling.")] = 0,
@@ -54,12 +48,8 @@ def capture(
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
     ] = "bfloat16",
     device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
-    revision: Annotated[
-        str | None, typer.Option(help="Of the target on the hub.", show_default=False)
-    ] = None,
-    draft_revision: Annotated[
-        str | None, typer.Option(help="Of the draft on the hub.", show_default=False)
-    ] = None,
+    revision: Annotated[str | None, typer.Option(help="Of the target on the hub.")] = None,
+    draft_revision: Annotated[str | None, typer.Option(help="Of the draft on the hub.")] = None,
     pad: Annotated[
         bool, typer.Option("--pad", help="Pad the narrower logits with impossible tokens.")
     ] = False,
@@ -76,18 +66,12 @@ def capture(
     schemes: Annotated[
         str | None,
         typer.Option(
-            help="With --rates-only: as of mdsd-opt rates, and so is what is taken if left out.",
-            show_default=False,
+            help="With --rates-only: as of mdsd-opt rates, and so is what is taken if left out."
         ),
     ] = None,
-    verifiers: Annotated[str | None, typer.Option(help="The same.", show_default=False)] = None,
-    num_drafts: Annotated[
-        str | None, typer.Option("--num-drafts", "-k", help="The same.", show_default=False)
-    ] = None,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    verifiers: Annotated[str | None, typer.Option(help="The same.")] = None,
+    num_drafts: Annotated[str | None, typer.Option("--num-drafts", "-k", help="The same.")] = None,
+    sampling: options.Sampling,
     threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     progress: options.Progress = None,
@@ -101,6 +85,7 @@ def capture(
     filters given: mdsd-opt rates shows them as it does those of stored logits.
     """
     from mdsd_opt.cli.output import remark
+    from mdsd_opt.cli.view import Form, View, present
     from mdsd_opt.corpora import capture as capturing
 
     if (prompts is None) == (text is None):
@@ -111,15 +96,13 @@ def capture(
     settings = capturing.CaptureSettings(
         tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
     )
-    filters: dict[str, Any] = {
-        "draft_temperature": draft_temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p
-    }  # fmt: skip
     named = {"schemes": schemes, "verifiers": verifiers, "num_drafts": num_drafts}
     config = None
     if rates_only:
-        config = _rates_config(**named, temperature=temperature, **filters)
+        config = _rates_config(**named, **asdict(sampling))
     else:
-        _require_rates_only(**named, **filters, threads=threads)
+        others = {name: x for name, x in asdict(sampling).items() if name != "temperature"}
+        _require_rates_only(**named, **others, threads=threads)
     # read before the models, which take longer to load
     lines = capturing.read_prompts(prompts) if prompts is not None else []
     whole = capturing.read_text(text) if text is not None else ""
@@ -136,28 +119,23 @@ def capture(
     except KeyboardInterrupt:
         remark(f"shards that are complete stay in {out}: the same command goes on with them")
         raise
-    if as_json:
-        from mdsd_opt.corpora.manifest import MANIFEST_NAME
-
-        print((out / MANIFEST_NAME).read_text(), end="")
-    else:
-        count = sum(shard.num_positions for shard in manifest.shards)
-        print(
-            f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
-            f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
-        )
+    count = sum(shard.num_positions for shard in manifest.shards)
+    told = (
+        f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
+        f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
+    )
+    present(View(conclusion=[told], document=manifest.as_json()), Form(as_json))
 
 
 def _rates_config(
     schemes: str | None, verifiers: str | None, num_drafts: str | None, **sampling: Any
 ) -> RatesConfig:
-    from mdsd_opt.cli.verbs.rates import parse_counts, parse_schemes, parse_verifiers
     from mdsd_opt.corpora import RatesConfig
 
     return RatesConfig.of(
-        parse_schemes(schemes or options.SCHEMES),
-        parse_verifiers(verifiers or options.VERIFIERS),
-        parse_counts(num_drafts or options.NUM_DRAFTS),
+        options.parse_schemes(schemes or options.SCHEMES),
+        options.parse_verifiers(verifiers or options.VERIFIERS),
+        options.parse_counts(num_drafts or options.NUM_DRAFTS),
         **sampling,
     )
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from mdsd_opt.cddlib_checks import CheckResult
 
 
 def check(
@@ -19,8 +16,7 @@ def check(
         str | None,
         typer.Argument(
             help="A claim, or 'condition' for inequalities of your own; all claims are listed if "
-            "left out.",
-            show_default=False,
+            "left out."
         ),
     ] = None,
     vocab_size: Annotated[int, typer.Option(help="V.")] = 4,
@@ -29,15 +25,13 @@ def check(
         list[str] | None,
         typer.Option(
             help="q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
-            "(1, 2, .., V) divided by its sum if left out.",
-            show_default=False,
+            "(1, 2, .., V) divided by its sum if left out."
         ),
     ] = None,
     inequality: Annotated[
         list[str] | None,
         typer.Option(
-            help="With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it.",
-            show_default=False,
+            help="With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it."
         ),
     ] = None,
     scheme: Annotated[
@@ -70,36 +64,39 @@ def check(
     if not memory > 0:
         raise InvalidInput(f"--memory is {memory}: give a positive number of GiB")
     line = _ProgressLine(sys.stderr.isatty() if progress is None else progress)
-    num_bytes = int(memory * 2**30)
     from mdsd_opt import cddlib_checks
+    from mdsd_opt.cli.view import Form, View, present
 
+    common: dict[str, Any] = {"vocab_size": vocab_size, "num_drafts": num_drafts}
+    common |= {"timeout": timeout, "memory": int(memory * 2**30), "progress": line.show}
     try:
         if search:
             if draft or inequality:
                 raise InvalidInput("--search draws its own instances: leave --draft out")
             result = cddlib_checks.search(
-                conjecture, vocab_size=vocab_size, num_drafts=num_drafts, trials=trials,
-                seed=seed, start=start, timeout=timeout, memory=num_bytes, progress=line.show,
-            )  # fmt: skip
+                conjecture, trials=trials, seed=seed, start=start, **common
+            )
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
-                vocab_size, num_drafts, inequality or [], _laws(draft, scheme == "independent"),
-                scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes,
-                progress=line.show,
-            )  # fmt: skip
+                inequalities=inequality or [],
+                draft=_laws(draft, scheme == "independent"),
+                scheme=scheme,
+                engine=engine,
+                **common,
+            )
         else:
             if inequality:
                 raise InvalidInput(
                     "--inequality belongs to: mdsd-opt check condition --inequality ..."
                 )
             result = cddlib_checks.check(
-                conjecture, vocab_size=vocab_size, num_drafts=num_drafts,
-                draft=_laws(draft, False), engine=engine, timeout=timeout, memory=num_bytes,
-                progress=line.show,
-            )  # fmt: skip
+                conjecture, draft=_laws(draft, False), engine=engine, **common
+            )
     finally:
         line.clear()
-    _show(result, as_json)
+    present(View(conclusion=[str(result)], document=result.to_dict()), Form(as_json))
+    if result.holds is not True:
+        raise typer.Exit(3 if result.holds is None else 1)
 
 
 def _laws(draft: list[str] | None, several: bool) -> list[str] | list[list[str]] | None:
@@ -110,37 +107,20 @@ def _laws(draft: list[str] | None, several: bool) -> list[str] | list[list[str]]
     return rows[0] if len(rows) == 1 and not several else rows
 
 
-def _show(result: CheckResult, as_json: bool) -> None:
-    from mdsd_opt.cli.output import say
-
-    if as_json:
-        from mdsd_opt.cli.report.tables import as_json as to_json
-
-        print(to_json(result.to_dict()))
-    else:
-        say(result)
-    if result.holds is not True:
-        raise typer.Exit(3 if result.holds is None else 1)
-
-
 def _list(as_json: bool) -> None:
     from mdsd_opt.cddlib_checks import conjectures
+    from mdsd_opt.cli.view import Form, Section, View, present
 
     known = conjectures().values()
-    if as_json:
-        from mdsd_opt.cli.report.tables import as_json as to_json
-
-        print(to_json({"conjectures": [c.to_dict() for c in known]}))
-        return
-    from mdsd_opt.cli.output import say, show_rows
-
-    say("claims, what each states, and its source; those called false are there to be refuted")
+    told = "claims, what each states, and its source; those called false are there to be refuted"
+    tables = [Section(text=told)]
     for c in known:
-        print()
-        show_rows([(c.name, f"({c.status})")])
-        show_rows([(" ", c.statement), (" ", c.source)])
-    print()
-    say("each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K")
+        tables.append(Section(text="", values=[(c.name, f"({c.status})")]))
+        tables.append(Section(values=[(" ", c.statement), (" ", c.source)]))
+    conclusion = "each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K"
+    document = {"conjectures": [c.to_dict() for c in known]}
+    view = View(tables=tables, conclusion=["", conclusion], document=document)
+    present(view, Form(as_json))
 
 
 class _ProgressLine:

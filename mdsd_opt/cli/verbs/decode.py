@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,17 +26,14 @@ OnStep = Callable[[int, "Tokens", "Metrics"], None]
 _MEASURED_PROMPTS = 16
 
 
+@options.gathers_options()
 def decode(
+    *,
     target: options.TargetModel,
     draft: options.DraftModel,
-    prompt: Annotated[
-        list[str] | None, typer.Option(help="May be given several times.", show_default=False)
-    ] = None,
+    prompt: Annotated[list[str] | None, typer.Option(help="May be given several times.")] = None,
     prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help='One prompt a line, or .jsonl with the field "prompt".', show_default=False
-        ),
+        Path | None, typer.Option(help='One prompt a line, or .jsonl with the field "prompt".')
     ] = None,
     verifier: Annotated[
         str | None,
@@ -43,8 +41,7 @@ def decode(
             help="traversal_hull (the default), level_sequential, traversal, block_verification, "
             "or a token-level verifier, also as module:attribute; with --compare several, "
             "separated by commas: all by default that can decode with these drafts, but for lp, "
-            "which is for few tokens.",
-            show_default=False,
+            "which is for few tokens."
         ),
     ] = None,
     tree: Annotated[
@@ -59,24 +56,18 @@ def decode(
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
     tokens: Annotated[int, typer.Option(help="New tokens for each prompt, at most.")] = 64,
-    temperature: options.Temperature = 1.0,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     relax: Annotated[
         str | None,
         typer.Option(
             help="Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "
             "nats from the target's; tv, chi2 or acceptance_rate likewise. With a tree such as "
-            "4x3, or a token-level verifier.",
-            show_default=False,
+            "4x3, or a token-level verifier."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
     compare: Annotated[
-        bool,
-        typer.Option("--compare", help="All rules on the same prompts, a step each in turn."),
+        bool, typer.Option("--compare", help="All rules on the same prompts, a step each in turn.")
     ] = False,
     precision: Annotated[
         str, typer.Option(help="The models run in: bfloat16, float16, float32.")
@@ -87,8 +78,7 @@ def decode(
     attention: Annotated[
         str | None,
         typer.Option(
-            help="Implementation of attention: eager, sdpa, ...; the library's choice if left out.",
-            show_default=False,
+            help="Implementation of attention: eager, sdpa, ...; the library's choice if left out."
         ),
     ] = None,
     on_device: Annotated[
@@ -100,8 +90,7 @@ def decode(
         ),
     ] = False,
     static_cache: Annotated[
-        bool,
-        typer.Option("--static-cache", help="Keys and values in memory that is taken once."),
+        bool, typer.Option("--static-cache", help="Keys and values in memory that is taken once.")
     ] = False,
     chat: Annotated[
         bool, typer.Option("--chat", help="Each prompt is a message in the chat template.")
@@ -123,7 +112,7 @@ def decode(
     """
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
-    from mdsd_opt.corpora.capture.texts import read_prompts
+    from mdsd_opt.corpora.capture import read_prompts
     from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.comparison import warm_up
     from mdsd_opt.decoding.generation import require_room
@@ -161,10 +150,7 @@ def decode(
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
 
-    settings: dict[str, Any] = {
-        "temperature": temperature, "draft_temperature": draft_temperature,
-        "top_k": top_k, "top_p": top_p, "min_p": min_p,
-    }  # fmt: skip
+    settings = asdict(sampling)
 
     longest = max(map(len, ids)) + tokens if static_cache else None
     big_model = partial(TreeModel, big, static_length=longest)
@@ -209,14 +195,9 @@ def decode(
 
 
 def _continue_all(
-    options: dict[str, Any],
-    texts: list[str],
-    tokenizer: Any,
-    as_json: bool,
-    facts: dict[str, Any],
+    options: dict[str, Any], texts: list[str], tokenizer: Any, as_json: bool, facts: dict[str, Any]
 ) -> None:
     """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
-    from mdsd_opt.cli.verbs.decode_screen import continuation
     from mdsd_opt.decoding import Generation
 
     outputs: list[Generation] = []
@@ -226,40 +207,38 @@ def _continue_all(
         before = begun[n].tokens if n in begun else ()
         begun[n] = Generation(before + new, metrics, "interrupted")
 
-    show = _with_a_bar if as_json else _on_the_screen
-    interrupted = False
+    facts["interrupted"] = False
     try:
-        show(options, texts, tokenizer, outputs, keep)
-    except KeyboardInterrupt:
-        interrupted = True
-        outputs += [output for n, output in begun.items() if n == len(outputs)]
-    if outputs:
-        total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
         if as_json:
-            texts_after = [
-                continuation(tokenizer, ids, output.tokens, skip_special_tokens=False)
-                for ids, output in zip(options["prompts"], outputs, strict=False)
-            ]
-            facts |= {"interrupted": interrupted}
-            _print_document(outputs, texts, texts_after, total, facts)
+            _with_a_bar(options, outputs, keep)
         else:
-            _sum_up(outputs, total, facts)
-    if interrupted:
+            _on_the_screen(options, texts, tokenizer, outputs, keep)
+    except KeyboardInterrupt:
+        facts["interrupted"] = True
+        outputs += [output for n, output in begun.items() if n == len(outputs)]
+    if outputs and as_json:
+        _print_document(outputs, texts, options["prompts"], tokenizer, facts)
+    elif outputs:
+        _sum_up(outputs, facts)
+    if facts["interrupted"]:
         raise KeyboardInterrupt
 
 
 def _on_the_screen(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
+    options: dict[str, Any],
+    texts: list[str],
+    tokenizer: Any,
+    outputs: list[Generation],
     keep: OnStep,
-) -> None:  # fmt: skip
+) -> None:
     from mdsd_opt.cli.output import notices_afterwards
-    from mdsd_opt.cli.verbs.decode_screen import Screen
+    from mdsd_opt.cli.report.decoding import Screen
     from mdsd_opt.decoding import generate_batch
 
-    titles = [f"prompt {n} of {len(texts)}" for n in range(1, len(texts) + 1)]
+    count = len(texts)
     screens = [
-        Screen(text, ids, tokenizer, title if len(texts) > 1 else None)
-        for text, ids, title in zip(texts, options["prompts"], titles, strict=True)
+        Screen(text, ids, tokenizer, f"prompt {n} of {count}" if count > 1 else None)
+        for n, (text, ids) in enumerate(zip(texts, options["prompts"], strict=True), start=1)
     ]
 
     def show(n: int, new: Tokens, metrics: Metrics) -> None:
@@ -272,15 +251,13 @@ def _on_the_screen(
             outputs.append(next(batch_outputs))
 
 
-def _with_a_bar(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
-    keep: OnStep,
-) -> None:  # fmt: skip
+def _with_a_bar(options: dict[str, Any], outputs: list[Generation], keep: OnStep) -> None:
     from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.decoding import generate_batch
 
     tokens = options["max_new_tokens"]
-    with progress_bar("tokens", len(texts) * tokens, sys.stderr.isatty()) as advance:
+    most = len(options["prompts"]) * tokens
+    with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
 
         def show(n: int, new: Tokens, metrics: Metrics) -> None:
             keep(n, new, metrics)
@@ -293,31 +270,49 @@ def _with_a_bar(
 
 def _print_document(
     outputs: list[Generation],
-    prompts: list[str],
     texts: list[str],
-    total: Metrics,
+    ids: list[list[int]],
+    tokenizer: Any,
     facts: dict[str, Any],
 ) -> None:
-    import json
+    from mdsd_opt.cli.report.decoding import continuation
+    from mdsd_opt.cli.view import Form, View, present
 
     found = [
-        {"prompt": prompt, "text": text, "ended_by": output.ended_by, **output.metrics.to_dict()}
+        {
+            "prompt": text,
+            "text": continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
+            "ended_by": output.ended_by,
+            **output.metrics.to_dict(),
+        }
         # fewer if it is interrupted
-        for prompt, text, output in zip(prompts, texts, outputs, strict=False)
-    ]  # fmt: skip
-    document = facts | {"observed_accepted": total.accepted_per_step, "outputs": found}
-    print(json.dumps(document, indent=2))
+        for text, before, output in zip(texts, ids, outputs, strict=False)
+    ]
+    accepted = _total(outputs).to_dict()["accepted_per_step"]
+    present(View(document=facts | {"observed_accepted": accepted, "outputs": found}), Form(True))
 
 
-def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
+def _total(outputs: list[Generation]) -> Metrics:
+    return sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
+
+
+def _sum_up(outputs: list[Generation], facts: dict[str, Any]) -> None:
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.cli.report.decoding import prompts_table
 
     if len(outputs) > 1:
         show_table(prompts_table(outputs), file=sys.stderr)
-    remark(_summary(total))
+    total = _total(outputs)
+    remark(
+        f"{total.num_tokens} tokens in {total.num_steps} target calls: accept length "
+        f"{total.accept_length:.2f}, acceptance rate {total.first_token_acceptance_rate:.3f}, "
+        f"{1e3 * total.seconds_per_token:.0f} ms a token, verifier {total.verify_share:.1%} of it"
+    )
     if facts["relax"] is not None:
-        remark(_price(total))
+        remark(
+            f"not lossless: KL {total.kl_per_token:.4g} nats and TV {total.tv_per_token:.4g} a "
+            f"token, KL {total.kl:.4g} nats in all"
+        )
     if facts["forecast_accepted"] is not None:
         remark(
             f"accepted drafts a step: forecast {facts['forecast_accepted']:.2f}, observed "
@@ -349,22 +344,6 @@ def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
         raise InvalidInput("; ".join(dict.fromkeys(row.refusal for row in rows)))
 
 
-def _summary(metrics: Metrics) -> str:
-    return (
-        f"{metrics.num_tokens} tokens in {metrics.num_steps} target calls: accept length "
-        f"{metrics.accept_length:.2f}, acceptance rate {metrics.first_token_acceptance_rate:.3f}, "
-        f"{1e3 * metrics.seconds_per_token:.0f} ms a token, verifier "
-        f"{metrics.verify_share:.1%} of it"
-    )
-
-
-def _price(metrics: Metrics) -> str:
-    return (
-        f"not lossless: KL {metrics.kl_per_token:.4g} nats and TV {metrics.tv_per_token:.4g} a "
-        f"token, KL {metrics.kl:.4g} nats in all"
-    )
-
-
 def parse_budget(text: str) -> dict[str, float]:
     """kl=0.01 as a budget of `mdsd_opt.relax`.
 
@@ -393,9 +372,8 @@ def _compare(
 ) -> None:
     """All rules on the same prompts; what is done is shown even if it is interrupted."""
     from mdsd_opt.base.long_runs import progress_bar
-    from mdsd_opt.cli.output import say, show_table
-    from mdsd_opt.cli.report.decoding import compared_document, compared_table, conclusion
-    from mdsd_opt.cli.report.tables import as_json as to_json
+    from mdsd_opt.cli.report.decoding import compared_view
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.decoding.comparison import compare_rules
 
     most = num_prompts * tokens * sum(not row.refusal for row in rows)
@@ -408,12 +386,7 @@ def _compare(
     done = [row for row in rows if row.prompts]
     if not interrupted:
         _require_some(done, rows)
-    if not done:  # interrupted at once
-        pass
-    elif as_json:
-        print(to_json(compared_document(rows, num_prompts, interrupted, forecast)))
-    else:
-        show_table(compared_table(rows, num_prompts, interrupted, forecast))
-        say(conclusion(rows))
+    if done:  # not interrupted at once
+        present(compared_view(rows, num_prompts, interrupted, forecast), Form(as_json))
     if interrupted:
         raise KeyboardInterrupt

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +14,10 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 
+@options.gathers_options()
 def plan(
     logits: options.LogitFiles = None,
+    *,
     kind: options.Kind = None,
     nodes: Annotated[int, typer.Option(help="Drafts of the tree, at most.")] = 16,
     depth: Annotated[int | None, typer.Option(help="Levels, at most; no limit by default.")] = None,
@@ -24,18 +28,13 @@ def plan(
         str | None,
         typer.Option(
             help="Milliseconds of a step by its number of drafts, as 1:20,16:22,64:40: then the "
-            "plan is for the most tokens a second.",
-            show_default=False,
+            "plan is for the most tokens a second."
         ),
     ] = None,
     scheme: Annotated[
         str, typer.Option(help="How the drafts of a node are drawn.")
     ] = "with_replacement",
-    temperature: options.Temperature = 1.0,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -44,46 +43,38 @@ def plan(
     Beside it the forecasts of balanced trees, a sparse one and a chain of the same size. `mdsd-opt
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
-    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.cli.report import plans
-    from mdsd_opt.cli.report.pictures import check_plot_path
-    from mdsd_opt.cli.report.plans_plot import save_plan_plot
-    from mdsd_opt.cli.report.tables import as_json as to_json
-    from mdsd_opt.cli.verbs.samples import given_sample
+    from mdsd_opt.cli.report.plans import plan_figure
+    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.decoding.place_rates import place_rates
     from mdsd_opt.decoding.tree_plans import plan_tree
 
-    if plot is not None:
-        check_plot_path(plot)
+    form = Form(as_json, plot=plot)
     milliseconds = None if cost is None else parse_cost(cost)
-    sample = given_sample(logits, kind)
+    sample = options.given_sample(logits, kind)
     table = place_rates(
-        sample.target, sample.draft, num_drafts, scheme, temperature,
-        draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-        kind="logits",
-    )  # fmt: skip
+        sample.target, sample.draft, num_drafts, scheme, kind="logits", **asdict(sampling)
+    )
     seconds = milliseconds and {n: 1e-3 * took for n, took in milliseconds.items()}
     found = plan_tree(table, nodes, depth, seconds)
     rows = plans.forecasts(found, table, depth)
     name = sample.source if logits else Path(sample.source).name
     title = (
         f"{name}: {sample.num_positions} positions, V = {sample.vocab_size:,}\n"
-        f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
+        f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
     )
     if found.tokens_per_second is not None:
         title += f"\nplanned: {found.tokens_per_second:.1f} tokens a second"
-    if as_json:
-        print(to_json({"source": sample.source, "scheme": scheme, "temperature": temperature,
-                       **plans.plan_document(found, table, rows)}))  # fmt: skip
-    else:
-        from rich.console import Console
-
-        Console(highlight=False).print(plans.plan_tree_view(found.topology, table))
-        show_table(plans.forecasts_table(rows, title))
-        say(plans.conclusion(rows))
-    if plot is not None:
-        save_plan_plot(rows, table, plot, title)
-        remark(f"picture saved as {plot}")
+    document = {
+        "source": sample.source,
+        "scheme": scheme,
+        "temperature": sampling.temperature,
+        **plans.plan_document(found, table, rows),
+    }
+    tree = plans.plan_tree_view(found.topology, table)
+    tables = [Section(table=tree), Section(table=plans.forecasts_table(rows, title))]
+    drawing = Drawing(partial(plan_figure, rows, table), title=title)
+    present(View(title, tables, [plans.conclusion(rows)], document, drawing), form)
 
 
 def parse_cost(text: str) -> dict[int, float]:

@@ -3,50 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mdsd_opt.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from rich.table import Table
 
-def show_accepted(
-    path: Path,
-    logits: Sequence[Path] | None,
-    schemes: Sequence[str],
-    num_drafts: Sequence[int] | None,
-    confidence: float,
-    as_json: bool,
-    as_csv: bool,
-    **options: Any,
-) -> None:
-    """Print rates of counts, and the optimal ones if logits are given."""
+    from mdsd_opt.cli.verbs.rates import Asked
+    from mdsd_opt.cli.view import View
+    from mdsd_opt.corpora.accepted import AcceptedRate
+    from mdsd_opt.corpora.rates import RateRow
+
+
+def takes(asked: Asked) -> bool:
+    """Whether the rates are those of counts."""
+    return asked.accepted is not None
+
+
+def view(asked: Asked) -> View:
+    """Rates of counts, and the optimal ones if logits are given."""
     from mdsd_opt.base.files.engine_output import read_accepted
-    from mdsd_opt.cli.output import show_table
-    from mdsd_opt.cli.report import tables
+    from mdsd_opt.cli.verbs import rates_of_files
+    from mdsd_opt.cli.view import Section, View
     from mdsd_opt.corpora.accepted import accepted_rates
 
+    path = asked.accepted
+    assert path is not None
+    if asked.plot is not None or any(x.is_dir() or x.suffix == ".jsonl" for x in asked.paths):
+        raise InvalidInput("--accepted goes with files of logits, and without --plot")
     counts = read_accepted(path)
     if "num_drafts" not in counts:
-        if num_drafts is None or len(num_drafts) != 1:
+        if len(asked.num_drafts) != 1:
             raise InvalidInput(f"{path} does not say num_drafts: give it as --num-drafts")
-        counts["num_drafts"] = num_drafts[0]
-    measured = accepted_rates(**counts, confidence=confidence)
+        counts["num_drafts"] = asked.num_drafts[0]
+    measured = accepted_rates(**counts, confidence=asked.confidence)
     optimal = []
-    if logits:
-        from mdsd_opt.cli.verbs.measured_rates import rates_of_files
-
-        optimal = list(rates_of_files(
-            logits, schemes, ["optimal"], [rate.num_drafts for rate in measured],
-            confidence=confidence, **options,
-        ).rows)  # fmt: skip
-    if as_json:
-        print(tables.as_json({
+    if asked.paths:
+        drafts = [rate.num_drafts for rate in measured]
+        optimal = rates_of_files.rows(replace(asked, verifiers=["optimal"], num_drafts=drafts))
+    lines = [rate.to_dict() for rate in measured]
+    return View(
+        f"Accepted drafts of {path}",
+        [Section("", table=_table(measured, optimal, str(path), asked.confidence))],
+        document={
             "source": str(path),
-            "confidence": confidence,
-            "accepted": [rate.to_dict() for rate in measured],
+            "confidence": asked.confidence,
+            "accepted": lines,
             "optimal": [row.to_dict() for row in optimal],
-        }))  # fmt: skip
-    elif as_csv:
-        print(tables.as_csv([rate.to_dict() for rate in measured]), end="")
-    else:
-        show_table(tables.accepted_table(measured, optimal, str(path), confidence), keys=1)
+        },
+        rows=lines,
+    )
+
+
+def _table(
+    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, confidence: float
+) -> Table:
+    """What was accepted at each K, and beside it what can be."""
+    from mdsd_opt.cli.output import make_table
+    from mdsd_opt.cli.report.rates import SCHEME_TITLES, rate_cell
+
+    schemes = list(dict.fromkeys(row.scheme for row in optimal))
+    cells = {(row.scheme, row.num_drafts): row for row in optimal}
+    rows = (
+        (
+            str(rate.num_drafts),
+            str(rate.num_steps),
+            str(rate.num_tries),
+            f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]",
+            *(rate_cell(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
+        )
+        for rate in measured
+        for found in [rate.acceptance]
+    )
+    beside = [f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}" for scheme in schemes]
+    return make_table(
+        f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
+        ("K", "steps", "places tried", "accepted", *beside),
+        rows,
+        words=(),
+        caption="the optimum is that of the logits given: are they of the same texts?"
+        if optimal
+        else None,
+    )

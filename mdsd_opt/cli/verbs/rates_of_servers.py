@@ -2,65 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+import math
+from typing import TYPE_CHECKING
 
 from mdsd_opt.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from rich.table import Table
 
-def show_intervals(
-    paths: Sequence[Path],
-    schemes: Sequence[str],
-    counts: Sequence[int],
-    vocab_size: int | None,
-    confidence: float,
-    progress: bool,
-    as_json: bool,
-    as_csv: bool,
-    **not_for_these: Any,
-) -> None:
-    """Print certified intervals of the optimal acceptance rate."""
+    from mdsd_opt.cli.verbs.rates import Asked
+    from mdsd_opt.cli.view import View
+    from mdsd_opt.corpora.server_intervals import IntervalRow, RateIntervals
+
+_NOT_FOR_THESE = (
+    *("temperature", "pad", "plot", "engine", "kind", "out", "draft-temperature", "top-k"),
+    *("top-p", "min-p", "best-temperature"),
+)
+
+
+def takes(asked: Asked) -> bool:
+    """Whether the rates are those of JSON lines."""
+    return bool(asked.paths) and asked.paths[0].suffix == ".jsonl"
+
+
+def view(asked: Asked) -> View:
+    """Certified intervals of the optimal acceptance rate."""
     from mdsd_opt.base.files import file_size
-    from mdsd_opt.cli.output import say, show_table
-    from mdsd_opt.cli.report import tables
-    from mdsd_opt.cli.report.rate_intervals import (
-        intervals_conclusion,
-        intervals_table,
-        rate_intervals,
-    )
+    from mdsd_opt.cli.view import Section, View
+    from mdsd_opt.corpora.server_intervals import rate_intervals
 
-    given = [name for name, value in not_for_these.items() if value]
-    if given:
-        raise InvalidInput(
-            f"--{given[0]} is not for log-probabilities of servers: they are what the server "
-            "sampled from, or would have"
-        )
+    asked.refuse(
+        _NOT_FOR_THESE,
+        "{name} is not for log-probabilities of servers: they are what the server sampled from, "
+        "or would have",
+    )
+    paths = asked.paths
     if len(paths) != 2:
         raise InvalidInput(f"{len(paths)} .jsonl files given: give the target's and the draft's")
     for path in paths:
         file_size(path)  # missing, or no file
     target, draft = paths
-    found = rate_intervals(target, draft, schemes, counts, vocab_size, confidence, progress)
+    schemes = asked.schemes
+    if asked.all_schemes or asked.usual_schemes:
+        schemes = ["with_replacement", "without_replacement"]
+    found = rate_intervals(
+        target, draft, schemes, asked.num_drafts, asked.vocab_size, asked.confidence, asked.progress
+    )
     source = f"{target} and {draft}"
-    if as_json:
-        print(tables.as_json({
+    title = (
+        f"{source}: {found.num_positions} positions in {found.num_texts} texts\n"
+        f"not listed on average: {found.target_tail:.3g} of the target, "
+        f"{found.draft_tail:.3g} of the draft"
+    )
+    lines = [row.to_dict() for row in found.rows]
+    return View(
+        f"Acceptance rates of {title}",
+        [Section("", table=_table(found, title), keys=2)],
+        [_conclusion(found)],
+        {
             "source": source,
             "num_positions": found.num_positions,
             "num_sequences": found.num_texts,
             "target_tail": found.target_tail,
             "draft_tail": found.draft_tail,
-            "confidence": confidence,
+            "confidence": asked.confidence,
             "interval_over": "sequences",
-            "rows": [row.to_dict() for row in found.rows],
-        }))  # fmt: skip
-    elif as_csv:
-        print(tables.as_csv([row.to_dict() for row in found.rows]), end="")
-    else:
-        title = (
-            f"{source}: {found.num_positions} positions in {found.num_texts} texts\n"
-            f"not listed on average: {found.target_tail:.3g} of the target, "
-            f"{found.draft_tail:.3g} of the draft"
-        )
-        show_table(intervals_table(found, title), keys=2)
-        say(intervals_conclusion(found))
+            "rows": lines,
+        },
+        rows=lines,
+    )
+
+
+def _table(found: RateIntervals, title: str) -> Table:
+    """One line for each scheme and K."""
+    from mdsd_opt.cli.output import make_table
+    from mdsd_opt.cli.report.rates import SCHEME_TITLES
+
+    def line(row: IntervalRow) -> tuple[str, ...]:
+        low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
+        sampled = " .. ".join(_ends(low, high, 4)) if found.num_texts > 1 else "takes several texts"
+        certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
+        return SCHEME_TITLES[row.scheme], str(row.num_drafts), certified, sampled
+
+    return make_table(
+        f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
+        ("drafts", "K", "certified", "with sampling"),
+        map(line, found.rows),
+        caption="certified: whatever the probabilities of the tokens are that are not listed\n"
+        "with sampling: from the lower confidence limit of the one to the upper of the other",
+        grouped=True,
+    )
+
+
+def _conclusion(intervals: RateIntervals) -> str:
+    """What is certain of the largest number of drafts."""
+    most = max(row.num_drafts for row in intervals.rows)
+    best = max(
+        (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
+    )
+    low, high = _ends(best.lower.mean, best.upper.mean, 3)
+    return (
+        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {low} on average and at most "
+        f"{high}; more tokens a list narrow it"
+    )
+
+
+def _ends(low: float, high: float, places: int) -> tuple[str, str]:
+    """Rounded outwards: what is certified stays so."""
+    scale = 10.0**places
+    low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
+    return f"{low:.{places}f}", f"{high:.{places}f}"

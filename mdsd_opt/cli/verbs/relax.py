@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -17,8 +21,10 @@ _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _MORE_SLOPES = (*(0.002 * 1.25**n for n in range(45)), math.inf)
 
 
+@options.gathers_options()
 def relax(
     logits: options.LogitFiles = None,
+    *,
     kind: options.Kind = None,
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-4 or 1,2,4.")
@@ -29,11 +35,7 @@ def relax(
     positions: Annotated[
         int, typer.Option(help="Positions taken, evenly spread, at most; 0 for all.")
     ] = 16,
-    temperature: options.Temperature = 1.0,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
+    sampling: options.Sampling,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -44,27 +46,22 @@ def relax(
     """
     import numpy as np
 
-    from mdsd_opt.cli.output import remark, say, show_table
     from mdsd_opt.cli.report.frontiers import (
         conclusion,
         frontier_document,
         frontier_table,
         rules_table,
     )
-    from mdsd_opt.cli.report.frontiers_plot import save_frontier_plot
-    from mdsd_opt.cli.report.pictures import check_plot_path
-    from mdsd_opt.cli.report.tables import as_json as to_json
-    from mdsd_opt.cli.verbs.rates import parse_counts
-    from mdsd_opt.cli.verbs.samples import given_sample
+    from mdsd_opt.cli.report.frontiers_plot import PICTURE_TITLE, frontier_figure
+    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers.frontier.rules import NAMED_RULES, survey_frontier, survey_rules
 
-    counts = parse_counts(num_drafts)
+    counts = options.parse_counts(num_drafts)
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
-    if plot is not None:
-        check_plot_path(plot)
-    sample = given_sample(logits, kind)
+    form = Form(as_json, plot=plot)
+    sample = options.given_sample(logits, kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
     if not len(target):
@@ -74,12 +71,9 @@ def relax(
 
     def problems(k: int, drafted: str) -> list[TransportProblem]:
         return [
-            TransportProblem.from_logits(
-                target[row], draft[row], k, drafted, temperature,
-                draft_temperature=draft_temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            )
+            TransportProblem.from_logits(target[row], draft[row], k, drafted, **asdict(sampling))
             for row in rows
-        ]  # fmt: skip
+        ]
 
     slopes = _SLOPES if plot is None else sorted(_SLOPES + _MORE_SLOPES)
     points = [point for k in counts for point in survey_frontier(problems(k, scheme), slopes)]
@@ -88,16 +82,20 @@ def relax(
     name = sample.source if logits else Path(sample.source).name
     title = (
         f"{name}\n{taken} of {len(target)} positions, V = {target.shape[-1]:,}\n"
-        f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
+        f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
     )
-    if as_json:
-        print(to_json({"source": sample.source, "scheme": scheme, "temperature": temperature,
-                       "positions": rows, **frontier_document(points, rules)}))  # fmt: skip
-    else:
-        listed = [point for point in points if point.slope in _SLOPES]
-        show_table(frontier_table(listed, title))
-        show_table(rules_table(rules))
-        say(conclusion(listed, rules))
-    if plot is not None:
-        save_frontier_plot(points, rules, plot, title)
-        remark(f"picture saved as {plot}")
+    listed = [point for point in points if point.slope in _SLOPES]
+    document = {
+        "source": sample.source,
+        "scheme": scheme,
+        "temperature": sampling.temperature,
+        "positions": rows,
+        **frontier_document(points, rules),
+    }
+    tables = [Section(table=frontier_table(listed, title)), Section(table=rules_table(rules))]
+
+    def draw() -> Figure:
+        return frontier_figure(points, rules)
+
+    drawing = Drawing(draw, title=f"{PICTURE_TITLE}\n{title}")
+    present(View(title, tables, [conclusion(listed, rules)], document, drawing), form)

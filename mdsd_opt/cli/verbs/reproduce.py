@@ -12,33 +12,27 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from mdsd_opt.cli.view import View
     from mdsd_opt.corpora.reproduce import Reproduction
 
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            help="hu2025, khisti2025 or spechub; listed if left out.", show_default=False
-        ),
+        str | None, typer.Argument(help="hu2025, khisti2025 or spechub; listed if left out.")
     ] = None,
     logits: Annotated[
         Path | None,
         typer.Argument(
-            help="File of logits or folder of shards; the bundled real logits if left out.",
-            show_default=False,
+            help="File of logits or folder of shards; the bundled real logits if left out."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Of a folder: where the rates of each shard are kept; inside it if left out.",
-            show_default=False,
+            help="Of a folder: where the rates of each shard are kept; inside it if left out."
         ),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the report as Markdown.", show_default=False)
-    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,
@@ -51,6 +45,7 @@ def reproduce(
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
     from mdsd_opt.base.files import atomic_write, check_writable
     from mdsd_opt.cli.output import remark, show_rows
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.corpora import reproduce as experiments
     from mdsd_opt.corpora.reproduce.experiment import check_source
     from mdsd_opt.data import sample_logits_path
@@ -71,22 +66,16 @@ def reproduce(
         verify,
     )
     result = experiments.reproduce(name, given)
-    if as_json:
-        from mdsd_opt.cli.report.tables import as_json as to_json
-
-        print(to_json(result.to_dict()))
-    else:
-        _show(result)
+    present(_view(result), Form(as_json))
     if save is not None:
         with atomic_write(save) as file:
             file.write(result.to_markdown().encode())
         remark(f"report saved as {save}")
 
 
-def _show(result: Reproduction) -> None:
-    from rich.table import Table
-
-    from mdsd_opt.cli.output import say, show_rows, show_table
+def _view(result: Reproduction) -> View:
+    from mdsd_opt.cli.output import make_table
+    from mdsd_opt.cli.view import Section, View
     from mdsd_opt.corpora.reproduce.experiment import (
         PUBLISHED_COLUMNS,
         Outcome,
@@ -94,23 +83,27 @@ def _show(result: Reproduction) -> None:
         shown,
     )
 
-    say(f"{result.name}: {result.source}")
-    say(f"{result.models}; {result.sample}")
-    say("acceptance rates: higher is better; empty: the verifier is not made for such drafts")
+    title = f"{result.name}: {result.source}"
+    tables = [
+        Section(text=title),
+        Section(text=f"{result.models}; {result.sample}"),
+        Section(
+            text="acceptance rates: higher is better; empty: the verifier is not made for such "
+            "drafts"
+        ),
+    ]
     for content in result.tables:
-        table = Table(title=content.title)
-        for column in content.columns:
-            table.add_column(column.replace(", ", ",\n").replace(" - ", "\n- "))
-        for row in content.rows:
-            table.add_row(*map(shown, row))
-        show_table(table)
-    say("beside the published results:")
+        headings = [x.replace(", ", ",\n").replace(" - ", "\n- ") for x in content.columns]
+        rows = (list(map(shown, row)) for row in content.rows)
+        table = make_table(content.title, headings, rows, words=headings)
+        tables.append(Section(table=table))
+    tables.append(Section(text="beside the published results:"))
     for item in result.published:
-        print()
-        show_rows(list(zip(PUBLISHED_COLUMNS, published_row(item), strict=True)))
-    print()
-    for difference in result.differences:
-        say(f"- {difference}")
+        cells = list(zip(PUBLISHED_COLUMNS, published_row(item), strict=True))
+        tables.append(Section(text="", values=cells))
+    tables.append(Section(text=""))
+    tables += [Section(text=f"- {difference}") for difference in result.differences]
     counts = {outcome: sum(x.outcome == outcome for x in result.published) for outcome in Outcome}
     found = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    say(f"of {len(result.published)} published statements: {found}")
+    conclusion = f"of {len(result.published)} published statements: {found}"
+    return View(title, tables, [conclusion], result.to_dict())

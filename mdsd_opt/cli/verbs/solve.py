@@ -12,15 +12,10 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 
 
 def solve(
-    problem: Annotated[
-        Path, typer.Argument(help="A problem in .json, .npz or .safetensors.", show_default=False)
-    ],
+    problem: Annotated[Path, typer.Argument(help="A problem in .json, .npz or .safetensors.")],
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Only this one, by its name in the table of all; may be repeated.",
-            show_default=False,
-        ),
+        typer.Option(help="Only this one, by its name in the table of all; may be repeated."),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Certify in exact arithmetic (small problems).")
@@ -37,9 +32,8 @@ def solve(
 
     The exit code is 1 if a certificate finds a claim that does not hold.
     """
-    from mdsd_opt.cli.output import say, show_table
-    from mdsd_opt.cli.report import tables
     from mdsd_opt.cli.report.methods import conclusion, method_rows, methods_table
+    from mdsd_opt.cli.view import Form, Section, View, present
     from mdsd_opt.problem.files import load_problem
     from mdsd_opt.solvers import methods
 
@@ -50,24 +44,19 @@ def solve(
         raise InvalidInput(f"--time-limit is {time_limit}: give a positive number of seconds")
     loaded = load_problem(problem)
     rows = method_rows(loaded, method, exact=exact, time_limit=time_limit)
-    if as_json:
-        document = {
-            "problem": str(problem),
-            "scheme": loaded.drafts.scheme,
-            "vocab_size": loaded.vocab_size,
-            "num_drafts": loaded.num_drafts,
-            "methods": [row.to_dict() for row in rows],
-        }
-        print(tables.as_json(document))
-    else:
-        title = (
-            f"{problem}: V = {loaded.vocab_size:,}, K = {loaded.num_drafts}, "
-            f"{loaded.drafts.scheme} drafts"
-        )
-        show_table(methods_table(rows, title))
-        for row in rows:
-            if row.refusal:
-                say(f"{row.method}: {row.refusal}")
-        say(conclusion(rows))
+    title = (
+        f"{problem}: V = {loaded.vocab_size:,}, K = {loaded.num_drafts}, "
+        f"{loaded.drafts.scheme} drafts"
+    )
+    refused = [(row.method, row.refusal) for row in rows if row.refusal]
+    document = {
+        "problem": str(problem),
+        "scheme": loaded.drafts.scheme,
+        "vocab_size": loaded.vocab_size,
+        "num_drafts": loaded.num_drafts,
+        "methods": [row.to_dict() for row in rows],
+    }
+    tables = [Section(table=methods_table(rows, title)), Section(values=refused, inline=True)]
+    present(View(title, tables, [conclusion(rows)], document), Form(as_json))
     if any(row.certificate is not None and not row.certificate.valid for row in rows):
         raise typer.Exit(1)

@@ -15,30 +15,20 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora.config import Column, RatesConfig
-from mdsd_opt.corpora.corpus import open_corpus
+from mdsd_opt.corpora.corpus import VerifiedShards, open_corpus
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
-from mdsd_opt.corpora.stored_rates import StoredShard
+from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.corpora.summary import score_corpus
-from mdsd_opt.corpora.sums import VerifiedShards
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """Acceptance rates of every position under one config.
-
-    Attributes
-    ----------
-    columns : mapping of Column to ndarray, shape (N,)
-    groups : ndarray of int64, shape (N,), optional
-        Prompt of each position.
-    confidence : float
-        Of the intervals.
-    """
+    """Acceptance rates of every position under one config."""
 
     columns: Mapping[Column, NDArray[np.float64]]
-    groups: NDArray[np.int64] | None
+    groups: NDArray[np.int64] | None  # prompt of each position
     confidence: float
 
     def mean(self, scheme: str, verifier: str, num_drafts: int) -> MeanInterval:
@@ -166,27 +156,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A statement of the paper beside what was measured here.
-
-    Attributes
-    ----------
-    quote : str
-        In the paper's words.
-    where : str
-        Its place.
-    stated : str
-        The figure or range that it states; "a gain" and the like where it gives no figure.
-    here : str
-        The same quantity on the logits at hand, with its intervals.
-    outcome : Outcome
-        Whether these agree, see `compared`.
-    """
+    """A statement of the paper beside what was measured here."""
 
     quote: str
     where: str
-    stated: str
-    here: str
-    outcome: Outcome
+    stated: str  # the figure or range; "a gain" and the like where it gives no figure
+    here: str  # the same quantity on the logits at hand, with its intervals
+    outcome: Outcome  # see `compared`
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +206,10 @@ class Reproduction:
             {
                 "title": table.title,
                 "columns": list(table.columns),
-                "rows": [[_plain(cell) for cell in row] for row in table.rows],
+                "rows": [
+                    [cell.to_dict() if isinstance(cell, MeanInterval) else cell for cell in row]
+                    for row in table.rows
+                ],
             }
             for table in self.tables
         ]
@@ -238,23 +217,20 @@ class Reproduction:
 
     def to_markdown(self) -> str:
         """The whole as Markdown."""
-        lines = [
-            f"## {self.name}: {self.source}",
-            "",
-            f"Logits: {self.models}; {self.sample}.",
-        ]
+        lines = [f"## {self.name}: {self.source}", "", f"Logits: {self.models}; {self.sample}."]
         for table in self.tables:
-            lines += ["", f"### {table.title}", ""]
-            lines.append("| " + " | ".join(table.columns) + " |")
-            lines.append("|" + "---|" * len(table.columns))
-            lines += ["| " + " | ".join(map(shown, row)) + " |" for row in table.rows]
+            rows = [list(map(shown, row)) for row in table.rows]
+            lines += ["", f"### {table.title}", "", *_markdown(table.columns, rows)]
         lines += ["", "### Beside the published results", ""]
-        lines.append("| " + " | ".join(PUBLISHED_COLUMNS) + " |")
-        lines.append("|" + "---|" * len(PUBLISHED_COLUMNS))
-        lines += ["| " + " | ".join(published_row(item)) + " |" for item in self.published]
+        lines += _markdown(PUBLISHED_COLUMNS, [published_row(item) for item in self.published])
         lines += ["", "Differences from the paper's experiment:", ""]
         lines += [f"- {difference}" for difference in self.differences]
         return "\n".join(lines) + "\n"
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    heading, *lines = (f"| {' | '.join(row)} |" for row in (columns, *rows))
+    return [heading, "|" + "---|" * len(columns), *lines]
 
 
 #: Headings of `published_row`.
@@ -267,19 +243,13 @@ def published_row(item: Published) -> tuple[str, ...]:
 
 
 def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None = None) -> Outcome:
-    """The rule by which gains are held against a statement.
+    """How gains stand to a statement, which may give a positive range that all are to lie in.
 
     A gain whose interval lies below zero disagrees. Else, a gain whose interval holds zero (or that
     has no interval) leaves the statement open. Else all gains are above zero: that is agreement
     where the statement is of the direction alone. Where it gives a range, every gain's interval
     must lie inside for agreement; a gain whose interval lies outside has the same direction and
     another size; anything else is open.
-
-    Parameters
-    ----------
-    gains : sequence of MeanInterval
-    stated : (float, float), optional
-        Positive range that all gains are stated to lie in; a single figure twice.
     """
     if any(gain.high < 0 for gain in gains):
         return Outcome.DISAGREES
@@ -311,17 +281,8 @@ def _signed(gain: MeanInterval) -> str:
 def shown(cell: Cell) -> str:
     """A cell as text."""
     if isinstance(cell, MeanInterval):
-        if np.isnan(cell.half_width):
-            return f"{cell.mean:.4f}"
-        return f"{cell.mean:.4f} ± {cell.half_width:.4f}"
+        return cell.shown
     return cell if isinstance(cell, str) else f"{cell:g}"
-
-
-def _plain(cell: Cell) -> Any:
-    if not isinstance(cell, MeanInterval):
-        return cell
-    values = asdict(cell)
-    return {name: None if value != value else value for name, value in values.items()}
 
 
 def per_position(

@@ -1,4 +1,8 @@
-"""The capture itself: sampled continuations, logits of both models, shards and their manifest."""
+"""Capture logits: a target continues prompts, and target and draft both read the texts.
+
+The models are anything that satisfies `LanguageModel`; those of the transformers library come from
+`mdsd_opt.decoding.models.loading`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,22 @@ from numpy.typing import NDArray
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.distributions import softmax
-from mdsd_opt.base.files import file_sha256
+from mdsd_opt.base.files import file_sha256, read_bytes
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.manifest import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
+from mdsd_opt.corpora.config import RATES_KEY, RatesConfig
+from mdsd_opt.corpora.corpus import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
 from mdsd_opt.corpora.scoring import rates_by_column
-from mdsd_opt.corpora.stored_rates import RATES_KEY
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
+
+__all__ = [
+    "CaptureSettings",
+    "LanguageModel",
+    "capture",
+    "continue_by_logits",
+    "read_prompts",
+    "read_text",
+    "windows",
+]
 
 _DTYPES = ("bfloat16", "float32")
 
@@ -162,8 +175,11 @@ def capture(
         if len(prompt) < least:
             raise InvalidInput(f"prompt {i + 1} has {len(prompt)} tokens: at least {least} needed")
     vocab_size = _common_vocab_size(target, draft, settings.pad)
-    per_shard = _prompts_per_shard(prompts, vocab_size, settings)
-    num_shards = -(-len(prompts) // per_shard)
+    place, per_shard = Path(folder), _prompts_per_shard(prompts, vocab_size, settings)
+    pieces = [
+        _Piece(place / f"shard-{n:05d}.safetensors", first, prompts[first : first + per_shard])
+        for n, first in enumerate(range(0, len(prompts), per_shard))
+    ]
     described = {
         **(description or {}),
         **asdict(settings),
@@ -172,24 +188,20 @@ def capture(
         "prompts_sha256": _digest([list(map(int, prompt)) for prompt in prompts]),
         **({} if rates is None else {RATES_KEY: {**asdict(rates), "version": __version__}}),
     }
-    place = Path(folder)
     tell = tell or (lambda line: None)
     progress = progress or (lambda prompts, tokens: None)
     keep = _keeper(vocab_size, settings.dtype, rates, num_threads)
-    manifest = _begin(place, described, num_shards, force)
-    pieces = [prompts[i : i + per_shard] for i in range(0, len(prompts), per_shard)]
+    manifest = _begin(place, described, len(pieces), force)
     found = []
-    for i, chosen in enumerate(pieces):  # all before the work, so that one hears at once
-        found.append(_found(place, i, i * per_shard, len(chosen), manifest, tell))
-        progress(0 if found[i] is None else len(chosen), 0)
-    for i, (chosen, entry) in enumerate(zip(pieces, found, strict=True)):
+    for i, piece in enumerate(pieces):  # all before the work, so that one hears at once
+        found.append(_found(piece, manifest.shards[i : i + 1], _digest(manifest.settings), tell))
+        progress(0 if found[i] is None else len(piece.prompts), 0)
+    for i, (piece, entry) in enumerate(zip(pieces, found, strict=True)):
         if entry is None:
-            first = i * per_shard
-            arrays = _shard(chosen, first, target, draft, keep, settings, progress)
+            arrays = _shard(piece, target, draft, keep, settings, progress)
             metadata = {"settings": _digest(described), "metadata": json.dumps(described)}
-            write_safetensors(place / _name(i), arrays, metadata)
-            sha256 = file_sha256(place / _name(i))
-            entry = ShardEntry(_name(i), len(arrays["tokens"]), first, len(chosen), sha256)
+            write_safetensors(piece.path, arrays, metadata)
+            entry = piece.entry(len(arrays["tokens"]), file_sha256(piece.path))
         known = manifest.shards[i : i + 1]
         if known != (entry,):
             if known and known[0].sha256 not in ("", entry.sha256):
@@ -198,9 +210,21 @@ def capture(
                     "on another machine perhaps. The manifest has its new sum."
                 )
             shards = (*manifest.shards[:i], entry, *manifest.shards[i + 1 :])
-            manifest = Manifest(described, num_shards, shards)
+            manifest = Manifest(described, len(pieces), shards)
             manifest.save(place)
     return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The prompts of one shard, from the number of the first of them."""
+
+    path: Path
+    first: int
+    prompts: Sequence[Sequence[int]]
+
+    def entry(self, num_positions: int, sha256: str) -> ShardEntry:
+        return ShardEntry(self.path.name, num_positions, self.first, len(self.prompts), sha256)
 
 
 def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: bool) -> Manifest:
@@ -224,16 +248,12 @@ def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: b
         manifest = Manifest(described, num_shards)
         manifest.save(folder)
         return manifest
-    plain = json.loads(json.dumps(described))
-    if manifest.settings != plain:
-        names = sorted(
-            name
-            for name in manifest.settings.keys() | plain.keys()
-            if manifest.settings.get(name) != plain.get(name)
-        )
+    there, now = manifest.settings, json.loads(json.dumps(described))
+    if there != now:
         told = "; ".join(
-            f"{name}: {_short(manifest.settings.get(name))} there, {_short(plain.get(name))} now"
-            for name in names
+            f"{name}: {_short(there.get(name))} there, {_short(now.get(name))} now"
+            for name in sorted(there.keys() | now.keys())
+            if there.get(name) != now.get(name)
         )
         raise InvalidInput(
             f"{folder} holds a capture with other settings ({told}). Choose another folder, or "
@@ -243,41 +263,35 @@ def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: b
 
 
 def _found(
-    folder: Path,
-    index: int,
-    first: int,
-    count: int,
-    manifest: Manifest,
-    tell: Callable[[str], None],
+    piece: _Piece, listed: Sequence[ShardEntry], settings: str, tell: Callable[[str], None]
 ) -> ShardEntry | None:
     """The entry of a shard that is complete already; None, and told why, if it is to be captured.
 
-    A shard without a sum, as one that was written just before a kill, is known by its settings.
+    A shard that the manifest does not list, or without a sum, as one that was written just before
+    a kill, is known by the digest of its settings.
     """
-    path = folder / _name(index)
-    listed = manifest.shards[index] if index < len(manifest.shards) else None
-    if listed is None and not path.exists():
+    path = piece.path
+    if not listed and not path.exists():
         return None
     try:
         sha256 = file_sha256(path)
-        if listed is not None and listed.sha256:
-            if sha256 != listed.sha256:
+        if listed and listed[0].sha256:
+            if sha256 != listed[0].sha256:
                 raise UnreadableFile(
-                    f"{path} has sha256 {sha256}, and its manifest says {listed.sha256}"
+                    f"{path} has sha256 {sha256}, and its manifest says {listed[0].sha256}"
                 )
-            return ShardEntry(path.name, listed.num_positions, first, count, sha256)
+            return piece.entry(listed[0].num_positions, sha256)
         arrays, metadata = read_safetensors(path)
-        if metadata.get("settings") != _digest(manifest.settings) or "tokens" not in arrays:
+        if metadata.get("settings") != settings or "tokens" not in arrays:
             raise UnreadableFile(f"{path} is not of this capture")
     except UnreadableFile as error:
         tell(f"{error}: this shard is captured again")
         return None
-    return ShardEntry(path.name, len(arrays["tokens"]), first, count, sha256)
+    return piece.entry(len(arrays["tokens"]), sha256)
 
 
 def _shard(
-    prompts: Sequence[Sequence[int]],
-    first: int,
+    piece: _Piece,
     target: LanguageModel,
     draft: LanguageModel,
     keep: _Keeper,
@@ -286,7 +300,7 @@ def _shard(
 ) -> dict[str, NDArray[Any]]:
     """Arrays of one shard."""
     parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
-    for number, prompt in enumerate(prompts, start=first):
+    for number, prompt in enumerate(piece.prompts, start=piece.first):
         text = [int(token) for token in prompt]
         start = 1
         if settings.num_tokens:
@@ -385,10 +399,6 @@ def _prompts_per_shard(
     return max(1, settings.shard_bytes // (2 * item * vocab_size * positions))
 
 
-def _name(index: int) -> str:
-    return f"shard-{index:05d}.safetensors"
-
-
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
@@ -396,3 +406,67 @@ def _digest(value: Any) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_MAX_BYTES = 1 << 30
+
+
+def read_prompts(path: str | os.PathLike[str]) -> list[str]:
+    """One prompt a line; of a .jsonl file the field ``prompt`` (or ``text``) of each object.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, not UTF-8, not JSON, without the field, or without a single prompt.
+    InvalidInput
+        A line or field is empty; the message names it.
+    """
+    lines = read_text(path).split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    prompts = []
+    for number, line in enumerate(lines, start=1):
+        prompt = line.rstrip("\r")
+        if Path(path).suffix.lower() == ".jsonl" and line.strip():
+            prompt = _field(line, f"line {number} of {path}")
+        if not prompt.strip():
+            raise InvalidInput(f"line {number} of {path} is an empty prompt: remove it")
+        prompts.append(prompt)
+    return prompts
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file.
+
+    Raises
+    ------
+    UnreadableFile
+        Missing, not UTF-8, or blank.
+    """
+    content = read_bytes(path, _MAX_BYTES)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"{path} is not text: byte {error.start} is not UTF-8") from error
+    if not text.strip():
+        raise UnreadableFile(f"{path} is empty: it should hold prompts or a text")
+    return text
+
+
+def windows(ids: Sequence[int], length: int) -> list[list[int]]:
+    """Cut token ids into pieces of one length; a shorter rest is left out unless it is all."""
+    if length < 1:
+        raise InvalidInput(f"windows of {length} tokens: give at least 1")
+    pieces = [list(ids[i : i + length]) for i in range(0, len(ids) - length + 1, length)]
+    return pieces or [list(ids)]
+
+
+def _field(line: str, where: str) -> str:
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise UnreadableFile(f"{where} is not JSON: {error}") from error
+    prompt = entry.get("prompt", entry.get("text")) if isinstance(entry, dict) else None
+    if not isinstance(prompt, str):
+        raise UnreadableFile(f'{where} has no text under "prompt" or "text"')
+    return prompt

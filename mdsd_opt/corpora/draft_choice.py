@@ -15,7 +15,7 @@ from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.corpora.draft_choice.temperature import best_draft_temperature
+from mdsd_opt.corpora.draft_temperature import BestTemperature, best_draft_temperature
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
@@ -28,6 +28,14 @@ from mdsd_opt.drafts import (
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
+
+__all__ = [
+    "BestTemperature",
+    "SchemeComparison",
+    "SchemeRate",
+    "best_draft_temperature",
+    "compare_draft_schemes",
+]
 
 Rates = NDArray[np.float64]
 
@@ -110,18 +118,11 @@ class _Sample:
     num_threads: int
 
     def batched(self, scheme: str, factor: float = 1.0) -> Rates:
-        rates = acceptance_rates(
-            self.target,
-            self.draft,
-            num_drafts=self.num_drafts,
-            drafts=scheme,
-            temperature=self.temperature,
-            draft_temperature=self.draft_temperature * factor,
-            num_threads=self.num_threads,
-            kind="logits",
-            **self.filters,
-        )
-        return np.asarray(rates)
+        """By `acceptance_rates`, at `factor` times the draft temperature."""
+        heats = {"draft_temperature": self.draft_temperature * factor, **self.filters}
+        common = {"num_threads": self.num_threads, "kind": "logits", **heats}
+        given = self.target, self.draft, self.num_drafts, scheme
+        return np.asarray(acceptance_rates(*given, temperature=self.temperature, **common))
 
     def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
         """By the solver, position by position: for schemes that have no batched rates."""
@@ -140,10 +141,7 @@ class _Sample:
 
         def rate(row: int) -> tuple[float, float]:
             best = best_draft_temperature(
-                self.target[row],
-                self.draft[row],
-                self.num_drafts,
-                temperature=self.temperature,
+                self.target[row], self.draft[row], self.num_drafts, temperature=self.temperature
             )
             return best.acceptance_rate, best.upper_bound
 

@@ -1,0 +1,305 @@
+"""Measurements: as a view with tables and a picture, and as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mdsd_opt.base.files import atomic_write
+from mdsd_opt.cli.bench.record import Change, Record, Report, Scaling, scaling
+from mdsd_opt.cli.output import make_table
+from mdsd_opt.cli.view import Drawing, Section, View, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+
+def bench_view(report: Report, changes: Sequence[Change] = ()) -> View:
+    """The measurements of a run, and how they differ from those of an earlier one."""
+    tables = [
+        Section("" if n else "Measurements", None if n else MEANING, table=table, keys=NUM_KEYS)
+        for n, table in enumerate(records_tables(report))
+    ]
+    fitted = scaling_table(report.records)
+    if fitted.row_count:
+        tables.append(Section("Growth", table=fitted))
+    circumstances = circumstances_line(report)
+    earlier = [Section("Earlier run", table=changes_table(changes))] if changes else []
+    return View(
+        f"Speed\n{circumstances}",
+        [*tables, Section(text=circumstances)],
+        [*conclusion(report), *earlier],
+        report.as_json().rstrip(),
+        Drawing(
+            partial(bench_figure, report),
+            "Time of one call against the vocabulary, both on logarithmic axes; lower is better.",
+        ),
+    )
+
+
+#: What the numbers of `records_tables` are.
+MEANING = (
+    "milliseconds of one call, median and 90th percentile of the rounds; lower is better. Empty: "
+    "there is no rival, or nothing to compare the answer with; -: did not finish."
+)
+
+#: Columns of `records_tables` that say what was measured, but for the threads.
+NUM_KEYS = 3
+
+
+def records_tables(report: Report) -> list[Table]:
+    """One for each problem of each benchmark, one line a measurement."""
+    groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
+    return [_records_table(list(records)) for _, records in groups]
+
+
+def _records_table(records: Sequence[Record]) -> Table:
+    first = records[0]
+    title = f"{first.benchmark}: {first.problem.replace('_', ' ')}"
+    columns: list[tuple[str, Callable[[Record], str]]] = [
+        ("route", lambda record: record.route),
+        ("V", lambda record: f"{record.vocab_size:,}"),
+        ("K", lambda record: str(record.num_drafts or "any")),
+        ("median\nms", lambda record: _milliseconds(record.median_ms)),
+        ("p90\nms", lambda record: _milliseconds(record.p90_ms)),
+    ]
+    threads = {record.threads for record in records}
+    if len(threads) > 1:
+        columns.insert(NUM_KEYS, ("threads", lambda record: str(record.threads)))
+    else:
+        title += f", {first.threads} thread{'s' * (first.threads != 1)}"
+    against = sorted({record.against for record in records if record.against})
+    if against:
+        title += f"; x faster: than {', '.join(against)} in the same run"
+        columns.append(("x\nfaster", lambda record: _digits(record.times_faster)))
+    kinds = sorted({record.gap_kind for record in records if record.gap_kind})
+    if kinds:
+        columns.append((f"gap:\n{' or '.join(kinds)}", _gap))
+    if any(record.note for record in records):
+        columns.append(("note", lambda record: record.note))
+    table = make_table(
+        title,
+        [heading for heading, _ in columns],
+        ([cell(record) for _, cell in columns] for record in records),
+        words=("route", "note"),
+    )
+    for row, record, following in zip(table.rows, records, records[1:], strict=False):
+        row.end_section = _place(following) != _place(record)
+    return table
+
+
+def circumstances_line(report: Report) -> str:
+    """Where it was measured."""
+    told = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
+    where = report.circumstances
+    return ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told if name in where)
+
+
+def conclusion(report: Report) -> list[str]:
+    """Of each benchmark, the quickest at the largest size, and the largest gap."""
+    lines = []
+    for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
+        records = list(group)
+        done = [record for record in records if record.median_ms is not None]
+        if not done:
+            lines.append(f"{benchmark}: nothing finished")
+            continue
+        largest = max(record.vocab_size for record in done)
+        here = [record for record in done if record.vocab_size == largest]
+        if any(record.gap_kind == "error" for record in here):  # others give no answer
+            here = [record for record in here if record.gap is not None]
+        quickest = min(here, key=lambda record: record.median_ms or 0.0)
+        line = f"{benchmark}: at V = {largest:,}, {quickest.route} takes "
+        line += f"{_milliseconds(quickest.median_ms)} ms"
+        if quickest.times_faster is not None and quickest.route != quickest.against:
+            line += f", {_digits(quickest.times_faster)} times as fast as {quickest.against}"
+        worst = max(records, key=lambda record: record.gap or 0.0)
+        if worst.gap:
+            line += f"; largest gap of all {_gap(worst)} ({worst.gap_kind}, {worst.route})"
+        lines.append(line)
+    return lines
+
+
+def _gap(record: Record) -> str:
+    return "" if record.gap is None else f"{record.gap:.0e}"
+
+
+def _milliseconds(time: float | None) -> str:
+    return "-" if time is None else _digits(time)
+
+
+def _digits(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _place(record: Record) -> tuple[object, ...]:
+    return record.vocab_size, record.num_drafts, record.threads
+
+
+def scaling_table(records: Sequence[Record]) -> Table:
+    """Exponents of V."""
+    return make_table(
+        "how time grows: V to the power of the exponent; lower is better",
+        ("route", "problem", "K", "threads", "V from", "to", "exponent"),
+        map(_fit_cells, scaling(records)),
+        words=("route", "problem"),
+    )
+
+
+def _fit_cells(fit: Scaling) -> tuple[str, ...]:
+    return (
+        fit.record.route,
+        fit.record.problem,
+        str(fit.record.num_drafts),
+        str(fit.record.threads),
+        f"{fit.smallest:,}",
+        f"{fit.largest:,}",
+        f"{fit.exponent:.2f}",
+    )
+
+
+def changes_table(found: Sequence[Change]) -> Table:
+    """What two runs have in common, the worst first."""
+    rows = (
+        (
+            change.record.route,
+            change.record.problem,
+            f"{change.record.vocab_size:,}",
+            str(change.record.num_drafts),
+            f"{change.times_slower:.2f}{'*' if change.relative else ' '}",
+            "LESS EXACT" if change.worse_gap else "SLOWER" if change.is_regression else "",
+        )
+        for change in found
+    )
+    return make_table(
+        "against the earlier run",
+        ("route", "problem", "V", "K", "x slower", ""),
+        rows,
+        words=("route", "problem", ""),
+        caption="* against the rival in the same run; others by time alone",
+    )
+
+
+_STYLES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D", "v", "x")
+
+
+def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[int, float]]]:
+    """Points of V and time; several of the same V, with other threads, keep the fastest."""
+    best: dict[tuple[str, str, int], dict[int, float]] = {}
+    for record in records:
+        if record.median_ms is not None:
+            points = best.setdefault((record.route, record.problem, record.num_drafts), {})
+            known = points.get(record.vocab_size, record.median_ms)
+            points[record.vocab_size] = min(known, record.median_ms)
+    return {key: list(points.items()) for key, points in best.items()}
+
+
+def bench_figure(report: Report) -> Figure:
+    """Time against V, a line for each route, a panel for each benchmark."""
+    done = [record for record in report.records if record.median_ms is not None]
+    panels = {
+        benchmark: _lines([record for record in done if record.benchmark == benchmark])
+        for benchmark in dict.fromkeys(record.benchmark for record in done)
+    }
+    heights = [max(3.6, 0.15 * len(lines) + 0.7) for lines in panels.values()]
+    figure = new_figure(figsize=(10.0, sum(heights)))
+    all_axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (benchmark, lines) in zip(all_axes, panels.items(), strict=True):
+        routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
+        by_problem = len(problems) > len(routes)  # colours, of which there are most
+        colours, styles = (problems, routes) if by_problem else (routes, problems)
+        for (route, problem, num_drafts), points in lines.items():
+            axes.plot(
+                *zip(*sorted(points), strict=True),
+                color=f"C{colours.index((route, problem)[by_problem]) % 10}",
+                linestyle=_STYLES[styles.index((problem, route)[by_problem]) % len(_STYLES)],
+                marker=_MARKERS[drafts.index(num_drafts) % len(_MARKERS)],
+                markersize=4,
+                label=f"{route}, {problem.replace('_', ' ')}"
+                + (f", K = {num_drafts}" if num_drafts else ""),
+            )
+        axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=benchmark)
+        axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        axes.grid(alpha=0.3)
+    return figure
+
+
+_CIRCUMSTANCES = (
+    "cpus", "load_average", "python", "numpy", "scipy", "numba", "highspy", "cvxpy", "pycddlib",
+    "torch", "mdsd_opt",
+)  # fmt: skip
+
+
+def save_report(report: Report, path: Path) -> None:
+    """As CSV or Markdown where the name ends so, else as JSON."""
+    if path.suffix == ".csv":
+        text = report.as_csv()
+    elif path.suffix == ".md":
+        text = markdown(report)
+    else:
+        text = report.as_json()
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def markdown(report: Report) -> str:
+    """The circumstances, a table for each benchmark, and how time grows with V."""
+    where = report.circumstances
+    told = [f"{name} {where[name]}" for name in _CIRCUMSTANCES if name in where]
+    parts = [f"{where.get('processor', 'unknown processor')}; {', '.join(told)}.\n"]
+    for benchmark, records in groupby(report.records, key=lambda record: record.benchmark):
+        parts.append(_records_as_markdown(benchmark, list(records)))
+    fits = scaling(report.records)
+    if fits:
+        parts.append(_scaling_as_markdown(fits))
+    return "\n".join(parts)
+
+
+def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
+    against = sorted({record.against for record in records if record.against})
+    rival = f"times faster than {', '.join(against)}" if against else "times faster"
+    kinds = sorted({record.gap_kind for record in records if record.gap_kind})
+    headings = (
+        "route", "problem", "V", "K", "threads", "median ms", "p90 ms", rival,
+        " or ".join(kinds) or "gap", "note",
+    )  # fmt: skip
+    rows = [
+        (
+            record.route,
+            record.problem.replace("_", " "),
+            f"{record.vocab_size:,}",
+            str(record.num_drafts or ""),
+            str(record.threads),
+            _milliseconds(record.median_ms),
+            _milliseconds(record.p90_ms),
+            "" if record.times_faster is None else f"{record.times_faster:.3g}",
+            "" if record.gap is None else f"{record.gap:.0e}",
+            record.note,
+        )
+        for record in records
+    ]
+    rounds = sorted({record.rounds for record in records})
+    said = f"**{benchmark}**, rounds: {', '.join(map(str, rounds))}\n\n"
+    return said + _markdown_table(headings, rows)
+
+
+def _scaling_as_markdown(fits: Iterable[Scaling]) -> str:
+    headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
+    lines = map(_fit_cells, fits)
+    return _markdown_table(headings, [(route, x.replace("_", " "), *y) for route, x, *y in lines])
+
+
+def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns that are empty throughout are left out."""
+    rows = list(rows)
+    kept = [i for i in range(len(headings)) if any(row[i] for row in rows)]
+    lines = [[headings[i] for i in kept], ["---"] * len(kept)]
+    lines += [[row[i].replace("|", "\\|") for i in kept] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,209 @@
+"""What a verb found, as a `View`, and how it is shown: `present`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mdsd_opt.base.files import atomic_write, check_writable
+from mdsd_opt.cli.output import remark, say, show_rows, show_table
+from mdsd_opt.errors import InvalidInput, MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+    from rich.tree import Tree
+
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Section:
+    """A part of a view: any of prose, labelled values, and a table or tree.
+
+    Attributes
+    ----------
+    heading : str or None
+        On a page; None for what is for terminals alone.
+    text : str or None
+        Prose; "" is an empty line.
+    values : sequence of (str, str)
+    inline : bool
+        Whether each value stands right behind its label on a terminal, instead of in a column.
+    table : Table, Tree or None
+    keys : int
+        Columns that all parts of a table have which is too wide for a terminal.
+    """
+
+    heading: str | None = None
+    text: str | None = None
+    values: Sequence[tuple[str, str]] = ()
+    inline: bool = False
+    table: Table | Tree | None = None
+    keys: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawing:
+    """A picture that is drawn when somebody asks for it.
+
+    Attributes
+    ----------
+    draw : callable
+        Returns the matplotlib figure.
+    shows : str
+        What a page says under it.
+    title : str
+        Above it in a file of its own.
+    """
+
+    draw: Callable[[], Figure]
+    shows: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What a verb found, in every form that it can be shown in.
+
+    Attributes
+    ----------
+    title : str
+        Of a page.
+    tables : sequence of Section
+    conclusion : sequence of str or Section
+        At the end on a terminal, at the beginning of a page.
+    document : mapping or str
+        As JSON.
+    figure : Drawing, optional
+    findings : sequence of str, optional
+        What a page begins with instead of the conclusion.
+    rows : sequence of mappings
+        Lines of CSV.
+    """
+
+    title: str = ""
+    tables: Sequence[Section] = ()
+    conclusion: Sequence[str | Section] = ()
+    document: Mapping[str, Any] | str = ""
+    figure: Drawing | None = None
+    findings: Sequence[str] | None = None
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a view is to be shown; what cannot be written is refused before anything is computed."""
+
+    as_json: bool = False
+    as_csv: bool = False
+    plot: Path | None = None
+    page: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.as_csv:
+            raise InvalidInput("--json and --csv both given: choose one")
+        if self.plot is not None:
+            check_plot_path(self.plot)
+        if self.page is not None:
+            from mdsd_opt.cli.report.pages import check_page_path
+
+            check_page_path(self.page)
+
+
+def present(view: View, form: Form) -> None:
+    """Print a view as tables, JSON or CSV, and save its picture and its page."""
+    if form.as_json:
+        print(view.document if isinstance(view.document, str) else as_json(view.document))
+    elif form.as_csv:
+        print(as_csv(view.rows), end="")
+    else:
+        for part in (*view.tables, *view.conclusion):
+            _show(part)
+    if form.plot is not None:
+        assert view.figure is not None
+        figure = view.figure.draw()
+        if view.figure.title:
+            figure.suptitle(view.figure.title, fontsize=10, x=0.01, ha="left")
+        with atomic_write(form.plot) as file:
+            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=150)
+        remark(f"picture saved as {form.plot}")
+    if form.page is not None:
+        from mdsd_opt.cli.report.pages import save_page
+
+        save_page(form.page, view)
+        remark(f"report saved as {form.page}")
+
+
+def as_json(document: Mapping[str, Any]) -> str:
+    """Readable JSON, no NaN."""
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the header of the first; None is an empty field."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _show(part: str | Section) -> None:
+    """Print a part of a view to stdout."""
+    if isinstance(part, str):
+        say(part)
+        return
+    if part.text is not None:
+        say(part.text)
+    if part.inline:
+        for label, value in part.values:
+            say(f"{label}: {value}")
+    elif part.values:
+        show_rows(part.values)
+    if part.table is None:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    if isinstance(part.table, Table):
+        show_table(part.table, part.keys)
+    else:
+        Console(highlight=False).print(part.table)
+
+
+def check_plot_path(path: str | os.PathLike[str]) -> None:
+    """Raise unless the suffix is one that can be drawn and the file can be written.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed: better said before the numbers are computed.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
+        raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
+    check_writable(path)
+    new_figure()
+
+
+def new_figure(**options: Any) -> Any:
+    """An empty matplotlib figure, whose parts will keep clear of each other.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra.of("matplotlib", "plot", "the picture") from error
+    return Figure(layout="constrained", **options)
