@@ -16,7 +16,7 @@ from mdsd_opt.drafts.base import (
     inverse_cdf,
 )
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, masses_in
-from mdsd_opt.drafts.one_draft import OneDraft
+from mdsd_opt.drafts.single_model import OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 

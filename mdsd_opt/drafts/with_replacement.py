@@ -28,7 +28,7 @@ from mdsd_opt.drafts.counting import (
     require_short_powers,
 )
 from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
-from mdsd_opt.drafts.one_draft import OneDraft
+from mdsd_opt.drafts.single_model import OneDraft
 from mdsd_opt.drafts.support_law import (
     SupportLaw,
     all_tuples,

@@ -25,7 +25,7 @@ from mdsd_opt.drafts.counting import (
 )
 from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, successive_masses_in
-from mdsd_opt.drafts.one_draft import OneDraft
+from mdsd_opt.drafts.single_model import OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import UnsupportedScheme
 

@@ -18,7 +18,7 @@ from mdsd_opt.drafts import (
     MixtureDrafts,
     SequentialDrafts,
 )
-from mdsd_opt.drafts.one_draft import OneDraft
+from mdsd_opt.drafts.single_model import OneDraft
 from mdsd_opt.errors import MdsdError, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import solve
