@@ -7,10 +7,13 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-KERNEL_TESTS := $(patsubst %,tests/test_gpu_%.py,compile kernels race races types)
+KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile kernels race races types)
+
+# One room's tests alone: make test ROOM=solvers.
+ROOM ?=
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
-	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest --numprocesses auto $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%)
 
 # Share of all instances to try: a full run takes some ten minutes on two cores.
 STRESS_SCALE ?= 1

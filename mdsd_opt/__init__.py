@@ -1,7 +1,10 @@
 """mdsd_opt: the transport problem of multi-draft speculative decoding, solved and certified.
 
-p is always the target, q the draft. Data flows one way: logits -> distributions -> drafts ->
-problem -> solver -> solution -> certificate.
+p is always the target, q the draft. The rooms, each above all that it imports:
+front: cli | questions: corpora, auditing | machines: decoding, batch, gpu
+answers: cddlib_checks, verifiers, solvers | mathematics: problem, drafts, prefix_search
+tools: base. Logits walk up from the tools to a problem, its solution and a certificate, then to
+tokens, and in batches or trees to rates, audits and pages.
 """
 
 from __future__ import annotations

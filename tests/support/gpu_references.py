@@ -24,7 +24,7 @@ from mdsd_opt.gpu.engine import Engine
 from support.kernel_cases import flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
-FILE = Path(__file__).parents[1] / "gpu_references.npz"
+FILE = Path(__file__).parents[1] / "gpu" / "gpu_references.npz"
 
 DTYPES: dict[str, Any] = {
     "float32": np.float32,

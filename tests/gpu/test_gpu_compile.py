@@ -82,7 +82,7 @@ def budget() -> kernel_budget.Figures:
         kernel_budget.nvdisasm()
     except FileNotFoundError as error:
         pytest.skip(str(error))
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     command = ["scripts/kernel-budget", sys.executable]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)  # type: ignore[no-any-return]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from support.tables import Table, target_law
 from support.tables import trees as oracle_trees
+from support.tree_rules import block, chain, drawn, path
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.trees import TableModel
@@ -23,77 +23,6 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
 def tables(vocab_size: int, seed: int = 0) -> tuple[TableModel, TableModel]:
     return TableModel(vocab_size, 2 * seed), TableModel(vocab_size, 2 * seed + 1)
-
-
-def drawn(weights: Any, rng: np.random.Generator) -> int:
-    """By one uniform; a token of weight zero never."""
-    support = np.flatnonzero(weights)
-    reached = np.cumsum(weights[support])
-    place = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
-    return int(support[min(place, support.size - 1)])
-
-
-def path(root: Node) -> list[Node]:
-    nodes = [root]
-    while nodes[-1].children:
-        nodes += nodes[-1].children.values()
-    return nodes
-
-
-def chain(
-    *,
-    swapped: bool = False,
-    at_most: bool = False,
-    wrong_row: bool = False,
-    residual: str = "right",
-) -> Any:
-    """Rejection along a chain, as engines have it, and the mistakes that are made in it."""
-
-    def verify(root: Node, rng: np.random.Generator) -> list[int]:
-        nodes = path(root)
-        tokens = []
-        for n, (node, child) in enumerate(pairwise(nodes)):
-            x, p, q = child.tokens[-1], node.target, node.drafts.q
-            u = rng.random()
-            if swapped:
-                accepted = u * p[x] < q[x]
-            else:
-                accepted = u * q[x] <= p[x] if at_most else u * q[x] < p[x]
-            if not accepted:
-                row = nodes[max(n - 1, 0)].target if wrong_row else p
-                left = np.maximum(row - q, 0) if residual == "right" else row
-                return [*tokens, drawn(left if left.any() else row, rng)]
-            tokens.append(x)
-        return [*tokens, drawn(nodes[-1].target, rng)]
-
-    return verify
-
-
-def block(*, residual: str = "scaled", accept: str = "h", capped: bool = True) -> Any:
-    """Block verification, its uniforms all drawn first; and the mistakes that are made in it."""
-
-    def verify(root: Node, rng: np.random.Generator) -> list[int]:
-        nodes = path(root)
-        drafts, gamma = nodes[-1].tokens, len(nodes) - 1
-        r = [1.0]
-        for node, x in zip(nodes, drafts, strict=False):
-            ratio = r[-1] * node.target[x] / node.drafts.q[x]
-            r.append(min(1.0, ratio) if capped else ratio)
-        accepted = 0
-        for i, u in enumerate(rng.random(gamma).tolist(), start=1):
-            h = min(1.0, r[i])
-            if i < gamma and accept == "h":
-                left = np.maximum(r[i] * nodes[i].target - nodes[i].drafts.q, 0).sum()
-                h = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
-            if u < h:
-                accepted = i
-        node = nodes[accepted]
-        if accepted == gamma:
-            return [*drafts, drawn(node.target, rng)]
-        scale = r[accepted] if residual == "scaled" else 1.0
-        return [*drafts[:accepted], drawn(np.maximum(scale * node.target - node.drafts.q, 0), rng)]
-
-    return verify
 
 
 def exact(verify: Any, vocab_size: int, tree: str, seed: int = 0, **options: Any) -> Any:

@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from support.captures import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interrupted, content
 from support.corpora import RUN, flip_a_byte
 from support.markov import MarkovModel, prompts
-from test_capture import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interrupted, content
 
 from mdsd_opt import errors
 from mdsd_opt.base import progress

@@ -11,7 +11,7 @@ from support import solver_table, strategies, verifier_table
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks, drafts, verifiers
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def rows_of_readme(heading: str) -> set[str]:

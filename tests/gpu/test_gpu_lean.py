@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.host_engine import Build
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 BLOCKED = ("numba", "highspy", "cvxpy", "typer")
 
 #: What `acceptance_rates` and `verify_batch` do for arrays on the host, on another engine.

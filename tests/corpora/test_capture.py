@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from support.captures import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interrupted, content
 from support.chi_square import p_value
 from support.corpora import flip_a_byte
 from support.markov import MarkovModel, prompts
@@ -24,25 +24,9 @@ from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
 from mdsd_opt.corpora.capture import CaptureSettings, capture, read_prompts, read_text, windows
 from mdsd_opt.corpora.manifest import load_manifest
 
-#: So that child processes find the package `support`.
-WITH_SUPPORT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join(
-        [str(Path(__file__).parent), os.environ.get("PYTHONPATH", str(Path.cwd()))]
-    ),
-}
-
-TARGET, DRAFT = MarkovModel(seed=0), MarkovModel(seed=1)
-#: Two prompts a shard.
-SMALL = CaptureSettings(num_tokens=5, dtype="float32", shard_bytes=2 * 4 * 12 * 5 * 2)
-
 
 def load_all(folder):
     return [load_logits(shard) for shard in open_corpus(folder).shards]
-
-
-def content(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_shards_hold_the_logits_that_predict_each_new_token(tmp_path):
@@ -146,23 +130,6 @@ def test_the_manifest_says_what_was_done(tmp_path):
     metadata = dict(load_all(tmp_path)[0].metadata)
     assert len(metadata.pop("settings")) == 64
     assert metadata == document["settings"]
-
-
-class Interrupted(Exception):
-    """Stands in for whatever ends a capture."""
-
-
-class Failing(MarkovModel):
-    """Ends the capture at one of its passes."""
-
-    def __init__(self, last_call):
-        super().__init__(seed=0)
-        self.last_call = last_call
-
-    def logits(self, ids, rows):
-        if self.calls == self.last_call:
-            raise Interrupted
-        return super().logits(ids, rows)
 
 
 @pytest.mark.parametrize("last_call", [0, 1, 11, 12, 13, 24, 30, 41])

@@ -13,7 +13,7 @@ import pytest
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, WithReplacement
 from mdsd_opt.errors import MissingExtra
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: These need a CUDA device, and a corpus that took hours to capture; they say so.

@@ -91,7 +91,7 @@ def work(small):
 def run(work, megabytes, *arguments):
     return subprocess.run(
         [sys.executable, "-c", CHILD.format(work=work, megabytes=megabytes), *arguments],
-        capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[1], check=False,
+        capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2], check=False,
     )  # fmt: skip
 
 

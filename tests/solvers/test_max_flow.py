@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from support import oracles
-from support.known_problems import known_problems
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
@@ -50,19 +49,6 @@ def test_floats_are_solved_within_the_reported_rounding(case: Case) -> None:
     assert solution.lower_bound - 1e-15 <= optimum <= solution.upper_bound + 1e-15
     assert solution.upper_bound - solution.lower_bound < 1e-14
     assert mo.certify(problem, solution, tolerance=1e-14).valid
-
-
-@pytest.mark.parametrize("name", known_problems())
-def test_known_problems(name: str) -> None:
-    known = known_problems()[name]
-    solution = solve(known.problem)
-    certificate = mo.certify(known.problem, solution, exact=True)
-    assert certificate.valid
-    if known.optimum is not None:
-        assert certificate.lower <= known.optimum <= certificate.upper
-        assert certificate.gap <= 1e-15
-    if solution.stats["exact"]:
-        assert certificate.gap == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_audit_tree import block, chain, drawn, path
+from support.tree_rules import block, chain, drawn, path
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace

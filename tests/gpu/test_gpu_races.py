@@ -18,7 +18,7 @@ from support.barrier_removal import barrier_sites, cases_by_barrier
 from support.host_engine import Build, sanitizer_runtime
 from support.kernel_cases import CASE_TYPES
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 CONTROLS = barrier_sites()[::6]
 
 

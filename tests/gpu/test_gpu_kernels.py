@@ -29,7 +29,7 @@ import mdsd_opt as mo
 from mdsd_opt.gpu import rates
 from mdsd_opt.gpu.pair import FilterSettings, RowRates, scale_arguments, with_filters
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 DTYPES: dict[str, Any] = {
     "float32": np.float32,
     "float16": np.float16,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "check-gpu"
 
 
@@ -71,7 +71,7 @@ def test_every_stage_has_its_log_the_most_telling_first(tmp_path: Path, tools: s
     logs = {name: (out / f"{name}.log").read_text() for name in STAGES}
     assert logs["smoke"] == "ran benchmarks/gpu_smoke.py\n"
     assert "-m pytest" in logs["tests"]
-    assert "-m gpu tests/test_gpu_device.py" in logs["tests"]
+    assert "-m gpu tests/gpu/test_gpu_device.py" in logs["tests"]
     assert f"--json {out}/benchmark.json" in logs["benchmark"]
     for tool in STAGES[3:]:
         assert logs[tool] == f"{tool}\nran benchmarks/gpu_smoke.py --small\n"
