@@ -187,6 +187,7 @@ def schemes_of(
     """The draft law of each step, from probabilities (N, V) or a sequence of schemes."""
     if draft_law is None:
         return None
+    # schemes or probabilities may be given
     if isinstance(draft_law, Sequence) and all(isinstance(s, DraftScheme) for s in draft_law):
         if len(draft_law) != num_steps:
             raise InvalidInput(f"{len(draft_law)} draft schemes given for {num_steps} steps")

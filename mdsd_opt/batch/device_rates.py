@@ -77,11 +77,7 @@ class Request:
             return f"the vocabularies differ in size, {target[-1]} and {draft[-1]}"
         if target[-1] > rates.MAX_VOCAB_SIZE:
             return f"a vocabulary of {target[-1]} is larger than {rates.MAX_VOCAB_SIZE}"
-        most = rates.MAX_DRAFTS
-        if self.scheme in ("greedy", "top_k"):
-            most = rates.most_fixed_drafts(target[-1], threads_per_row)
-        elif self.scheme == "without_replacement":
-            most = rates.MAX_RACE_DRAFTS
+        most = rates.most_drafts(self.declared.device, target[-1], threads_per_row)
         if max(self.num_drafts) > most:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""

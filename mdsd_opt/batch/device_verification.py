@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.device_rates import NOT_READ, Request
 from mdsd_opt.batch.dispatch import on_device
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.gpu import interop, streaming
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
@@ -61,7 +62,7 @@ class VerificationRequest:
             uniforms,
             first_row,
             self.with_rates,
-            self.rule.scheme,
+            SINGLE_MODEL_SCHEMES[self.rule.scheme].draws_independently(),
         )
 
 

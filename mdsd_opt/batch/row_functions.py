@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
+from mdsd_opt.base.plug_ins import loaded
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import UnknownName, UnsupportedScheme
@@ -50,7 +51,7 @@ def entry(scheme: str, verifier: str | Verifier) -> BatchRates | None:
     declared = rule.batch_rates.get(scheme)
     if declared is not None or not rule.rates_any_batch:
         return declared
-    if not issubclass(SINGLE_MODEL_SCHEMES[scheme], rule.schemes):
+    if not rule.takes_kind(SINGLE_MODEL_SCHEMES[scheme]):
         return None
     from mdsd_opt.batch.verifier_rows import position_by_position
 
@@ -114,7 +115,7 @@ def row_function(
 
 
 def _by_kernel(name: str, *arguments: Any) -> None:
-    """A function of `prefix_search.rates`; numba comes with it, which a device does without."""
+    """By a function of its name; numba comes with it, which a device does without."""
     from mdsd_opt.prefix_search import rates
 
-    getattr(rates, name)(*arguments)
+    (loaded(name) if ":" in name else getattr(rates, name))(*arguments)

@@ -11,7 +11,7 @@ from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_chi
 from mdsd_opt.cddlib_checks.condition import claimed_condition
 from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.double_description import require, run_with
-from mdsd_opt.cddlib_checks.draft_laws import drafts_for
+from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
 from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
 from mdsd_opt.drafts import DraftScheme
@@ -90,7 +90,7 @@ def check(
             f"{conjecture.name} says nothing for V = {v}, K = {k}: give vocab_size of at least "
             f"{least_v} and num_drafts of at least {least_k}"
         )
-    if isinstance(draft, DraftScheme):
+    if isinstance(draft, DraftScheme):  # which people try
         raise InvalidInput(
             "draft is a draft scheme, but each claim says itself how drafts are drawn: give q; "
             "check_condition takes schemes"
@@ -142,9 +142,8 @@ def check_condition(
     """
     v, k = checked_size(vocab_size, num_drafts)
     _check_budget(timeout, memory)
-    known = ("with_replacement", "without_replacement", "independent")
-    if scheme.replace("-", "_") not in known:
-        raise UnknownName.among("draft scheme", scheme, known)
+    if scheme.replace("-", "_") not in SCHEMES:
+        raise UnknownName.among("draft scheme", scheme, SCHEMES)
     claimed = parse_inequalities(inequalities, v)
     drafts = drafts_for(scheme.replace("-", "_"), v, k, draft)
     require(engine)

@@ -12,7 +12,7 @@ import numpy as np
 from mdsd_opt.decoding.hull_plan import MANY_TOKENS, Law, rank_chances
 from mdsd_opt.decoding.recursive_rejection import after_refusal
 from mdsd_opt.decoding.valued_rules import Values, as_good
-from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
+from mdsd_opt.drafts import DraftScheme
 
 #: Buckets of p/q that are as one here: that leaves 16 to an octave.
 _TOGETHER = 4
@@ -45,18 +45,19 @@ def first_tries(
     values : ndarray, shape (K,)
         Of the places.
     """
-    if isinstance(drafts, WithReplacement):
-        order = np.argsort(-values, kind="stable")
-    elif not isinstance(drafts, WithoutReplacement):
+    draws = None if drafts is None else drafts.random_draws
+    if draws is None:
         return []
-    elif drafts.drafts_whole_support:  # recursive rejection accepts everything
-        return list(range(drafts.support.size - 1))
+    if draws.is_replaced:
+        order = np.argsort(-values, kind="stable")
+    elif draws.are_certain:  # recursive rejection accepts everything
+        return list(range(draws.support_size - 1))
     else:
         order = np.arange(values.size)
     if as_good(values).all():
         return []
     target = target.astype(np.float64, copy=False)  # a forecast needs no Fractions
-    return order[: _best_number(target, float(demand), drafts.q, values[order])].tolist()
+    return order[: _best_number(target, float(demand), draws.q, values[order])].tolist()
 
 
 def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.recursive_rejection import draft_law
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
-from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search.searched import is_searched
+from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.prefix_search.random_draws import is_searched
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
 from mdsd_opt.verifiers.optimal.plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
@@ -45,12 +45,12 @@ def hull_masses(
     kept : ndarray, shape (V,)
         I = min(t, p_I), its mean over the draws, by token.
     """
-    if draws.size == 1 and isinstance(drafts, (WithReplacement, WithoutReplacement)):
+    if draws.size == 1 and drafts.random_draws is not None:
         return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 
     plan: CollapsedPlan | SortedPlan
-    if target.size >= MANY_TOKENS and is_searched(drafts):
+    if target.size >= MANY_TOKENS and is_searched(drafts.random_draws):
         plan = CollapsedPlan(target, drafts)
     else:
         plan = SortedPlan(target, _NO_TOKENS, drafts)

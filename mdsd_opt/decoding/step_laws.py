@@ -13,8 +13,7 @@ from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TreeRule
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.drafts.by_name import SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 
 #: Rules that decide from sums over bins, by name.
@@ -150,14 +149,20 @@ def step_laws(
     """
     if not on_device:
         return HostLaws(target, draft, make, temperature, draft_temperature, filters)
-    require_device_rule(make, rule)
-    replaced = make is WithReplacement
+    replaced = require_device_rule(make, rule)
     return DeviceLaws(target, draft, replaced, temperature, draft_temperature, filters)
 
 
-def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
-    """Raise `InvalidInput` for a scheme or rule that is not decided on the device, and why."""
-    if make not in (WithReplacement, WithoutReplacement):
+def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
+    """Whether the drafts are drawn with replacement, if device and rule decide for them.
+
+    Raises
+    ------
+    InvalidInput
+        They do not, and why.
+    """
+    composed = composition_of(make)
+    if composed is None or not composed.is_random:
         raise InvalidInput(
             "decisions on the device are for drafts with_replacement and without_replacement; "
             "others are for the host: leave on_device out"
@@ -167,3 +172,4 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
             f"rule {rule.name!r} decides on the host only: {rule.host_only}; on the device decide "
             + ", ".join(DEVICE_RULES)
         )
+    return composed.is_replaced

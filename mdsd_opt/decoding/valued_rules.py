@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
-from mdsd_opt.drafts.mixture import SortedMixtureDrafts
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.verifiers.optimal.block_rules import (
     BlockRule,
     Drawn,
-    block_rule,
     masses_left,
     mixed_rule,
+    rule_of_draws,
 )
 
 Values = NDArray[np.float64]
@@ -47,22 +46,28 @@ def as_good(values: Values) -> NDArray[np.bool_]:
     return values >= _AS_GOOD * values.max()
 
 
-def valued_rule(drafts: PrefixDraftScheme, drawn: Drawn, values: Values) -> BlockRule:
+def valued_rule(drafts: DraftScheme, drawn: Drawn, values: Values) -> BlockRule:
     """A rule within blocks that favours valuable places, with the law of the scheme's own.
 
     Parameters
     ----------
-    drafts : PrefixDraftScheme
+    drafts : DraftScheme
     drawn : Drawn
     values : ndarray, shape (K,)
         Of the places, positive.
     """
-    if isinstance(drafts, SortedMixtureDrafts):
+    draws = drafts.random_draws
+    if draws is None:
         return mixed_rule(drafts, drawn, partial(valued_rule, values=values))
-    if isinstance(drafts, WithReplacement):
+    return valued_rule_of_draws(draws.is_replaced, drawn, values)
+
+
+def valued_rule_of_draws(is_replaced: bool, drawn: Drawn, values: Values) -> BlockRule:
+    """The same for draws from one law, with replacement or without."""
+    if is_replaced:
         return _best_place(drawn, values)
-    rule = block_rule(drafts, drawn)
-    return rule if as_good(values).all() else _with_swaps(drafts, drawn, values, rule)
+    rule = rule_of_draws(is_replaced, drawn)
+    return rule if as_good(values).all() else _with_swaps(drawn, values, rule)
 
 
 def _best_place(drawn: Drawn, values: Values) -> BlockRule:
@@ -81,9 +86,7 @@ def _best_place(drawn: Drawn, values: Values) -> BlockRule:
     return shares
 
 
-def _with_swaps(
-    drafts: PrefixDraftScheme, drawn: Drawn, values: Values, rule: BlockRule
-) -> BlockRule:
+def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
     left, lowest_first = masses_left(drawn), sorted(drawn.places.tolist())
 
     @cache
@@ -96,7 +99,7 @@ def _with_swaps(
         ratio = left[0] / left[0]
         for mine, theirs in zip(left[between], masses_left(other, left[-1])[between], strict=True):
             ratio = ratio * mine / theirs
-        return ratio, block_rule(drafts, other)
+        return ratio, rule_of_draws(False, other)
 
     @cache
     def ranked(lowest: int) -> tuple[int, list[int]]:

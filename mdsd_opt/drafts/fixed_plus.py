@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from fractions import Fraction
 from functools import cached_property
@@ -11,9 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.drafts.base import (
+    DraftScheme,
+    Entry,
+    EntryReader,
+    ExactSupportLaw,
+    PrefixDraftScheme,
+)
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
-from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
+from mdsd_opt.drafts.fixed_set import FixedSetDrafts
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidInput
@@ -35,6 +42,8 @@ class FixedPlusDrafts(DraftScheme):
     """
 
     scheme: ClassVar[str] = "fixed_plus"
+    title: ClassVar[str] = "fixed tokens and others"
+    entries: ClassVar[tuple[str, ...]] = ("tokens", "drafts")
 
     def __new__(cls, tokens: Any = (), drafts: Any = None) -> FixedPlusDrafts:
         inner = _joined((), drafts)[1]
@@ -62,6 +71,27 @@ class FixedPlusDrafts(DraftScheme):
     def always_drafted(self) -> NDArray[np.int64]:
         """D, and what joined it."""
         return self._fixed
+
+    @property
+    def beside_fixed(self) -> DraftScheme:
+        return self.drafts
+
+    def random_places(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """All behind D: a draft may hit D again."""
+        return self._fixed.size + np.flatnonzero(tokens[self._fixed.size :] >= 0)
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        drafts = self.drafts.to_entry(written)
+        return {"scheme": self.scheme, "tokens": self._fixed.tolist(), "drafts": drafts}
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> FixedPlusDrafts:
+        return cls(entry.tokens("tokens"), entry.scheme("drafts"))
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> FixedPlusDrafts:
+        return FixedPlusDrafts([0], self.drafts.miniature(law, vocab_size, num_drafts))
 
     def rechecked(self) -> DraftScheme:
         drafts = self.drafts.rechecked()
@@ -178,24 +208,17 @@ class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
 
 
 def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
-    """The fixed tokens with those of the drafts, and what the drafts add to them."""
+    """The fixed tokens with those that the drafts begin with, and what the drafts add to them."""
     listed = list(tokens)
-    while True:
-        inner: Any
-        if isinstance(drafts, FixedPlusDrafts):
-            inner = drafts.drafts
-        elif isinstance(drafts, GreedyDrafts) and drafts.draws_one:
-            inner = drafts.last_draft
-        elif isinstance(drafts, (GreedyDrafts, TopKDrafts)):
-            inner = DraftSetLaw(drafts.vocab_size, {(): 1})  # nothing is drawn beside them
-        else:
-            return listed, drafts
-        listed += [i for i in drafts.always_drafted.tolist() if i not in listed]
-        drafts = inner
+    while isinstance(drafts, (FixedPlusDrafts, FixedSetDrafts)):
+        fixed, drafts = split_fixed(drafts)
+        listed += [i for i in fixed.tolist() if i not in listed]
+    return listed, drafts
 
 
-def peeled(drafts: DraftScheme) -> tuple[NDArray[np.int64], DraftScheme]:
-    """The fixed tokens of a scheme, if it has any, and the scheme of the drafts beside them."""
-    if isinstance(drafts, FixedPlusDrafts):
-        return drafts.always_drafted, drafts.drafts
-    return np.empty(0, dtype=np.int64), drafts
+def split_fixed(drafts: DraftScheme) -> tuple[NDArray[np.int64], DraftScheme]:
+    """The tokens that are always drafted, and the scheme beside them, which may draft nothing."""
+    beside = drafts.beside_fixed
+    if beside is None:
+        beside = DraftSetLaw(drafts.vocab_size, {(): 1})
+    return drafts.always_drafted, beside

@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import (
-    ExactSupportLaw,
-    inverse_cdf,
-)
+from mdsd_opt.drafts.base import ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, masses_in
-from mdsd_opt.drafts.single_model import OneDraft
+from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 
 
-class _FixedSetDrafts(OneDraft):
+class FixedSetDrafts(OneDraft):
     """A set T that is always drafted, then perhaps one token drawn from q outside T."""
 
     def _likeliest(self, count: int) -> NDArray[np.int64]:
@@ -53,6 +50,20 @@ class _FixedSetDrafts(OneDraft):
     def draws_one(self) -> bool:
         """Whether a token is drawn beside T."""
         return bool(self.last_draw.any())
+
+    @cached_property
+    def beside_fixed(self) -> WithReplacement | None:
+        """One draw from q'."""
+        if not self.draws_one:
+            return None
+        fixed = set(self.always_drafted.tolist())
+        given = self.model.given
+        if isinstance(given, tuple):
+            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(given))
+            return WithReplacement(Distribution(self.last_draw, rest), 1)
+        outside = given.copy()
+        outside[self.always_drafted] = 0.0
+        return WithReplacement(Distribution(self.last_draw, outside), 1)
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         if not subset[self.always_drafted].all():
@@ -158,7 +169,7 @@ class _FixedSetDrafts(OneDraft):
         return {(*fixed, i, *padding): x for i, x in enumerate(self.exact_last_draw) if x > 0}
 
 
-class TopKDrafts(_FixedSetDrafts):
+class TopKDrafts(FixedSetDrafts):
     r"""The K likeliest tokens of q, T, without any randomness: :math:`Q(H) = [T \subseteq H]`.
 
     Ties break towards the lowest token id; tokens with q = 0 are never drafted.
@@ -172,13 +183,16 @@ class TopKDrafts(_FixedSetDrafts):
     """
 
     scheme: ClassVar[str] = "top_k"
+    title: ClassVar[str] = "top-K"
+    composition: ClassVar[Composition] = Composition(num_random=0)
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("top_k_rates", "top_k")
 
     @cached_property
     def always_drafted(self) -> NDArray[np.int64]:
         return self._likeliest(self.num_drafts)
 
 
-class GreedyDrafts(_FixedSetDrafts):
+class GreedyDrafts(FixedSetDrafts):
     r"""The K-1 likeliest tokens T of q, plus one drawn from the rest [Hu25].
 
     The last draft follows :math:`q' = q / (1 - q(T))` outside T, so :math:`Q(H) = q'(H \setminus
@@ -194,6 +208,9 @@ class GreedyDrafts(_FixedSetDrafts):
     """
 
     scheme: ClassVar[str] = "greedy"
+    title: ClassVar[str] = "greedy"
+    composition: ClassVar[Composition] = Composition(num_random=1)
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("greedy_rates", "greedy")
 
     @cached_property
     def always_drafted(self) -> NDArray[np.int64]:
@@ -205,18 +222,6 @@ class GreedyDrafts(_FixedSetDrafts):
         rest[self.always_drafted] = 0.0
         total = rest.sum()  # the mass outside T as a sum, not as 1 - q(T)
         return rest / total if total > 0 else rest
-
-    @cached_property
-    def last_draft(self) -> WithReplacement:
-        """The draft outside T as a scheme of its own: one draw from q'."""
-        fixed = set(self.always_drafted.tolist())
-        given = self.model.given
-        if isinstance(given, tuple):
-            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(given))
-            return WithReplacement(Distribution(self.last_draw, rest), 1)
-        outside = given.copy()
-        outside[self.always_drafted] = 0.0
-        return WithReplacement(Distribution(self.last_draw, outside), 1)
 
     @cached_property
     def exact_last_draw(self) -> tuple[Fraction, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, IndependentDraws, inverse_cdf
+from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     MAX_EXACT_TERMS,
@@ -41,6 +41,9 @@ class IndependentDrafts(DraftScheme):
     """
 
     scheme: ClassVar[str] = "independent"
+    title: ClassVar[str] = "drawn independently"
+    entries: ClassVar[tuple[str, ...]] = ("q",)
+    has_many_models: ClassVar[bool] = True
 
     def __init__(self, draft_distributions: Sequence[Any]) -> None:
         if not isinstance(draft_distributions, Iterable):
@@ -55,9 +58,29 @@ class IndependentDrafts(DraftScheme):
             raise InvalidDistribution(
                 f"the draft distributions have {sizes} tokens: they must share one vocabulary"
             )
-        self.models = tuple(models)
+        self._models = tuple(models)
         self.num_drafts = len(models)
         self.vocab_size = sizes[0]
+
+    @property
+    def models(self) -> tuple[Distribution, ...]:
+        return self._models
+
+    @property
+    def independent_models(self) -> tuple[tuple[Distribution, int], ...]:
+        return tuple((model, 1) for model in self._models)
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        return {"scheme": self.scheme, "q": [written(model) for model in self._models]}
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> IndependentDrafts:
+        return cls(entry.laws("q"))
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> IndependentDrafts:
+        return IndependentDrafts([law(q, vocab_size) for q in self._models[:num_drafts]])
 
     @cached_property
     def q(self) -> NDArray[np.float64]:
@@ -102,9 +125,6 @@ class IndependentDrafts(DraftScheme):
 
     def propensity(self) -> NDArray[np.float64]:
         return np.asarray(self.q.mean(axis=0))
-
-    def independent_draws(self, exact: bool) -> list[IndependentDraws]:
-        return [(1, [(model, 1) for model in self.models])]
 
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = np.zeros((self.num_drafts, order.size + 1))

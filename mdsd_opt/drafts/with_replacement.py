@@ -11,11 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts.base import (
-    ExactSupportLaw,
-    IndependentDraws,
-    inverse_cdf,
-)
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.drafts.base import ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     MAX_EXACT_TERMS,
@@ -28,7 +25,7 @@ from mdsd_opt.drafts.counting import (
     require_short_powers,
 )
 from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
-from mdsd_opt.drafts.single_model import OneDraft
+from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import (
     SupportLaw,
     all_tuples,
@@ -60,6 +57,15 @@ class WithReplacement(OneDraft):
     """
 
     scheme: ClassVar[str] = "with_replacement"
+    title: ClassVar[str] = "with replacement"
+    composition: ClassVar[Composition] = Composition(is_replaced=True)
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels(
+        "with_replacement_rates", "with_replacement", decides_on_device=True
+    )
+
+    @property
+    def independent_models(self) -> tuple[tuple[Distribution, int], ...]:
+        return ((self.model, self.num_drafts),)
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         inside = float(self.q[subset].sum())
@@ -89,9 +95,6 @@ class WithReplacement(OneDraft):
     def drafted_mass(self, p: NDArray[np.float64]) -> float:
         missed = np.log1p(-np.minimum(self.q, 1 - 1e-16))
         return -float((p * np.expm1(self.num_drafts * missed)).sum())
-
-    def independent_draws(self, exact: bool) -> list[IndependentDraws]:
-        return [(1, [(self.model, self.num_drafts)])]
 
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = np.concatenate([[0.0], np.cumsum(self.q[order])])

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts.base import ExactSupportLaw
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
 from mdsd_opt.drafts.counting import (
     MAX_EXACT_TERMS,
     MAX_PASSES,
@@ -25,7 +25,7 @@ from mdsd_opt.drafts.counting import (
 )
 from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, successive_masses_in
-from mdsd_opt.drafts.single_model import OneDraft
+from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import UnsupportedScheme
 
@@ -60,9 +60,18 @@ class WithoutReplacement(OneDraft):
     """
 
     scheme: ClassVar[str] = "without_replacement"
+    title: ClassVar[str] = "without replacement"
+    composition: ClassVar[Composition] = Composition()
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels(
+        "without_replacement_rates", "without_replacement", decides_on_device=True
+    )
 
     #: Whether Q comes from nodes that serve to check others.
     _is_check = False
+
+    @property
+    def beside_fixed(self) -> DraftScheme | None:
+        return None if self.drafts_whole_support else self
 
     @cached_property
     def support(self) -> NDArray[np.int64]:

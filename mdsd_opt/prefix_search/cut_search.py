@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search import doubt_kernels
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
 from mdsd_opt.prefix_search.containment import Containment, containment_of
+from mdsd_opt.prefix_search.random_draws import RandomDraws
 from mdsd_opt.prefix_search.ratio_groups import Groups, ratio_keys
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
 
@@ -44,17 +44,17 @@ class CutSearch:
     def __init__(
         self,
         p: Vector,
-        drafts: WithReplacement | WithoutReplacement,
+        draws: RandomDraws,
         rounds: bool = True,
         checks: bool = False,
     ) -> None:
-        self.p, self.q = p, drafts.q
+        self.p, self.q = p, draws.q
         self._rounds = rounds
         buckets = np.empty(p.size, np.uint16)
-        kernels.fill_buckets(p, drafts.q, np.empty(BLOCK), buckets)
+        kernels.fill_buckets(p, draws.q, np.empty(BLOCK), buckets)
         # A decision follows the target whatever its sums lose; a rate shows it.
         self.containment: Containment = containment_of(
-            drafts, p, buckets, carries=not rounds, checks=checks
+            draws, p, buckets, carries=not rounds, checks=checks
         )
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]
         self._num_closed = int(np.count_nonzero(sums_q))
@@ -139,14 +139,12 @@ class CutSearch:
         return keys[order], tokens[order]
 
 
-def best_cut(
-    p: Vector, drafts: WithReplacement | WithoutReplacement, checks: bool = False
-) -> CutSearch:
+def best_cut(p: Vector, draws: RandomDraws, checks: bool = False) -> CutSearch:
     """The search with buckets opened until no cut is better by more than `CUT_SLACK`.
 
     With ``checks=True`` a quadrature for Q is a finer one.
     """
-    search = CutSearch(p, drafts, rounds=False, checks=checks)
+    search = CutSearch(p, draws, rounds=False, checks=checks)
     while search.doubts_cut(CUT_SLACK):
         search.narrow()
         if search.doubts_cut(CUT_SLACK):

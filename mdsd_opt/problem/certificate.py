@@ -23,10 +23,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.prefix_search.searched import saves_sorting
+from mdsd_opt.prefix_search.random_draws import saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds.boxes import BoxCover, cover_bound
 from mdsd_opt.problem.lower_bounds.orders import OrderMixture, mixture_shortfall
@@ -149,11 +148,11 @@ def _shape_violations(problem: TransportProblem, solution: Solution) -> list[str
 
 def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
     """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
-    drafts = problem.drafts
-    if saves_sorting(drafts):
+    drafts, draws = problem.drafts, problem.drafts.random_draws
+    if saves_sorting(draws):
         from mdsd_opt.prefix_search.bounds import upper_bound
 
-        return upper_bound(problem.target, drafts, subset)
+        return upper_bound(problem.target, draws, subset)
     contained = drafts.containment(subset)
     again = drafts.rechecked()
     doubt = 0.0 if again is drafts else abs(contained - again.containment(subset))
@@ -162,7 +161,7 @@ def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
 
 def _has_marginal(problem: TransportProblem, solution: Solution) -> bool:
     given = solution.selection is not None or solution.subset is not None
-    return given and isinstance(problem.drafts, PrefixDraftScheme)
+    return given and problem.drafts.prefix_form is not None
 
 
 def _claim_violations(
@@ -233,7 +232,7 @@ def _proven(
     problem: TransportProblem, proof: BoxCover | OrderMixture, exact: bool
 ) -> float | Fraction | None:
     """1 + the bound of a proof on P(H) - Q(H); None if it is no proof about this problem."""
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     target = np.array(problem.exact_target, dtype=object) if exact else problem.target
     p = target.copy()
     p[fixed] = target[0] * 0  # drafted anyway
@@ -249,17 +248,17 @@ def _proven(
 
 
 def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
+    assert drafts is not None
     p = problem.target
     x = solution.selection
-    if saves_sorting(drafts):
+    if saves_sorting(draws):
         from mdsd_opt.prefix_search.bounds import lower_bound, water_filled
 
         if x is None:
             assert solution.subset is not None
-            x = water_filled(p, drafts, solution.subset)
-        return min(max(lower_bound(p, drafts, x), 0.0), 1.0)
+            x = water_filled(p, draws, solution.subset)
+        return min(max(lower_bound(p, draws, x), 0.0), 1.0)
     if x is None:
         assert solution.subset is not None
         x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
@@ -277,8 +276,8 @@ def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
 
 
 def _exact_marginal_bound(problem: TransportProblem, solution: Solution) -> Fraction:
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts = problem.drafts.prefix_form
+    assert drafts is not None
     p = problem.exact_target
     if solution.selection is not None:
         x = [Fraction(mass) for mass in solution.selection.tolist()]

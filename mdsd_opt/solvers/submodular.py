@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -123,7 +123,7 @@ def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limit
     ProblemTooLarge
         The general routine does not fit the budget.
     """
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     p = masses.copy()
     p[fixed] = 0.0  # drafted anyway
     form = product_form(drafts)

@@ -53,7 +53,7 @@ def random_problem(rng, scheme, size):
     if p.sum() == 0 or q.sum() == 0:
         return None
     drafts = scheme(q / q.sum(), int(rng.integers(1, 9)))
-    return TransportProblem(p / p.sum(), drafts) if applies_to(drafts) else None
+    return TransportProblem(p / p.sum(), drafts) if applies_to(drafts.random_draws) else None
 
 
 def explicit_token(plan, tokens, uniforms):

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from mdsd_opt.batch.top_logprobs import contained
 from mdsd_opt.batch.top_logprobs.listed import Listed
 from mdsd_opt.batch.top_logprobs.subsets import Subsets
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
-_CONTAINED: dict[str, Callable[[Subsets, list[int], bool], NDArray[np.float64]]] = {
-    "with_replacement": contained.with_replacement,
-    "without_replacement": contained.without_replacement,
-}
+#: Q of every subset and K, at its largest or smallest.
+_Contained = Callable[[Subsets, list[int], bool], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +113,12 @@ def interval_ends(
     vocab_size: int | None,
 ) -> tuple[NDArray[np.float64], Listed, Listed]:
     """Both ends for several K, shape (len(counts), 2), and what the lists say."""
-    checked_scheme(scheme)
-    if scheme not in _CONTAINED:
+    contained_in = _contained(checked_scheme(scheme))
+    if contained_in is None:
+        known = " or ".join(name for name in SINGLE_MODEL_SCHEMES if _contained(name))
         raise UnsupportedScheme(
             f"there are no intervals for {scheme!r} drafts from top-k log-probabilities: give "
-            f"{' or '.join(_CONTAINED)}, or the log-probabilities of all tokens"
+            f"{known}, or the log-probabilities of all tokens"
         )
     target = Listed.of(target_top, "target_top", vocab_size)
     draft = Listed.of(draft_top, "draft_top", vocab_size)
@@ -131,13 +131,21 @@ def interval_ends(
         rates = _rates_of_all(target, draft, counts, scheme)
         return np.stack([rates, rates], axis=1), target, draft
     subsets = Subsets.of(target, draft, vocab_size)
-    upper = _least_value(subsets, list(counts), scheme, most_accepted=True)
-    lower = _least_value(subsets, list(counts), scheme, most_accepted=False)
+    upper = _least_value(subsets, list(counts), contained_in, most_accepted=True)
+    lower = _least_value(subsets, list(counts), contained_in, most_accepted=False)
     return np.stack([np.minimum(lower, upper), upper], axis=1), target, draft
 
 
+def _contained(scheme: str) -> _Contained | None:
+    """What bounds Q for drafts that are all drawn at random; None for others."""
+    made = SINGLE_MODEL_SCHEMES[scheme].composition
+    if made is None or not made.is_random:
+        return None
+    return contained.with_replacement if made.is_replaced else contained.without_replacement
+
+
 def _least_value(
-    subsets: Subsets, counts: list[int], scheme: str, most_accepted: bool
+    subsets: Subsets, counts: list[int], contained_in: _Contained, most_accepted: bool
 ) -> NDArray[np.float64]:
     """min over H of 1 + P(H) - Q(H), for every K, with the tails that leave it large or small."""
     of_row = subsets.target_mass(most=most_accepted)
@@ -145,7 +153,7 @@ def _least_value(
     last = np.append(of_row[1:] > of_row[:-1], True)
     subsets, of_row = subsets.rows(last), of_row[last]
     p = of_row[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_p)])
-    q = _CONTAINED[scheme](subsets, counts, not most_accepted)
+    q = contained_in(subsets, counts, not most_accepted)
     values: NDArray[np.float64] = (1.0 + p[..., None] - q).min(axis=(0, 1))
     return np.clip(values, 0.0, 1.0)
 

@@ -127,7 +127,7 @@ def intervals_table(intervals: RateIntervals, title: str) -> Table:
     """One line for each scheme and K."""
     from rich.table import Table
 
-    from mdsd_opt.cli.report.tables import SCHEME_TITLES
+    from mdsd_opt.drafts.by_name import title_of
 
     table = Table(
         title=f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
@@ -143,7 +143,7 @@ def intervals_table(intervals: RateIntervals, title: str) -> Table:
     for row in intervals.rows:
         if previous not in (None, row.scheme):
             table.add_section()
-        name = SCHEME_TITLES[row.scheme] if row.scheme != previous else ""
+        name = title_of(row.scheme) if row.scheme != previous else ""
         low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
         sampled = f"{low:.4f} .. {high:.4f}" if intervals.num_texts > 1 else "takes several texts"
         certified = f"{row.lower.mean:.4f} .. {row.upper.mean:.4f}"

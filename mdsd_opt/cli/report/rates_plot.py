@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.report.pictures import check_plot_path, new_figure
-from mdsd_opt.cli.report.tables import SCHEME_TITLES
 from mdsd_opt.corpora.rates import RateRow
+from mdsd_opt.drafts.by_name import title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +85,7 @@ def _draw_together(figure: Figure, lines: Lines) -> None:
             color=f"C{s}",
             marker=_MARKERS[s],
             markersize=4,
-            label=SCHEME_TITLES.get(scheme, scheme),
+            label=title_of(scheme),
         )
         for s, scheme in enumerate(schemes)
     ]
@@ -115,7 +115,7 @@ def _draw_panels(figure: Figure, lines: Lines) -> None:
         shift = _shift(beside.index(verifier), len(beside))
         shown[verifier] = _draw(panel, line, shift, color=f"C{v}", **look)
     for axes, scheme in zip(panels, schemes, strict=False):
-        axes.set_title(SCHEME_TITLES.get(scheme, scheme), fontsize=10)
+        axes.set_title(title_of(scheme), fontsize=10)
     figure.supxlabel("number of drafts K", fontsize=10)
     figure.supylabel("acceptance rate", fontsize=10)
     figure.legend(

@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
+from mdsd_opt.drafts.by_name import title_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mdsd_opt.corpora.accepted import AcceptedRate
     from mdsd_opt.corpora.draft_choice import SchemeComparison
-
-#: Scheme names as they are written for readers.
-SCHEME_TITLES = {
-    "with_replacement": "with replacement",
-    "without_replacement": "without replacement",
-    "greedy": "greedy",
-    "top_k": "top-K",
-}
-
 
 _SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
 
@@ -73,7 +65,7 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
     for scheme, k in lines:
         if previous not in (None, scheme):
             table.add_section()
-        name = SCHEME_TITLES.get(scheme, scheme) if scheme != previous else ""
+        name = title_of(scheme) if scheme != previous else ""
         gaps = [cells.get((scheme, k, verifier)) for verifier in compared]
         best = cells.get((scheme, k, "optimal"))
         table.add_row(
@@ -102,7 +94,7 @@ def accepted_table(
         table.add_column(header, justify="right")
     schemes = list(dict.fromkeys(row.scheme for row in optimal))
     for scheme in schemes:
-        table.add_column(f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}", justify="right")
+        table.add_column(f"optimum,\n{title_of(scheme)}", justify="right")
     cells = {(row.scheme, row.num_drafts): row for row in optimal}
     for rate in measured:
         interval = rate.acceptance
@@ -125,7 +117,7 @@ def conclusion(rows: Sequence[RateRow]) -> str:
     here = [row for row in rows if row.num_drafts == count]
     best = max(here, key=lambda row: row.acceptance.mean)
     text = (
-        f"at K = {count}: {SCHEME_TITLES.get(best.scheme, best.scheme)} with "
+        f"at K = {count}: {title_of(best.scheme)} with "
         f"'{best.verifier}', {best.acceptance.mean:.3f}"
     )
     for row in here:

@@ -72,6 +72,7 @@ def check(
     line = _ProgressLine(sys.stderr.isatty() if progress is None else progress)
     num_bytes = int(memory * 2**30)
     from mdsd_opt import cddlib_checks
+    from mdsd_opt.drafts.by_name import has_many_models
 
     try:
         if search:
@@ -83,7 +84,7 @@ def check(
             )  # fmt: skip
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
-                vocab_size, num_drafts, inequality or [], _laws(draft, scheme == "independent"),
+                vocab_size, num_drafts, inequality or [], _laws(draft, has_many_models(scheme)),
                 scheme=scheme, engine=engine, timeout=timeout, memory=num_bytes,
                 progress=line.show,
             )  # fmt: skip

@@ -97,6 +97,10 @@ class BinnedDrafts:
         Whether they are drawn with replacement.
     """
 
+    #: What schemes on the host are asked: no rule of theirs is for these.
+    random_draws = None
+    always_drafted = np.empty(0, np.int64)
+
     def __init__(self, weights: Any, num_drafts: int, replaced: bool = True) -> None:
         self.weights, self.num_drafts, self.replaced = weights, num_drafts, replaced
 

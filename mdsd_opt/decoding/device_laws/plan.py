@@ -17,17 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws.tables import BinTable
-from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search.bin_groups import groups_of
 from mdsd_opt.verifiers.optimal.bin_marginal import bin_marginal
 from mdsd_opt.verifiers.optimal.block_rules import Drawn
 from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_joins, mean_over_levels
 
 Vector = NDArray[np.float64]
-
-#: Tell the rule within blocks how drafts are drawn; it asks for nothing else.
-_REPLACED: PrefixDraftScheme = WithReplacement([1.0], 1)
-_DISTINCT: PrefixDraftScheme = WithoutReplacement([1.0], 1)
 
 
 class BinPlan:
@@ -57,7 +52,7 @@ class BinPlan:
     ) -> None:
         groups = groups_of(table, num_drafts, replaced)
         self._table, self._groups = table, groups
-        self._scheme = _REPLACED if replaced else _DISTINCT
+        self._replaced = replaced
         marginal = bin_marginal(groups, demand)
         self.most, ratio = marginal.most, marginal.ratio
         self._levels = death_levels(marginal.x, groups.q, np.diff(groups.contained))
@@ -77,7 +72,7 @@ class BinPlan:
 
     def masses(self, draws: NDArray[np.int64], values: Vector) -> Vector:
         """Probability that each draft is passed, given the draws; shape (K,)."""
-        from mdsd_opt.decoding.valued_rules import valued_rule
+        from mdsd_opt.decoding.valued_rules import valued_rule_of_draws
 
         p, q, found, weights = np.array([self._table.at[token] for token in draws.tolist()]).T
         bins = found.astype(np.int64)
@@ -85,10 +80,10 @@ class BinPlan:
         # all other tokens are one; in integers, no difference loses a small one
         weights = np.append(weights, self._table.left(draws.tolist()))
         drawn = Drawn(np.arange(draws.size), places, weights, self._groups.above)
-        rule = valued_rule(self._scheme, drawn, values)
+        rule = valued_rule_of_draws(self._replaced, drawn, values)
         shares: Vector = (
             mean_over_joins(rule, places, self._levels)
-            if self._scheme is _REPLACED
+            if self._replaced
             else mean_over_levels(rule, int(places.max()), self._levels)
         )
         kept, ratio = self.u[bins] * p / q + self.v[bins], self._ratio[bins]

@@ -14,7 +14,6 @@ from typing import ClassVar
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.recursive_rejection import after_refusal, draft_law, without
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers.rejection import accepted
 
@@ -41,7 +40,8 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
     """Add the ways to end at or below a node; return the probability that there is none."""
     target = demand * node.target
     if node.drafts is not None:
-        if not isinstance(node.drafts, (WithReplacement, WithoutReplacement)):
+        draws = node.drafts.random_draws
+        if draws is None:
             raise UnsupportedScheme(
                 f"rule 'traversal' is not lossless for {node.drafts.scheme!r} drafts: it takes "
                 "with_replacement and without_replacement"
@@ -54,7 +54,7 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
             if share > 0.0:
                 reach = _visit(node.children[token], reach, share, found)
             target, demand, _ = after_refusal(target, demand, q)
-            if isinstance(node.drafts, WithoutReplacement):
+            if not draws.is_replaced:
                 q = without(q, token)
     if reach > 0.0 and demand > 0.0:
         found.append(Stop(node, reach * demand, target))

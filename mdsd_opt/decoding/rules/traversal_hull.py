@@ -11,7 +11,6 @@ from mdsd_opt.decoding.first_tries import first_tries
 from mdsd_opt.decoding.recursive_rejection import after_refusal, draft_law, without
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import token_split
-from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.verifiers.rejection import accepted
 
 
@@ -54,7 +53,7 @@ def _visit(node: Node, reach: float, demand: float, found: list[Stop]) -> float:
         target, demand, _ = after_refusal(target, demand, q)
         if reach <= 0.0 or demand <= 0.0:
             return reach
-        if isinstance(drafts, WithoutReplacement):
+        if not drafts.random_draws.is_replaced:
             q = without(q, token)
     if tries:
         draws, values = np.delete(draws, tries), np.delete(values, tries)

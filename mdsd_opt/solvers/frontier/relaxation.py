@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.budgets import checked_amount, checked_relax, the_budget
@@ -162,13 +161,13 @@ def relaxed_by(problem: TransportProblem, budget: Mapping[str, float]) -> Relaxa
 
 def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
     """The frontier of a problem, prepared for any number of laws."""
-    if isinstance(problem.drafts, PrefixDraftScheme):
+    if problem.drafts.prefix_form is not None:
         return by_prefixes(problem, exact)
     return by_decomposition(problem, exact)
 
 
 def _gap(relaxed: TransportProblem, reached: Any) -> float:
-    if isinstance(relaxed.drafts, PrefixDraftScheme) or isinstance(reached, Fraction):
+    if relaxed.drafts.prefix_form is not None or isinstance(reached, Fraction):
         return 0.0
     return shortfall(relaxed, reached)
 

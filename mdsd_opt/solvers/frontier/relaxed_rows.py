@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.costs import CostCurve
-from mdsd_opt.solvers.frontier.prefixes import by_prefixes
+from mdsd_opt.solvers.frontier.relaxation import frontier_of
 
 if TYPE_CHECKING:
-    from mdsd_opt.solvers.frontier.row_groups import Chain, RowGroups
+    from mdsd_opt.solvers.frontier.row_groups import RowGroups
 
 Integers = NDArray[np.int64]
 Matrix = NDArray[np.float64]
@@ -84,16 +84,18 @@ class RelaxedRows:
             if not np.isfinite(totals[row]).all():
                 continue
             for n, scheme in enumerate(self.schemes):
-                for m, chain in enumerate(groups.chains(scheme, counts)):
-                    found[row, n, m] = self._of_chain(chain, groups, scheme, counts[m])
+                made = SINGLE_MODEL_SCHEMES[scheme].composition
+                chains = None if made is None else groups.chains(made, counts)
+                for m, k in enumerate(counts):
+                    curve = None if chains is None else chains[m].costs()
+                    if curve is None or self._is_doubtful(curve):
+                        curve = _token_by_token(groups, scheme, k)
+                    found[row, n, m] = self._of_curve(curve)
         if not self.by_slope:
             nothing = np.array(self.amounts) == 0.0
             found[..., nothing] = least[..., None]
 
-    def _of_chain(self, chain: Chain, row: RowGroups, scheme: str, k: int) -> list[float]:
-        curve = chain.costs()
-        if self._is_doubtful(curve):
-            curve = _token_by_token(row, scheme, k)
+    def _of_curve(self, curve: CostCurve) -> list[float]:
         if not self.by_slope:
             return [curve.rate_within(self.name, amount) for amount in self.amounts]
         rates = [curve.rate_at_slope(self.name, amount) for amount in self.amounts]
@@ -119,4 +121,4 @@ class RelaxedRows:
 
 def _token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
     problem = TransportProblem(row.p, SINGLE_MODEL_SCHEMES[scheme](row.q, k))
-    return CostCurve.of(by_prefixes(problem))
+    return CostCurve.of(frontier_of(problem))

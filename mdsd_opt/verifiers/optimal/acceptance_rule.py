@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.verifiers.base import Uniforms
 from mdsd_opt.verifiers.optimal.block_rules import BlockRule, block_rule
 from mdsd_opt.verifiers.optimal.hull import mean_over_joins, mean_over_levels
@@ -59,9 +58,7 @@ def undisputed_draft(plan: SelectionPlan, tokens: Tokens) -> int | None:
     rivals = [places[k] for k in candidates if ids[k] != ids[first]]
     if not rivals:
         return first
-    if isinstance(plan.drafts, WithReplacement) and (
-        places[first] > max(rivals) or plan.on_one_level(places[first], top)
-    ):
+    if plan.is_replaced and (places[first] > max(rivals) or plan.on_one_level(places[first], top)):
         return first
     return None
 
@@ -82,7 +79,7 @@ def acceptance_probabilities(
     drawn = plan.drawn(tokens)
     if in_block is None:
         in_block = block_rule(plan.drafts, drawn)
-    if isinstance(plan.drafts, WithReplacement):
+    if plan.is_replaced:
         shares = mean_over_joins(in_block, drawn.places, plan.death_levels)
     else:
         shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)

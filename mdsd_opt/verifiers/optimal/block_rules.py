@@ -21,16 +21,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import mass_of_others
-from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.drafts.mixture import SortedMixtureDrafts
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 #: (start, stop) -> probability that each draft is returned, shape (K,), summing to one.
 BlockRule = Callable[[int, int], NDArray[Any]]
@@ -58,18 +57,30 @@ class Drawn:
     above: NDArray[Any]
 
 
-@singledispatch
-def block_rule(drafts: PrefixDraftScheme, drawn: Drawn) -> BlockRule:
-    """Prepare the rule of a scheme for one draft tuple."""
-    raise UnsupportedScheme(f"no within-block rule is known for {drafts.scheme} drafts")
+def block_rule(drafts: DraftScheme, drawn: Drawn) -> BlockRule:
+    """The rule of a scheme, prepared for one draft tuple.
+
+    Raises
+    ------
+    UnsupportedScheme
+        The drafts are neither draws at random from one law nor a mixture of such.
+    """
+    draws = drafts.random_draws
+    if draws is None:
+        return mixed_rule(drafts, drawn, block_rule)
+    return rule_of_draws(draws.is_replaced, drawn)
+
+
+def rule_of_draws(is_replaced: bool, drawn: Drawn) -> BlockRule:
+    """The rule for draws from one law, with replacement or without."""
+    return _first_draft(drawn) if is_replaced else _pivotal_draft(drawn)
 
 
 def _zeros(like: NDArray[Any], size: int) -> NDArray[Any]:
     return np.zeros(size, dtype=like.dtype) + (Fraction(0) if like.dtype == object else 0.0)
 
 
-@block_rule.register
-def _first_draft(drafts: WithReplacement, drawn: Drawn) -> BlockRule:
+def _first_draft(drawn: Drawn) -> BlockRule:
     def shares(start: int, stop: int) -> NDArray[Any]:
         result = _zeros(drawn.q, drawn.tokens.size)
         result[(drawn.places >= start).argmax()] += 1
@@ -88,8 +99,7 @@ def even_rule(places: NDArray[np.int64]) -> BlockRule:
     return shares
 
 
-@block_rule.register
-def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
+def _pivotal_draft(drawn: Drawn) -> BlockRule:
     # Single numbers: there are a few drafts, and calls on arrays would take most of the time.
     places, masses = drawn.places.tolist(), drawn.q[drawn.tokens].tolist()
     above, left = drawn.above.item, np.array(masses_left(drawn)).tolist()
@@ -111,21 +121,17 @@ def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
     return shares
 
 
-@block_rule.register
-def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
-    return mixed_rule(drafts, drawn, block_rule)
-
-
 def mixed_rule(
-    drafts: SortedMixtureDrafts, drawn: Drawn, rule_of: Callable[[Any, Drawn], BlockRule]
+    drafts: DraftScheme, drawn: Drawn, rule_of: Callable[[DraftScheme, Drawn], BlockRule]
 ) -> BlockRule:
-    """Each component's rule, weighted by how likely the component is given the drafts."""
-    exact = drawn.q.dtype == object
-    weights = drafts.exact_mixture_weights if exact else drafts.mixture_weights.tolist()
+    """The rules of the parts of a mixture, weighted by how likely each is given the drafts."""
+    parts = drafts.mixture_parts(exact=drawn.q.dtype == object)
+    if not parts:
+        raise UnsupportedScheme(f"no within-block rule is known for {drafts.scheme} drafts")
     likely = []
-    for weight, component in zip(weights, drafts.components, strict=True):
+    for weight, component in parts:
         if component.num_drafts == drawn.tokens.size:
-            likelihood = weight * _probability(component, drawn)
+            likelihood = weight * _probability(component.random_draws, drawn)
             if likelihood > 0:
                 likely.append((likelihood, rule_of(component, drawn)))
     total = sum(likelihood for likelihood, _ in likely)
@@ -150,10 +156,11 @@ def masses_left(drawn: Drawn, rest: Any = None) -> list[Any]:
     return left[::-1]
 
 
-def _probability(drafts: WithReplacement | WithoutReplacement, drawn: Drawn) -> Any:
+def _probability(draws: RandomDraws | None, drawn: Drawn) -> Any:
     """Probability of this draft tuple under one component."""
+    assert draws is not None  # or the mixture would have no prefix order
     masses = drawn.q[drawn.tokens]
-    if isinstance(drafts, WithReplacement):
+    if draws.is_replaced:
         return masses.prod()
     if np.unique(drawn.tokens).size < drawn.tokens.size:
         return masses[0] * 0

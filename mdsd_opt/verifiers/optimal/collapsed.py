@@ -18,7 +18,7 @@ from mdsd_opt.prefix_search.bin_groups import groups_of
 from mdsd_opt.prefix_search.bin_kernels import row_table
 from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
 from mdsd_opt.prefix_search.race_sums import race_sums_of_row
-from mdsd_opt.prefix_search.searched import Searched, is_searched
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import (
     Decision,
@@ -52,10 +52,13 @@ class CollapsedPlan(SelectionPlan):
         No lossless rule accepts with a higher probability.
     """
 
-    def __init__(self, p: Vector, drafts: Searched) -> None:
-        self.drafts, self.target, self.q = drafts, p, drafts.q
-        bins, self.bins = _bins_of(p, drafts)
-        groups = groups_of(bins, drafts.num_drafts, isinstance(drafts, WithReplacement))
+    def __init__(self, p: Vector, drafts: DraftScheme) -> None:
+        draws = drafts.random_draws
+        assert draws is not None
+        self.drafts, self.is_replaced = drafts, draws.is_replaced
+        self.target, self.q = p, draws.q
+        bins, self.bins = _bins_of(p, draws)
+        groups = groups_of(bins, draws.num_drafts, draws.is_replaced)
         marginal = bin_marginal(groups)
         self.x, self.w, self.gains = marginal.x, groups.q, np.diff(groups.contained)
         self.above, self.split, self.most = groups.above, marginal.split, marginal.most
@@ -83,16 +86,16 @@ class CollapsedPlan(SelectionPlan):
         return token_above(self.target, self.q, self.bins, self.ratio, uniform)
 
 
-def _bins_of(p: Vector, drafts: Searched) -> tuple[Bins, NDArray[np.uint16]]:
+def _bins_of(p: Vector, draws: RandomDraws) -> tuple[Bins, NDArray[np.uint16]]:
     """Sums over the bins of a row, and the bin of every token."""
-    q, bins, table = drafts.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
+    q, bins, table = draws.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
     row_table(p, q, HALF, bins, np.empty((0, 2)), table, np.empty(1024))
     sums = np.ascontiguousarray(table.T)
     drafted = sums[1, :-1] > 0.0
     lowest, highest = np.zeros((2, NUM_BINS))
     lowest[:-1] = np.where(drafted, _EDGES[:-1], np.inf)
     highest[:-1] = np.where(drafted, _EDGES[1:], 0.0)
-    race = partial(race_sums_of_row, q, bins, drafts.num_drafts, NUM_BINS)
+    race = partial(race_sums_of_row, q, bins, draws.num_drafts, NUM_BINS)
     return Bins(sums[0], sums[1], lowest, highest, sums[1], race), bins
 
 
@@ -123,7 +126,7 @@ class CollapsedOptimal(Verifier):
         The rare residual draws that hit a draft come on top, at most `gap` of them.
         """
         self.check(problem)
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return CertifiedRate(float(self._exact.acceptance_rate(problem)), 0.0)
         plan = self._plan(problem)
         rate = float(np.minimum(plan.target, plan.selection).sum())
@@ -132,7 +135,7 @@ class CollapsedOptimal(Verifier):
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return self._exact.decide(problem, drafts, exact)
         plan = self._plan(problem)
         return Decision(acceptance_probabilities(plan, drafts), plan.residual)
@@ -140,12 +143,11 @@ class CollapsedOptimal(Verifier):
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return self._exact._verify(problem, tokens, uniforms)
         return verdict(output_token(self._plan(problem), tokens, uniforms), tokens)
 
     def _plan(self, problem: TransportProblem) -> CollapsedPlan:
         if problem not in self._known:
-            assert is_searched(problem.drafts)
             self._known[problem] = CollapsedPlan(problem.target, problem.drafts)
         return self._known[problem]

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import (
-    FixedPlusDrafts,
-    GreedyDrafts,
-    PrefixDraftScheme,
-    WithoutReplacement,
-)
+from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
@@ -34,8 +29,10 @@ class SelectionPlan(ABC):
 
     Attributes
     ----------
-    drafts : PrefixDraftScheme
+    drafts : DraftScheme
         The drafts that are random; always-drafted tokens are split off.
+    is_replaced : bool
+        Whether they are independent draws from one law.
     target, q : ndarray, shape (V,)
         The target of these drafts, without the tokens that are drafted anyway, and their weights.
     x, w, gains : ndarray, shape (n,)
@@ -48,7 +45,8 @@ class SelectionPlan(ABC):
         The groups below the first stand on the water level c, those from the second on at c'.
     """
 
-    drafts: PrefixDraftScheme
+    drafts: DraftScheme
+    is_replaced: bool
     target: Vector
     q: Vector
     x: Vector
@@ -115,7 +113,8 @@ class SortedPlan(SelectionPlan):
     """
 
     def __init__(self, target: Vector, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
-        self.drafts = drafts
+        self.drafts, draws = drafts, drafts.random_draws
+        self.is_replaced = draws is not None and draws.is_replaced
         self.target = target.copy()
         self.target[fixed] = target[:1].sum() * 0
         contained: Vector
@@ -154,24 +153,14 @@ class SortedPlan(SelectionPlan):
         return draw(self.residual, uniform)
 
 
-def split_fixed(drafts: PrefixDraftScheme) -> tuple[Tokens, PrefixDraftScheme | None]:
-    """Always-drafted tokens, and the scheme of the drafts beside them (None: there are no others).
-
-    Given the fixed tokens D, the optimum is p(D) plus that of the other drafts against the target
-    without D; a rejection may land in D.
-    """
-    fixed = drafts.always_drafted
-    if isinstance(drafts, FixedPlusDrafts):
-        return fixed, drafts.drafts
-    if isinstance(drafts, GreedyDrafts) and drafts.draws_one:
-        return fixed, drafts.last_draft
-    if fixed.size or (isinstance(drafts, WithoutReplacement) and drafts.drafts_whole_support):
-        return fixed, None
-    return fixed, drafts
-
-
 def plan_of(problem: TransportProblem, exact: bool = False) -> SortedPlan | None:
-    """The plan of a problem; None if its drafts are certain, so that nothing is to be selected."""
-    assert isinstance(problem.drafts, PrefixDraftScheme)
-    fixed, free = split_fixed(problem.drafts)
-    return None if free is None else SortedPlan(target_of(problem, exact), fixed, free)
+    """The plan of a problem; None if its drafts are certain, so that nothing is to be selected.
+
+    A rejection may land among the tokens that are always drafted.
+    """
+    beside = problem.drafts.beside_fixed
+    if beside is None:
+        return None
+    assert beside.prefix_form is not None
+    target, fixed = target_of(problem, exact), problem.drafts.always_drafted
+    return SortedPlan(target, fixed, beside.prefix_form)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.optimal.choice_laws import League, leagues_of, require_leagues
@@ -64,7 +64,7 @@ def fit(problem: TransportProblem, tolerance: float, subset: Subset, upper: floa
     upper : float
         An upper bound on the acceptance rate.
     """
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     require_leagues(drafts)
     p = problem.target.copy()
     p[fixed] = 0.0
