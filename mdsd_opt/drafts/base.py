@@ -140,6 +140,11 @@ class DraftScheme(ABC):
         """
         return self
 
+    @property
+    def begins_with_fixed(self) -> bool:
+        """Whether the tokens that are always drafted come first, in their order."""
+        return self.random_draws is None and self.beside_fixed is not self
+
     def random_places(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places of a draft tuple (K,), padded with -1, that hold drafts of `beside_fixed`."""
         fixed = self.always_drafted

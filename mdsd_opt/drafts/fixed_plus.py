@@ -20,7 +20,6 @@ from mdsd_opt.drafts.base import (
     PrefixDraftScheme,
 )
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
-from mdsd_opt.drafts.fixed_set import FixedSetDrafts
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidInput
@@ -210,7 +209,7 @@ class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
 def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
     """The fixed tokens with those that the drafts begin with, and what the drafts add to them."""
     listed = list(tokens)
-    while isinstance(drafts, (FixedPlusDrafts, FixedSetDrafts)):
+    while isinstance(drafts, DraftScheme) and drafts.begins_with_fixed:
         fixed, drafts = split_fixed(drafts)
         listed += [i for i in fixed.tolist() if i not in listed]
     return listed, drafts
