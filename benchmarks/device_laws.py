@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from mdsd_opt.decoding import Node, get_rule, parse_topology
-from mdsd_opt.decoding.device_laws.plan import BinPlan
+from mdsd_opt.decoding.device_laws.plan import LinearPlan
 from mdsd_opt.decoding.draft_tree import grow
 from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.decoding.topology import Topology
@@ -99,7 +99,7 @@ def _gaps(root: Node) -> list[float]:
     """What each node with drafts passes less than the optimal rule, at most."""
     laws: list[tuple[Any, Any]] = [(node.target, node.drafts) for node in root.walk()]
     return [
-        BinPlan(law.table, 1.0, drafts.num_drafts, drafts.replaced).gap
+        LinearPlan(law.table, 1.0, drafts.num_drafts, drafts.replaced).gap
         for law, drafts in laws
         if drafts is not None
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,17 +46,18 @@ def hull_masses(
     kept : ndarray, shape (V,)
         I = min(t, p_I), its mean over the draws, by token.
     """
-    if draws.size == 1 and drafts.random_draws is not None:
+    random = drafts.random_draws
+    if draws.size == 1 and random is not None:
         return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 
     plan: CollapsedPlan | SortedPlan
-    if target.size >= MANY_TOKENS and is_searched(drafts.random_draws):
-        plan = CollapsedPlan(target, drafts)
+    if target.size >= MANY_TOKENS and is_searched(random):
+        plan = CollapsedPlan(target, random)
     else:
         plan = SortedPlan(target, _NO_TOKENS, drafts)
-    rule = valued_rule(drafts, plan.drawn(draws), values)
-    return acceptance_probabilities(plan, draws, rule), np.minimum(target, plan.selection)
+    rule_of = partial(valued_rule, values=values)
+    return acceptance_probabilities(plan, draws, rule_of), np.minimum(target, plan.selection)
 
 
 def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
@@ -82,7 +84,7 @@ def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
 
     n, chances = q.size, np.zeros(num_drafts)
     rank_kernels.rank_chances(
-        target, q, num_drafts, np.empty((2, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
+        target, q, num_drafts, np.empty((5, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
         np.empty(3 * n), np.empty((2, 3 * n), np.int64), np.ones(n + 1),
         np.empty((3, n + 1), np.int64), np.empty(n + 1), chances,
     )  # fmt: skip

@@ -6,37 +6,11 @@ from typing import Any
 
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bound_kernels import power
-from mdsd_opt.verifiers.optimal.hull_kernels import death_levels, spans_of_blocks
-
-
-@kernel(inner=True)
-def _fill(target: Any, q: Any, split: int, inside: float, x: Any) -> None:
-    """p_I by two water levels, as `water_filling`, for masses in order of target/q."""
-    missing = inside
-    surplus = inside - 1.0
-    for i in range(target.size):
-        x[i] = target[i]
-        if i < split:
-            missing -= target[i]
-        else:
-            surplus += target[i]
-    weight = 0.0
-    for i in range(split if missing > 0.0 else 0):
-        missing += target[i]
-        weight += q[i]
-        if i + 1 == split or missing * q[i + 1] <= target[i + 1] * weight:
-            for k in range(i + 1):
-                x[k] = missing / weight * q[k]
-            break
-    held = -surplus
-    weight = 0.0
-    for i in range(target.size - 1, split - 1 if surplus > 0.0 else target.size - 1, -1):
-        held += target[i]
-        weight += q[i]
-        if i == split or held * q[i - 1] >= target[i - 1] * weight:
-            for k in range(i, target.size):
-                x[k] = max(held, 0.0) / weight * q[k]
-            break
+from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import (
+    death_levels,
+    fill_side,
+    spans_of_blocks,
+)
 
 
 @kernel
@@ -51,7 +25,7 @@ def rank_chances(
     target, q : ndarray, shape (n,)
     num_drafts : int
         K.
-    sums : ndarray, shape (2, n + 1)
+    sums : ndarray, shape (5, n + 1)
         Room, as all that follow but the last.
     blocks, links, keys, entries, levels
         Of `death_levels`.
@@ -78,7 +52,11 @@ def rank_chances(
             best = difference
             split = i + 1
     x = blocks[0]
-    _fill(target, q, split, power(below[split], num_drafts), x)
+    for i in range(n):
+        x[i] = target[i]
+    inside = power(below[split], num_drafts)
+    fill_side(q, x, 0, split, inside, True, sums[2:])
+    fill_side(q, x, split, n, 1.0 - inside, False, sums[2:])
     for i in range(n):
         share = 1.0 if target[i] > 0.0 else 0.0
         share = target[i] / x[i] if target[i] < x[i] else share

@@ -20,19 +20,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.verifiers.optimal.block_rules import (
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,
     Drawn,
+    block_rule,
     masses_left,
-    mixed_rule,
-    rule_of_draws,
 )
 
 Values = NDArray[np.float64]
@@ -46,27 +44,20 @@ def as_good(values: Values) -> NDArray[np.bool_]:
     return values >= _AS_GOOD * values.max()
 
 
-def valued_rule(drafts: DraftScheme, drawn: Drawn, values: Values) -> BlockRule:
-    """A rule within blocks that favours valuable places, with the law of the scheme's own.
+def valued_rule(is_replaced: bool, drawn: Drawn, values: Values) -> BlockRule:
+    """A rule within blocks that favours valuable places, with the law of `block_rule`.
 
     Parameters
     ----------
-    drafts : DraftScheme
+    is_replaced : bool
+        Whether the drafts are drawn with replacement.
     drawn : Drawn
     values : ndarray, shape (K,)
         Of the places, positive.
     """
-    draws = drafts.random_draws
-    if draws is None:
-        return mixed_rule(drafts, drawn, partial(valued_rule, values=values))
-    return valued_rule_of_draws(draws.is_replaced, drawn, values)
-
-
-def valued_rule_of_draws(is_replaced: bool, drawn: Drawn, values: Values) -> BlockRule:
-    """The same for draws from one law, with replacement or without."""
     if is_replaced:
         return _best_place(drawn, values)
-    rule = rule_of_draws(is_replaced, drawn)
+    rule = block_rule(False, drawn)
     return rule if as_good(values).all() else _with_swaps(drawn, values, rule)
 
 
@@ -99,7 +90,7 @@ def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
         ratio = left[0] / left[0]
         for mine, theirs in zip(left[between], masses_left(other, left[-1])[between], strict=True):
             ratio = ratio * mine / theirs
-        return ratio, rule_of_draws(False, other)
+        return ratio, block_rule(False, other)
 
     @cache
     def ranked(lowest: int) -> tuple[int, list[int]]:

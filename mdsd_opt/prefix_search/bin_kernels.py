@@ -4,44 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from mdsd_opt.base.numba_cache import kernel
+from mdsd_opt.prefix_search.bucket_kernels import even_keys
 
 _TOGETHER = 1024  # tokens whose bins are found before they are added
 
 
 @kernel
-def row_table(
-    target: Any, draft: Any, half: float, bins: Any, ends: Any, table: Any, ratios: Any
-) -> None:
+def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
     """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
 
     Parameters
     ----------
     target, draft : ndarray of float, shape (V,)
         n and m: probabilities, or integer weights.
-    half : float
-        The ratio n/m in the middle of the bins, of the same type.
+    steps : ndarray of float, shape (4,)
+        As `even_keys` takes them, for all bins but the last.
     bins : ndarray of integers, shape (V,)
         Out.
     ends : ndarray of float, shape (B, 2) or (0, 2)
         1 and 0; out: least and largest t. Not of the last bin. Without rows not asked for.
     table : ndarray of float64, shape (B, 2)
         Zeros; out: sums of n and m. The last bin holds what is never drafted.
-    ratios : ndarray of float, shape (1024,)
-        To work in.
     """
     never = table.shape[0] - 1
-    scale = half / half * never
+    half = steps[0]
     for start in range(0, target.size, _TOGETHER):
         n = target[start : start + _TOGETHER]
         m = draft[start : start + _TOGETHER]
         found = bins[start : start + _TOGETHER]
+        even_keys(n, m, steps, found)
         for i in range(n.size):
-            ratios[i] = n[i] / (n[i] + half * m[i])
-        for i in range(n.size):
-            found[i] = min(np.int32(ratios[i] * scale), never - 1) if m[i] > 0 else never
+            found[i] = found[i] if m[i] > 0 else never
         for i in range(n.size):
             place = found[i]
             table[place, 0] += n[i]
@@ -50,5 +44,6 @@ def row_table(
             for i in range(n.size):
                 place = found[i]
                 if place < never:
-                    ends[place, 0] = min(ends[place, 0], ratios[i])
-                    ends[place, 1] = max(ends[place, 1], ratios[i])
+                    t = n[i] / (n[i] + half * m[i])
+                    ends[place, 0] = min(ends[place, 0], t)
+                    ends[place, 1] = max(ends[place, 1], t)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,11 @@ class Bins:
     highest: Vector
     weights: Vector
     race: Callable[[], RaceSums] | None
+
+
+def steps_of(num_bins: int, dtype: Any) -> NDArray[Any]:
+    """What `bucket_kernels.even_keys` takes to put tokens in all of these bins but the last."""
+    return np.array([HALF, num_bins - 1, num_bins - 2, 0], dtype)
 
 
 def ratios_at(t: Vector) -> Vector:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mdsd_opt.prefix_search.containment import contained_in
 from mdsd_opt.prefix_search.cut_search import CUT_SLACK, best_cut
 from mdsd_opt.prefix_search.random_draws import RandomDraws
-from mdsd_opt.prefix_search.water_levels import accurate_sum, cap_level, raise_level
+from mdsd_opt.prefix_search.sum_kernels import accurate_sum
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -40,15 +40,3 @@ def lower_bound(p: Vector, draws: RandomDraws, x: Vector) -> float:
         doubt += float(np.abs(cut.containment.contained - again.containment.contained).max())
     imbalance = abs(accurate_sum(x) - 1.0)
     return accurate_sum(np.minimum(p, x)) - shortfall - imbalance - doubt
-
-
-def water_filled(p: Vector, draws: RandomDraws, subset: Flags) -> Vector:
-    """The marginal of `water_filling.water_fill`."""
-    x, q, inside = p.copy(), draws.q, contained_in(draws, subset)
-    x[q <= 0.0] = 0.0
-    raised, capped = np.flatnonzero(subset & (q > 0.0)), np.flatnonzero(~subset & (q > 0.0))
-    x[raised] = np.maximum(x[raised], raise_level(x[raised], q[raised], inside) * q[raised])
-    level = cap_level(x[capped], q[capped], 1.0 - inside)
-    if level < np.inf:
-        x[capped] = np.minimum(x[capped], level * q[capped])
-    return x

@@ -1,7 +1,13 @@
-"""Buckets of the log-ratio of two rows of weights, and the division of groups of tokens.
+"""Buckets of the ratio of two rows of weights, and the division of groups of tokens.
 
-All ratios are of p over q, in base 2. Ranking needs no probabilities: the log-ratio of weights
-differs from that of probabilities by a constant of the row.
+All ratios are of p over q. Ranking needs no probabilities: weights are as good, whose ratios are
+those of probabilities but for a constant of the row. There are three kinds of buckets:
+
+- `even_keys`: even in t = p / (p + c q), which is bounded, for what counts on the width of a bucket
+  in p/q near c: rates with replacement, and bins that are never opened.
+- `octave_keys`: equally many in each octave, by the leading bits of p/q, for what counts on ratios
+  of ratios: decisions, cuts and certificates, groups beyond lossless.
+- `bucket_keys`: the same of logarithms, where these are at hand: rates without replacement.
 """
 
 from __future__ import annotations
@@ -80,6 +86,28 @@ def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
         position = position if position > zero else zero
         position = position if position < last else last
         keys[i] = np.int32(position)
+
+
+@kernel(inner=True)
+def octave_keys(
+    p: Vector, q: Vector, ratios: Vector, shift: int, half: int, first: int, ends: Any, keys: Keys
+) -> None:
+    """Bucket of some tokens, by the bits of p/q above `shift`, `half` added to round them.
+
+    Buckets count from the bits `first` on. `ends` are the least and the largest bucket of tokens
+    that may be drafted, beyond which ratios are put there, too, that of p = 0, and that of q = 0.
+    `ratios` is room for these tokens.
+    """
+    least, largest, massless, never_drafted = ends
+    bits = ratios.view(np.int64)
+    for i in range(keys.size):
+        ratios[i] = p[i] / q[i]
+    for i in range(keys.size):
+        bucket: Any = ((bits[i] + half) >> shift) - first
+        bucket = bucket if bucket > least else least
+        bucket = bucket if bucket < largest else largest
+        bucket = bucket if p[i] > 0.0 else massless
+        keys[i] = bucket if q[i] > 0.0 else never_drafted
 
 
 @kernel(inner=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search import doubt_kernels
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
 from mdsd_opt.prefix_search.containment import Containment, containment_of
 from mdsd_opt.prefix_search.random_draws import RandomDraws
@@ -79,7 +78,7 @@ class CutSearch:
         """Whether a cut better by more than `slack` may lie inside a group; flags these in
         `is_doubtful`.
         """
-        return doubt_kernels.doubt_cut(
+        return kernels.doubt_cut(
             self.groups.table, self.groups.ends, self.containment.sums, *self.ratio_bounds,
             self.containment.exponent, self.split, slack, self.is_doubtful,
         )  # fmt: skip

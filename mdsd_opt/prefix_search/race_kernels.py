@@ -89,7 +89,7 @@ def rates_beside(q: Vector, likeliest: Integers, num_drafts: int) -> tuple[float
     return slowest, others + slowest
 
 
-@kernel(inner=True)
+@kernel
 def lightness(num_drafts: int) -> float:
     """By how much the rate of a light token is less than the slowest rate that matters.
 
@@ -99,9 +99,9 @@ def lightness(num_drafts: int) -> float:
     return 128.0 * max(8.0, min(num_drafts, 64.0), num_drafts / 2)
 
 
-@kernel(inner=True)
+@kernel
 def most_heavy(vocab_size: int, num_drafts: int) -> int:
-    """No more tokens than this have to be added one at a time."""
+    """No more tokens than this have to be added one at a time: light ones weigh more."""
     return min(vocab_size, int(lightness(num_drafts)) + num_drafts)
 
 

@@ -7,7 +7,6 @@ one (`race_kernels`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -41,18 +40,6 @@ class RaceSums:
     chains: tuple[Integers, Integers, Vector]
 
 
-def lightness(num_drafts: int) -> float:
-    """By how much a light token weighs less than the K - 1 heaviest leave."""
-    from mdsd_opt.prefix_search.race_kernels import race_terms
-
-    return 1.0 / race_terms(1.0, num_drafts, False)[0]
-
-
-def most_heavy(vocab_size: int, num_drafts: int) -> int:
-    """No more tokens than these are heavy: light ones weigh more than the rest does."""
-    return min(vocab_size, ceil(lightness(num_drafts)) + num_drafts)
-
-
 def race_sums_of_row(
     weights: Vector, bins: NDArray[Any], num_drafts: int, num_bins: int
 ) -> RaceSums:
@@ -68,9 +55,10 @@ def race_sums_of_row(
     """
     from mdsd_opt.prefix_search import containment_kernels as kernels
     from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
+    from mdsd_opt.prefix_search.race_kernels import most_heavy, race_terms
 
     slowest, others = kernels.race_rates(weights, num_drafts, np.empty(num_drafts, np.int64))
-    unit = slowest / lightness(num_drafts)
+    unit = race_terms(slowest, num_drafts, False)[0]
     room = most_heavy(weights.size, num_drafts)
     run, moments = np.empty((2, num_bins, COLUMNS))
     chains = np.empty(num_bins, np.int64), np.empty(room, np.int64), np.zeros(room)

@@ -76,3 +76,33 @@ def suffix_sums(values: Vector, after: float) -> Vector:
     for j in range(values.size - 1, -1, -1):
         sums[j], lost = add_carrying(sums[j + 1], values[j], lost)
     return sums
+
+
+@kernel(reassociate=True, inner=True)
+def _split(p: Vector, q: Vector, level: float, above: bool) -> tuple[float, float]:
+    p_mass = 0.0
+    q_mass = 0.0
+    for i in range(p.size):
+        stays = (p[i] >= level * q[i]) == above
+        p_mass += p[i] if stays else 0.0
+        q_mass += 0.0 if stays else q[i]
+    return p_mass, q_mass
+
+
+@kernel
+def split_at(p: Vector, q: Vector, level: float, above: bool) -> tuple[float, float]:
+    """Sum of p where p >= level q is `above`, and sum of q elsewhere; to the last place or two."""
+    p_mass = 0.0
+    q_mass = 0.0
+    p_lost = 0.0
+    q_lost = 0.0
+    for start in range(0, p.size, BLOCK):
+        here = _split(p[start : start + BLOCK], q[start : start + BLOCK], level, above)
+        p_mass, p_lost = add_carrying(p_mass, here[0], p_lost)
+        q_mass, q_lost = add_carrying(q_mass, here[1], q_lost)
+    return p_mass + p_lost, q_mass + q_lost
+
+
+def accurate_sum(values: Vector) -> float:
+    """Sum of non-negative numbers to the last place or two, however many there are."""
+    return float(split_at(values, values, 0.0, True)[0])

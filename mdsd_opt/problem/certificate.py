@@ -12,7 +12,7 @@ has no such order, a `proof` bounds P(H) - Q(H) for every H at once: tiles that 
 In floating point, where Q is a quadrature (draws without replacement), it is evaluated a second
 time from nodes of the certificate's own, and the bounds are widened by what the two differ by: an
 error that solver and certificate have in common would otherwise look like a proof. For drafts with
-and without replacement nothing is sorted: the prefixes of x/w are searched (`prefix_search`).
+and without replacement the prefixes of x/w are not sorted but searched (`prefix_search`).
 """
 
 from __future__ import annotations
@@ -253,23 +253,25 @@ def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
     p = problem.target
     x = solution.selection
     if saves_sorting(draws):
-        from mdsd_opt.prefix_search.bounds import lower_bound, water_filled
+        from mdsd_opt.prefix_search.bounds import lower_bound
+        from mdsd_opt.prefix_search.containment import contained_in
 
         if x is None:
             assert solution.subset is not None
-            x = water_filled(p, draws, solution.subset)
+            inside = contained_in(draws, solution.subset)
+            x = water_fill(p, drafts, solution.subset, inside).values
         return min(max(lower_bound(p, draws, x), 0.0), 1.0)
     if x is None:
         assert solution.subset is not None
         x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
     order = drafts.prefix_order(x)
-    inside = np.concatenate([[0.0], np.cumsum(x[order])])
+    reached_at = np.concatenate([[0.0], np.cumsum(x[order])])
     contained = drafts.prefix_containment(order)
     again = drafts.rechecked()
     doubt = 0.0
     if again is not drafts:
         doubt = float(np.abs(contained - again.prefix_containment(order)).max())
-    shortfall = float(np.max(contained - inside))
+    shortfall = float(np.max(contained - reached_at))
     imbalance = abs(float(x.sum()) - 1.0)
     reached = float(np.minimum(p, x).sum()) - max(shortfall, 0.0) - imbalance - doubt
     return min(max(reached, 0.0), 1.0)

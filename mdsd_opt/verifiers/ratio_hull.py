@@ -13,8 +13,12 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.verifiers.base import Decision, Verifier
-from mdsd_opt.verifiers.optimal.block_rules import even_rule
-from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels, spans_of_blocks
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    death_levels,
+    even_rule,
+    mean_over_levels,
+    spans_of_blocks,
+)
 from mdsd_opt.verifiers.optimal.quadrature import gauss_rule
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 from mdsd_opt.verifiers.residual_hits import with_residual_hits

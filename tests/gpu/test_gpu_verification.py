@@ -97,7 +97,7 @@ class TestLaw:
         with np.errstate(divide="ignore"):
             target, draft = np.log(np.array(weights, dtype=np.float64)).T
         plan, rate = plan_of(engine, target, draft, k, scheme)
-        np.testing.assert_allclose(plan.output_law(k), plan.p, rtol=0, atol=LAW_TOLERANCE)
+        np.testing.assert_allclose(plan.output_law(k), plan.target, rtol=0, atol=LAW_TOLERANCE)
         if plan.selects:
             assert plan.rate == pytest.approx(rate, abs=1e-6)
 
@@ -110,7 +110,7 @@ class TestLaw:
         for name, rows in rows_of_every_character(size).items():
             plan, _ = plan_of(engine, *rows, k, scheme)
             law = plan.output_law(k)
-            np.testing.assert_allclose(law, plan.p, rtol=0, atol=LAW_TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(law, plan.target, rtol=0, atol=LAW_TOLERANCE, err_msg=name)
 
     def test_of_a_wrong_plan_is_not(self, engine: PlanningEngine, scheme: str) -> None:
         """Another ratio, or drafts of another q than the plan's: the check would see it."""
@@ -121,7 +121,7 @@ class TestLaw:
                 plan.ratio = plan.ratio * np.linspace(0.999, 1.001, 5)
             else:
                 plan.q = 0.999 * plan.q + 0.001 / 5
-            assert np.abs(plan.output_law(2) - plan.p).max() > 10 * LAW_TOLERANCE
+            assert np.abs(plan.output_law(2) - plan.target).max() > 10 * LAW_TOLERANCE
 
     @pytest.mark.parametrize("k", [2, 8, 32])
     def test_marginals_can_be_selected(self, engine: PlanningEngine, scheme: str, k: int) -> None:

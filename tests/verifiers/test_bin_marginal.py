@@ -8,7 +8,7 @@ import pytest
 from mdsd_opt.prefix_search.bin_groups import BinGroups
 from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.solvers.frontier.concave import falling_blocks
-from mdsd_opt.verifiers.optimal.bin_marginal import bin_marginal
+from mdsd_opt.verifiers.optimal.bin_plan import bin_marginal
 
 
 def random_groups(rng, size, num_drafts, width, never=0.0):

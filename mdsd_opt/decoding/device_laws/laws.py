@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.draws import draw, draw_distinct
-from mdsd_opt.decoding.device_laws.plan import BinPlan
+from mdsd_opt.decoding.device_laws.plan import LinearPlan
 from mdsd_opt.decoding.device_laws.promises import PromisedToken
 from mdsd_opt.decoding.device_laws.tables import BinTable
 from mdsd_opt.decoding.device_laws.transfers import on_device, on_host
@@ -116,7 +116,7 @@ class BinnedDrafts:
         table, demand = target.table, float(target.a[0])
         if not self.replaced and table.left(draws.tolist()) == 0.0:
             return self._all_passed(table, demand, draws)
-        plan = BinPlan(table, demand, self.num_drafts, self.replaced)
+        plan = LinearPlan(table, demand, self.num_drafts, self.replaced)
         return plan.masses(draws, values), BinnedLaw(table, plan.u, plan.v)
 
     def _all_passed(

@@ -1,41 +1,38 @@
-r"""The optimal rule for r p on bins of p/q, from their masses alone.
+r"""The plan on bins of p/q, read from their masses alone: what goes on is linear in every bin.
 
-The selection marginal has one ratio :math:`\rho_b` to q in every bin (`bin_marginal`), and what
-goes on is linear there, :math:`I_t = u_b p_t + v_b q_t`, with
+Of a target r p and the ratio :math:`\rho` of the marginal to q, :math:`I_t = u_b p_t + v_b q_t`
+goes on, with
 
 .. math:: (u, v) = (r, 0),\ (0, \rho),\ (\lambda r, (1 - \lambda) r \ell)
 
 for :math:`\rho \ge r h`, :math:`\rho \le r \ell` and in between, where :math:`\ell` and h bound p/q
 in the bin and :math:`\lambda = (\rho - r \ell) / (r (h - \ell))`. Then
 :math:`I_t \le \min(r p_t, \rho q_t)` for every token, so that the output follows the target exactly
-while all masses come from the table. What coarse bins lose is `gap`.
+while all masses come from the table.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws.tables import BinTable
-from mdsd_opt.prefix_search.bin_groups import groups_of
-from mdsd_opt.verifiers.optimal.bin_marginal import bin_marginal
-from mdsd_opt.verifiers.optimal.block_rules import Drawn
-from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_joins, mean_over_levels
+from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, acceptance_probabilities
+from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 
 Vector = NDArray[np.float64]
+Tokens = NDArray[np.int64]
 
 
-class BinPlan:
+class LinearPlan(BinPlan):
     """Selection and acceptance at a position of demand r.
 
     Attributes
     ----------
     u, v : ndarray, shape (B,)
         Coefficients of p and q in what goes on.
-    most : float
-        No rule passes more on average.
-    gap : float
-        What this one passes less than `most`, at most.
 
     Parameters
     ----------
@@ -50,42 +47,37 @@ class BinPlan:
     def __init__(
         self, table: BinTable, demand: float, num_drafts: int, replaced: bool = True
     ) -> None:
-        groups = groups_of(table, num_drafts, replaced)
-        self._table, self._groups = table, groups
-        self._replaced = replaced
-        marginal = bin_marginal(groups, demand)
-        self.most, ratio = marginal.most, marginal.ratio
-        self._levels = death_levels(marginal.x, groups.q, np.diff(groups.contained))
+        super().__init__(table, num_drafts, replaced, demand)
+        self._table, groups, ratio = table, self.groups, self.x / self.w
         lowest, highest = demand * groups.lowest, demand * groups.highest
         with np.errstate(invalid="ignore", divide="ignore"):
             share = (ratio - lowest) / (highest - lowest)
         share = np.where(highest < np.inf, np.nan_to_num(share).clip(0.0, 1.0), 0.0)
         share[ratio >= highest] = 1.0
         rest = np.where(share < 1.0, (1.0 - share) * np.minimum(lowest, ratio), 0.0)
-        # the last place is that of what is never drafted
-        by_group = np.stack([ratio, demand * share, rest])
-        self._ratio, self.u, self.v = np.pad(by_group, ((0, 0), (0, 1)))[:, groups.place]
+        self.u, self.v = self.by_bin(demand * share), self.by_bin(rest)
 
     @property
-    def gap(self) -> float:
-        return max(self.most - float(self.u @ self._table.p + self.v @ self._table.q), 0.0)
+    def passed(self) -> float:
+        return float(self.u @ self._table.p + self.v @ self._table.q)
 
-    def masses(self, draws: NDArray[np.int64], values: Vector) -> Vector:
-        """Probability that each draft is passed, given the draws; shape (K,)."""
-        from mdsd_opt.decoding.valued_rules import valued_rule_of_draws
+    def places(self, tokens: Tokens) -> Tokens:
+        at = self._table.at
+        return self.groups.place[[at[token].bin for token in tokens.tolist()]]
 
-        p, q, found, weights = np.array([self._table.at[token] for token in draws.tolist()]).T
-        bins = found.astype(np.int64)
-        places = self._groups.place[bins]
+    def drawn(self, tokens: Tokens) -> Drawn:
+        ids, table = tokens.tolist(), self._table
         # all other tokens are one; in integers, no difference loses a small one
-        weights = np.append(weights, self._table.left(draws.tolist()))
-        drawn = Drawn(np.arange(draws.size), places, weights, self._groups.above)
-        rule = valued_rule_of_draws(self._replaced, drawn, values)
-        shares: Vector = (
-            mean_over_joins(rule, places, self._levels)
-            if self._replaced
-            else mean_over_levels(rule, int(places.max()), self._levels)
-        )
-        kept, ratio = self.u[bins] * p / q + self.v[bins], self._ratio[bins]
-        accepted = np.divide(kept, ratio, out=np.zeros_like(kept), where=ratio > 0.0)
-        return shares * np.minimum(accepted, 1.0)
+        weights = np.array([*(table.at[token].weight for token in ids), table.left(ids)])
+        return Drawn(np.arange(tokens.size), self.places(tokens), weights, self.above)
+
+    def acceptance(self, token: int) -> float:
+        p, q, place, _ = self._table.at[token]
+        ratio = float(self.ratio[place])
+        return min(float(self.u[place] * p / q + self.v[place]) / ratio, 1.0) if ratio > 0 else 0.0
+
+    def masses(self, draws: Tokens, values: Vector) -> Vector:
+        """Probability that each draft is passed, given the draws; shape (K,)."""
+        from mdsd_opt.decoding.valued_rules import valued_rule
+
+        return acceptance_probabilities(self, draws, partial(valued_rule, values=values))

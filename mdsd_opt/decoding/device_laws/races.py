@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search.race_sums import RaceSums, lightness, most_heavy
+from mdsd_opt.prefix_search.race_sums import RaceSums
 
 Vector = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def race_sums_on_device(
     import torch
 
     from mdsd_opt.decoding.device_laws.transfers import on_device
-    from mdsd_opt.prefix_search.race_kernels import MOMENTS
+    from mdsd_opt.prefix_search.race_kernels import MOMENTS, lightness, most_heavy
 
     count, vocab_size = weights.shape
     most = max(num_drafts)
@@ -68,6 +68,8 @@ def race_sums_on_device(
 
 def _grain(num_drafts: int) -> float:
     """A power of two: light tokens sum up to less than 2**53 of it."""
+    from mdsd_opt.prefix_search.race_kernels import lightness
+
     return 2.0 ** (ceil(log2(lightness(num_drafts))) - 51)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.races import race_sums_of, race_sums_on_device
 from mdsd_opt.decoding.device_laws.transfers import on_host
-from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
+from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at, steps_of
 from mdsd_opt.prefix_search.race_sums import RaceSums, race_sums_of_row
 
 Vector = NDArray[np.float64]
@@ -180,12 +180,11 @@ def _summed_on_cpu(
     sums = np.zeros((count, num_bins, 2))
     ends = np.tile(np.array([1.0, 0.0], targets.numpy().dtype), (count, num_bins, 1))
     drawn = np.empty((count, 4, draws.shape[1]))
-    ratios = np.empty(1024, ends.dtype)
     bins = np.empty(targets.shape, np.int16)
     races = []
     for i, tokens in enumerate(draws.numpy()):
         n, m = targets[i].numpy(), drafts[i].numpy()
-        row_table(n, m, n.dtype.type(HALF), bins[i], ends[i], sums[i], ratios)
+        row_table(n, m, steps_of(num_bins, n.dtype), bins[i], ends[i], sums[i])
         drawn[i] = tokens, n[tokens], m[tokens], bins[i, tokens]
         races.append(partial(race_sums_of_row, m, bins[i], num_drafts[i], num_bins))
     return sums, ends, drawn, races, torch.from_numpy(bins)

@@ -1,7 +1,7 @@
 """The optimal rule on closed bins of p/q: one pass, an exact law, a certified loss of acceptance.
 
-The selection marginal has one ratio to q in every bin (`bin_marginal`); a token is accepted with
-min(1, p/p_I), by its own p. What the bins lose is what `acceptance_rate` reports as its `gap`.
+Each token is accepted with min(1, p/p_I) by its own p, at one ratio p_I/q in every bin
+(`bin_plan`). What the bins lose is what `acceptance_rate` reports as its `gap`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search.bin_groups import groups_of
 from mdsd_opt.prefix_search.bin_kernels import row_table
-from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
+from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, ratios_at, steps_of
 from mdsd_opt.prefix_search.race_sums import race_sums_of_row
 from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.problem import TransportProblem
@@ -29,9 +28,9 @@ from mdsd_opt.verifiers.base import (
 )
 from mdsd_opt.verifiers.estimate import CertifiedRate
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
-from mdsd_opt.verifiers.optimal.bin_marginal import bin_marginal
+from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import token_above
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+from mdsd_opt.verifiers.optimal.plan import TokenPlan
 from mdsd_opt.verifiers.rejection import residual_law
 
 Vector = NDArray[np.float64]
@@ -41,30 +40,13 @@ Tokens = NDArray[np.int64]
 _EDGES = ratios_at(np.arange(NUM_BINS) / (NUM_BINS - 1))
 
 
-class CollapsedPlan(SelectionPlan):
-    """Groups are bins, or runs of them, with a marginal that is constant relative to q.
+class CollapsedPlan(BinPlan, TokenPlan):
+    """The plan on bins, with the tokens at hand: one pass over them finds their bins."""
 
-    Attributes
-    ----------
-    ratio : ndarray, shape (B,)
-        p_I / q in every bin.
-    most : float
-        No lossless rule accepts with a higher probability.
-    """
-
-    def __init__(self, p: Vector, drafts: DraftScheme) -> None:
-        draws = drafts.random_draws
-        assert draws is not None
-        self.drafts, self.is_replaced = drafts, draws.is_replaced
+    def __init__(self, p: Vector, draws: RandomDraws) -> None:
         self.target, self.q = p, draws.q
         bins, self.bins = _bins_of(p, draws)
-        groups = groups_of(bins, draws.num_drafts, draws.is_replaced)
-        marginal = bin_marginal(groups)
-        self.x, self.w, self.gains = marginal.x, groups.q, np.diff(groups.contained)
-        self.above, self.split, self.most = groups.above, marginal.split, marginal.most
-        self.raised, self.capped = 0, self.x.size
-        self._place = groups.place
-        self.ratio = np.append(marginal.ratio, 0.0)[self._place]
+        super().__init__(bins, draws.num_drafts, draws.is_replaced)
 
     @property
     def selection(self) -> Vector:
@@ -72,12 +54,16 @@ class CollapsedPlan(SelectionPlan):
         return self.ratio[self.bins] * self.q
 
     @property
+    def passed(self) -> float:
+        return min(float(np.minimum(self.target, self.selection).sum()), 1.0)
+
+    @property
     def residual(self) -> Vector:
         """Law of the output after a rejection; the target where only rounding can reject."""
         return residual_law(self.target, self.selection)
 
     def places(self, tokens: Tokens) -> Tokens:
-        return self._place[self.bins[tokens]]
+        return self.groups.place[self.bins[tokens]]
 
     def selected(self, token: int) -> float:
         return float(self.ratio[self.bins[token]] * self.q[token])
@@ -89,7 +75,7 @@ class CollapsedPlan(SelectionPlan):
 def _bins_of(p: Vector, draws: RandomDraws) -> tuple[Bins, NDArray[np.uint16]]:
     """Sums over the bins of a row, and the bin of every token."""
     q, bins, table = draws.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
-    row_table(p, q, HALF, bins, np.empty((0, 2)), table, np.empty(1024))
+    row_table(p, q, steps_of(NUM_BINS, np.float64), bins, np.empty((0, 2)), table)
     sums = np.ascontiguousarray(table.T)
     drafted = sums[1, :-1] > 0.0
     lowest, highest = np.zeros((2, NUM_BINS))
@@ -129,8 +115,8 @@ class CollapsedOptimal(Verifier):
         if not is_searched(problem.drafts.random_draws):
             return CertifiedRate(float(self._exact.acceptance_rate(problem)), 0.0)
         plan = self._plan(problem)
-        rate = float(np.minimum(plan.target, plan.selection).sum())
-        return CertifiedRate(min(rate, 1.0), max(plan.most - rate, 0.0))
+        rate = plan.passed
+        return CertifiedRate(rate, max(plan.most - rate, 0.0))
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
@@ -149,5 +135,7 @@ class CollapsedOptimal(Verifier):
 
     def _plan(self, problem: TransportProblem) -> CollapsedPlan:
         if problem not in self._known:
-            self._known[problem] = CollapsedPlan(problem.target, problem.drafts)
+            draws = problem.drafts.random_draws
+            assert draws is not None
+            self._known[problem] = CollapsedPlan(problem.target, draws)
         return self._known[problem]

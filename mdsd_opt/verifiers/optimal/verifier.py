@@ -116,7 +116,7 @@ class Optimal(Verifier):
         from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to, resolves
 
         if applies_to(draws) and resolves(draws, tokens):
-            grouped = GroupedPlan(problem.target, drafts, (tokens, uniforms.mixing))
+            grouped = GroupedPlan(problem.target, draws, (tokens, uniforms.mixing))
             return verdict(output_token(grouped, tokens, uniforms), tokens)
         plan = plan_of(problem)
         if plan is None:
