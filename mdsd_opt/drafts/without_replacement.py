@@ -119,8 +119,8 @@ class WithoutReplacement(OneDraft):
         self, order: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
-        from mdsd_opt.prefix_search import race_quadrature_kernels as race
-        from mdsd_opt.prefix_search.race_budget import require_race
+        from mdsd_opt.prefix_search import race_kernels as race
+        from mdsd_opt.prefix_search.random_draws import require_race
 
         require_race(order.size, self.num_drafts, self._slowest_rate)
         outside = np.ones(self.vocab_size, dtype=np.bool_)

@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search import containment_kernels as kernels
-from mdsd_opt.prefix_search.race_budget import require_race
+from mdsd_opt.prefix_search import race_group_kernels as kernels
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
-from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search.random_draws import RandomDraws, require_race
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     NEVER_DRAFTED,
     NUM_BUCKETS,

@@ -150,7 +150,7 @@ def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
     """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
     if saves_sorting(draws):
-        from mdsd_opt.prefix_search.bounds import upper_bound
+        from mdsd_opt.prefix_search.cut_search import upper_bound
 
         return upper_bound(problem.target, draws, subset)
     contained = drafts.containment(subset)
@@ -253,8 +253,8 @@ def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
     p = problem.target
     x = solution.selection
     if saves_sorting(draws):
-        from mdsd_opt.prefix_search.bounds import lower_bound
         from mdsd_opt.prefix_search.containment import contained_in
+        from mdsd_opt.prefix_search.cut_search import lower_bound
 
         if x is None:
             assert solution.subset is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.prefix_search import bounds
+from mdsd_opt.prefix_search import cut_search as bounds
 from mdsd_opt.prefix_search.random_draws import is_searched
 from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import subset_selection

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search.race_sums import RaceSums
+from mdsd_opt.prefix_search.bins import RaceSums
 
 Vector = NDArray[np.float64]
 

@@ -18,8 +18,15 @@ from numpy.typing import NDArray
 from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.races import race_sums_of, race_sums_on_device
 from mdsd_opt.decoding.device_laws.transfers import on_host
-from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at, steps_of
-from mdsd_opt.prefix_search.race_sums import RaceSums, race_sums_of_row
+from mdsd_opt.prefix_search.bins import (
+    HALF,
+    NUM_BINS,
+    Bins,
+    RaceSums,
+    race_sums_of_row,
+    ratios_at,
+    steps_of,
+)
 
 Vector = NDArray[np.float64]
 
@@ -174,7 +181,7 @@ def _summed_on_cpu(
     """The same, a pass over each row; what a race needs another one, when it is asked for."""
     import torch
 
-    from mdsd_opt.prefix_search.bin_kernels import row_table
+    from mdsd_opt.prefix_search.bucket_kernels import row_table
 
     count = len(num_drafts)
     sums = np.zeros((count, num_bins, 2))

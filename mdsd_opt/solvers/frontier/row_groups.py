@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts.single_model import Composition
-from mdsd_opt.prefix_search.containment_kernels import race_rates
-from mdsd_opt.prefix_search.race_budget import require_race
-from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
+from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, race_rates
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.solvers.frontier import group_kernels as kernels
 from mdsd_opt.solvers.frontier.costs import CostCurve
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search.bin_groups import BinGroups, groups_of
-from mdsd_opt.prefix_search.bins import Bins
+from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan
 
 Vector = NDArray[np.float64]

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search.bin_kernels import row_table
-from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, ratios_at, steps_of
-from mdsd_opt.prefix_search.race_sums import race_sums_of_row
+from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, race_sums_of_row, ratios_at, steps_of
+from mdsd_opt.prefix_search.bucket_kernels import row_table
 from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import (

@@ -13,9 +13,8 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search.cut_search import CutSearch
+from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
 from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
-from mdsd_opt.prefix_search.ratio_groups import ratio_keys
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     EDGES,
     MAX_TOKENS,
