@@ -16,16 +16,14 @@ from mdsd_opt.drafts.base import (
     DraftScheme,
     Entry,
     EntryReader,
-    ExactSupportLaw,
     PrefixDraftScheme,
 )
-from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
+from mdsd_opt.drafts.fixed_set import HoldsFixed
 from mdsd_opt.drafts.set_law import DraftSetLaw
-from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidInput
 
 
-class FixedPlusDrafts(DraftScheme):
+class FixedPlusDrafts(HoldsFixed):
     r"""Tokens D drafted for certain, then the drafts of another scheme (which may hit D again).
 
     :math:`Q(H) = [D \subseteq H]\,Q_S(H)`, and :math:`\alpha^* = p(D) + \alpha^*_S(p \text{ with }
@@ -100,88 +98,17 @@ class FixedPlusDrafts(DraftScheme):
         result.drafts = drafts
         return result
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
-        return self.drafts.containment(subset) if subset[self._fixed].all() else 0.0
-
-    def exact_containment(self, subset: Any) -> Fraction:
-        mask = self._as_subset(subset)
-        return self.drafts.exact_containment(mask) if mask[self._fixed].all() else Fraction(0)
-
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
-        held = np.concatenate([[0], np.cumsum(np.isin(order, self._fixed))])
-        return np.where(held == self._fixed.size, self.drafts.prefix_containment(order), 0.0)
-
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        missing = set(self._fixed.tolist())
-        inner = self.drafts.exact_prefix_containment(order)
-        result = [Fraction(0) if missing else inner[0]]
-        for i, contained in zip(order, inner[1:], strict=True):
-            missing.discard(i)
-            result.append(Fraction(0) if missing else contained)
-        return result
-
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-        fixed = np.broadcast_to(self._fixed, (size, self._fixed.size))
-        return np.concatenate([fixed, self.drafts.sample(rng, size)], axis=1)
-
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
-        if earlier.size >= self._fixed.size:
-            return self.drafts.next_law(earlier[self._fixed.size :])
-        law = np.zeros(self.vocab_size)
-        law[self._fixed[earlier.size]] = 1.0
-        return law
-
     def is_possible(self, tokens: NDArray[np.int64]) -> bool:
         held, drawn = np.split(tokens, [self._fixed.size])
         return np.array_equal(held, self._fixed) and self.drafts.is_possible(drawn)
-
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
-        held, drawn = np.split(tuples, [self._fixed.size], axis=1)
-        return self.drafts.draw_masses(drawn).where(all_hold(held == self._fixed))
-
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
-        others = p.copy()
-        others[self._fixed] = 0.0
-        return float(p[self._fixed].sum()) + self.drafts.drafted_mass(others)
 
     def propensity(self) -> NDArray[np.float64]:
         propensity = self.drafts.propensity().copy()
         propensity[self._fixed] = 1.0
         return propensity
 
-    def count_supports(self) -> tuple[int, int]:
-        supports, arcs = self.drafts.count_supports()
-        return supports, arcs + supports * self._fixed.size
-
-    def require_listable(self) -> None:
-        self.drafts.require_listable()
-
-    def support_law(self) -> SupportLaw:
-        law = self.drafts.support_law()
-        merged: dict[tuple[int, ...], float] = {}
-        for members, mass in zip(law.sets(), law.mass.tolist(), strict=True):
-            union = tuple(sorted({*members, *self._fixed.tolist()}))
-            merged[union] = merged.get(union, 0.0) + mass
-        return SupportLaw.from_sets(self.vocab_size, merged)
-
-    def exact_support_law(self) -> ExactSupportLaw:
-        merged: ExactSupportLaw = {}
-        for members, mass in self.drafts.exact_support_law().items():
-            union = tuple(sorted({*members, *self._fixed.tolist()}))
-            merged[union] = merged.get(union, Fraction(0)) + mass
-        return merged
-
     def count_tuples(self) -> int:
         return self.drafts.count_tuples()
-
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        tuples, mass = self.drafts.tuple_law()
-        fixed = np.broadcast_to(self._fixed.astype(np.int32), (len(tuples), self._fixed.size))
-        return np.concatenate([fixed, tuples], axis=1), mass
-
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        fixed = tuple(self._fixed.tolist())
-        return {(*fixed, *key): mass for key, mass in self.drafts.exact_tuple_law().items()}
 
     def __repr__(self) -> str:
         return f"FixedPlusDrafts(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
