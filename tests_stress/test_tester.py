@@ -13,6 +13,7 @@ from stress.weights import floating, rational
 from support import oracles
 
 import mdsd_opt as mo
+from mdsd_opt.problem.lower_bounds import boxes
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -70,6 +71,11 @@ def test_a_certificate_that_believes_everything_is_counted(kind, monkeypatch):
     believing = lambda *given, **options: replace(right(*given, **options), violations=())  # noqa: E731
     monkeypatch.setattr(solving.mo, "certify", believing)
     assert _wrong("solvers", f"forge: {kind}", range(2)) > 0
+
+
+def test_evidence_that_is_believed_is_counted(monkeypatch):
+    monkeypatch.setattr(boxes, "_covered", lambda low, high, tiles: True)
+    assert _wrong("evidence", "", range(3)) > 0
 
 
 def test_an_error_is_counted_and_printed_with_its_instance(monkeypatch):

@@ -42,6 +42,7 @@ from mdsd_opt.auditing.subject import (
     simulated,
     simulation,
 )
+from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.problem import TransportProblem
 
@@ -158,6 +159,8 @@ def audit(
     """
     limits = Limits.of(num_trials, seconds, problem.num_drafts)
     settings = Settings(false_alarm, power, confidence, limits.num_trials, problem.num_drafts)
+    if tolerance is not None:
+        checked_tolerance("tolerance", tolerance, or_zero=True)
     if method not in METHODS:
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)

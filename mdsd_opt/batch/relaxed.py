@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.job import Job
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.solvers.frontier.budgets import checked_amount, the_budget
+from mdsd_opt.solvers.frontier.budgets import the_budget
 from mdsd_opt.solvers.frontier.relaxed_rows import RelaxedRows
 
 Rates = NDArray[np.float64]

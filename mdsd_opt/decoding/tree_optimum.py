@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.decoding.text_tree import Integers, Laws, RandomTrees, TextTree, Vector
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.decoding.tree_programmes import FromAbove, FromBelow
@@ -97,6 +98,9 @@ def tree_bound(
     Neither bound trusts the solver of the programmes: the upper one is computed from prices, the
     lower one from a way to stop, both up to rounding of some 1e-12.
     """
+    checked_tolerance("tolerance", tolerance, or_zero=True)
+    if time_limit is not None:
+        checked_amount("time_limit", time_limit)
     deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
     texts = TextTree(target, topology.depth)
     search = _Search(texts, RandomTrees(texts, draft, topology, scheme_maker(scheme)))

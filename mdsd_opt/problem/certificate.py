@@ -23,15 +23,17 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.prefix_search.random_draws import saves_sorting
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.evidence import read_solution
 from mdsd_opt.problem.lower_bounds.boxes import BoxCover, cover_bound
 from mdsd_opt.problem.lower_bounds.orders import OrderMixture, mixture_shortfall
 from mdsd_opt.problem.plans.exact import feasible_value
 from mdsd_opt.problem.plans.feasibility import feasible_mass, plan_violations
-from mdsd_opt.problem.solution import Solution, Status
+from mdsd_opt.problem.solution import Found, Solution, Status
 from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
 
 
@@ -44,7 +46,8 @@ class Certificate:
     lower, upper : float, or Fraction if `exact`
         0 and 1 where the solution gives nothing to prove more with.
     violations : tuple of str
-        Claims that do not hold, in words; empty if the solution is honest.
+        Claims that do not hold, or that nothing given shows, in words; empty if the solution is
+        honest.
     exact : bool
         Whether the bounds were computed in exact arithmetic.
     """
@@ -88,62 +91,42 @@ def certify(
 
     Raises
     ------
+    InvalidInput
+        The tolerance is negative or not finite, or the solution is none. What is wrong with one is
+        a violation.
     ProblemTooLarge
         Exact arithmetic would not end in good time; nothing has been computed.
     """
-    violations = list(_shape_violations(problem, solution))
+    tolerance = checked_tolerance("tolerance", tolerance, or_zero=True)
+    read, violations = read_solution(solution, problem.vocab_size)
     upper: float | Fraction = Fraction(1) if exact else 1.0
     lower: float | Fraction = Fraction(0) if exact else 0.0
-    if violations:
+    if read is None:
         return Certificate(lower, upper, tuple(violations), exact)
 
-    if solution.subset is not None:
-        cut = problem.exact_cut_value(solution.subset) if exact else _cut(problem, solution.subset)
-        upper = min(cut, upper)
-    if solution.plan is not None:
-        found = plan_violations(problem, solution.plan, tolerance)
+    if read.subset is not None:
+        cut = problem.exact_cut_value(read.subset) if exact else _cut(problem, read.subset)
+        upper = min(upper, cut)
+    if read.plan is not None:
+        found = plan_violations(problem, read.plan, tolerance)
         violations += found
         if not found:
             lower = (
-                feasible_value(problem, solution.plan)
+                feasible_value(problem, read.plan)
                 if exact
-                else float(feasible_mass(problem, solution.plan).sum())
+                else float(feasible_mass(problem, read.plan).sum())
             )
-    elif solution.proof is not None:
-        proven = _proven(problem, solution.proof, exact)
+    elif read.proof is not None:
+        proven = _proven(problem, read.proof, exact)
         if proven is None:
             violations.append("the proof of the lower bound does not fit the problem")
         else:
-            lower = max(proven, lower)
-    if solution.plan is None and _has_marginal(problem, solution):
-        reached = (
-            _exact_marginal_bound(problem, solution)
-            if exact
-            else _marginal_bound(problem, solution)
-        )
-        lower = max(reached, lower)
-    violations += _claim_violations(problem, solution, lower, upper, tolerance)
+            lower = max(lower, proven)
+    if read.plan is None and _has_marginal(problem, read):
+        reached = _exact_marginal_bound(problem, read) if exact else _marginal_bound(problem, read)
+        lower = max(lower, reached)
+    violations += _claim_violations(problem, read, lower, upper, tolerance)
     return Certificate(lower, upper, tuple(violations), exact)
-
-
-def _shape_violations(problem: TransportProblem, solution: Solution) -> list[str]:
-    found = []
-    for name in ("acceptance_rate", "lower_bound", "upper_bound"):
-        value = getattr(solution, name)
-        if not np.isfinite(value):
-            found.append(f"{name} is {value}")
-    subset = solution.subset
-    if subset is not None and (subset.shape != (problem.vocab_size,) or subset.dtype != np.bool_):
-        found.append(
-            f"the subset has shape {subset.shape} and dtype {subset.dtype}, "
-            f"not a mask of {problem.vocab_size} tokens"
-        )
-    selection = solution.selection
-    if selection is not None and selection.shape != (problem.vocab_size,):
-        found.append(f"the selection marginal has shape {selection.shape}")
-    elif selection is not None and not (np.isfinite(selection) & (selection >= 0)).all():
-        found.append("the selection marginal has masses that are negative or not finite")
-    return found
 
 
 def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
@@ -159,78 +142,63 @@ def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
     return 1.0 + float(problem.target[subset].sum()) - contained + doubt
 
 
-def _has_marginal(problem: TransportProblem, solution: Solution) -> bool:
+def _has_marginal(problem: TransportProblem, solution: Found) -> bool:
     given = solution.selection is not None or solution.subset is not None
     return given and problem.drafts.prefix_form is not None
 
 
 def _claim_violations(
     problem: TransportProblem,
-    solution: Solution,
+    solution: Found,
     lower: float | Fraction,
     upper: float | Fraction,
     tolerance: float,
 ) -> list[str]:
-    """Claims that contradict the proven bounds, or that the evidence given does not reach."""
+    """Claims that contradict the proven bounds, or that the evidence given does not reach.
+
+    Bounds between which a solver leaves its own tolerance meet up to that and the one given here.
+    """
+    rate, low, high = solution.acceptance_rate, solution.lower_bound, solution.upper_bound
+    proven = f"the proven lower bound {float(lower):.12g}"
+    optimal = f"acceptance_rate {rate:.12g} is claimed optimal"
     found = []
-    for name in ("acceptance_rate", "lower_bound"):
-        value = getattr(solution, name)
+    for name, value in (("acceptance_rate", rate), ("lower_bound", low)):
         if value > upper + tolerance:
             found.append(f"{name} {value:.12g} exceeds the proven upper bound {float(upper):.12g}")
-    if solution.upper_bound < lower - tolerance:
-        found.append(
-            f"upper_bound {solution.upper_bound:.12g} is below the proven lower bound "
-            f"{float(lower):.12g}"
-        )
-    if solution.status is Status.OPTIMAL and solution.acceptance_rate < lower - tolerance:
-        found.append(
-            f"acceptance_rate {solution.acceptance_rate:.12g} is claimed optimal, below the proven "
-            f"lower bound {float(lower):.12g}"
-        )
-    if solution.acceptance_rate < solution.lower_bound - tolerance:
-        found.append(
-            f"acceptance_rate {solution.acceptance_rate:.12g} is below the claimed lower bound "
-            f"{solution.lower_bound:.12g}"
-        )
-    if solution.acceptance_rate > solution.upper_bound + tolerance:
-        found.append(
-            f"acceptance_rate {solution.acceptance_rate:.12g} exceeds the claimed upper bound "
-            f"{solution.upper_bound:.12g}"
-        )
-    if solution.upper_bound < upper - tolerance:
+    if high < lower - tolerance:
+        found.append(f"upper_bound {high:.12g} is below {proven}")
+    if solution.status is Status.OPTIMAL and rate < lower - tolerance:
+        found.append(f"{optimal}, below {proven}")
+    elif solution.status is Status.OPTIMAL and rate < upper - 2 * tolerance:
+        found.append(f"{optimal}, but nothing given rules out more, up to {float(upper):.12g}")
+    if rate < low - tolerance:
+        found.append(f"acceptance_rate {rate:.12g} is below the claimed lower bound {low:.12g}")
+    if rate > high + tolerance:
+        found.append(f"acceptance_rate {rate:.12g} exceeds the claimed upper bound {high:.12g}")
+    if high < upper - tolerance:
         known = f"the subset proves {float(upper):.12g}, not"
-        proven = "nothing proves" if solution.subset is None else known
-        found.append(f"{proven} the claimed upper bound {solution.upper_bound:.12g}")
-    if solution.plan is not None and solution.lower_bound > lower + tolerance:
-        found.append(
-            f"the plan proves {float(lower):.12g}, not the claimed lower bound "
-            f"{solution.lower_bound:.12g}"
-        )
-    elif solution.plan is not None and solution.acceptance_rate > lower + tolerance:
-        found.append(
-            f"the plan reaches {float(lower):.12g}, not the claimed acceptance_rate "
-            f"{solution.acceptance_rate:.12g}"
-        )
-    elif solution.proof is not None and solution.lower_bound > lower + tolerance:
-        found.append(
-            f"the proof gives {float(lower):.12g}, not the claimed lower bound "
-            f"{solution.lower_bound:.12g}"
-        )
-    elif (
-        solution.selection is not None
-        and _has_marginal(problem, solution)
-        and solution.lower_bound > lower + tolerance
-    ):
-        found.append(
-            f"the selection marginal proves {float(lower):.12g}, not the claimed lower bound "
-            f"{solution.lower_bound:.12g}"
-        )
+        shown = "nothing proves" if solution.subset is None else known
+        found.append(f"{shown} the claimed upper bound {high:.12g}")
+    shown = f"{_shown_by(problem, solution)} {float(lower):.12g}, not the claimed"
+    if low > lower + tolerance:
+        found.append(f"{shown} lower bound {low:.12g}")
+    elif solution.status is not Status.LIMIT and rate > lower + 2 * tolerance:
+        found.append(f"{shown} acceptance_rate {rate:.12g}")
     return found
 
 
-def _proven(
-    problem: TransportProblem, proof: BoxCover | OrderMixture, exact: bool
-) -> float | Fraction | None:
+def _shown_by(problem: TransportProblem, solution: Found) -> str:
+    """What the lower bound rests on, in words."""
+    if solution.plan is not None:
+        return "the plan proves"
+    if solution.proof is not None:
+        return "the proof gives"
+    if not _has_marginal(problem, solution):
+        return "nothing given proves more than"
+    return f"the {'subset' if solution.selection is None else 'selection marginal'} proves"
+
+
+def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fraction | None:
     """1 + the bound of a proof on P(H) - Q(H); None if it is no proof about this problem."""
     fixed, drafts = split_fixed(problem.drafts)
     target = np.array(problem.exact_target, dtype=object) if exact else problem.target
@@ -239,15 +207,17 @@ def _proven(
     if isinstance(proof, BoxCover):
         form = product_form(drafts, exact)
         bound = None if form is None else cover_bound(p, form, proof)
-    else:
+    elif isinstance(proof, OrderMixture):
         bound = mixture_shortfall(p, drafts, proof)
+    else:
+        bound = None
     if bound is None:
         return None
     proven: float | Fraction = 1 + target[fixed].sum() + bound
     return proven if exact else float(proven)
 
 
-def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
+def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
     drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
     assert drafts is not None
     p = problem.target
@@ -260,7 +230,7 @@ def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
             assert solution.subset is not None
             inside = contained_in(draws, solution.subset)
             x = water_fill(p, drafts, solution.subset, inside).values
-        return min(max(lower_bound(p, draws, x), 0.0), 1.0)
+        return min(max(0.0, lower_bound(p, draws, x)), 1.0)
     if x is None:
         assert solution.subset is not None
         x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
@@ -274,10 +244,10 @@ def _marginal_bound(problem: TransportProblem, solution: Solution) -> float:
     shortfall = float(np.max(contained - reached_at))
     imbalance = abs(float(x.sum()) - 1.0)
     reached = float(np.minimum(p, x).sum()) - max(shortfall, 0.0) - imbalance - doubt
-    return min(max(reached, 0.0), 1.0)
+    return min(max(0.0, reached), 1.0)
 
 
-def _exact_marginal_bound(problem: TransportProblem, solution: Solution) -> Fraction:
+def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fraction:
     drafts = problem.drafts.prefix_form
     assert drafts is not None
     p = problem.exact_target

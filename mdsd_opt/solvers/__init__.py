@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Solution
+from mdsd_opt.solvers.budget import LIMITS
 from mdsd_opt.solvers.method import Method
 
 __all__ = ["Method", "exact_optimum", "methods", "solve"]
@@ -52,6 +54,11 @@ def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> So
     ProblemTooLarge
         An exponential method does not fit its budget; the message names one that would.
     """
+    for name in LIMITS:
+        limit = options.get(name)
+        whole = name != "time_limit" and isinstance(limit, int)  # nothing fits one below 0
+        if limit is not None and not whole:
+            checked_amount(name, limit)
     if method == "auto":
         return _solve_automatically(problem, options)
     if method not in _NAMES:
@@ -68,7 +75,7 @@ def _run(problem: TransportProblem, name: str, options: dict[str, Any]) -> Solut
 
 
 def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:
-    from mdsd_opt.solvers.choice import LIMITS, choose
+    from mdsd_opt.solvers.choice import choose
 
     _require_known("auto", options, LIMITS, "; name a method to give it others")
     choice = choose(problem, options)

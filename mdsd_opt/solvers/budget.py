@@ -9,6 +9,9 @@ from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
+#: The options of "auto": those that all methods without a prefix order share.
+LIMITS = ("time_limit", "max_variables", "max_bytes")
+
 #: Memory a method may be estimated to take, in bytes.
 DEFAULT_MAX_BYTES = 8 * 1024**3
 

@@ -9,9 +9,7 @@ from typing import Any
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import full_lp, max_flow
-
-#: The options of "auto": those that all methods without a prefix order share.
-LIMITS = ("time_limit", "max_variables", "max_bytes")
+from mdsd_opt.solvers.budget import LIMITS as LIMITS
 
 
 @dataclass(frozen=True, slots=True)

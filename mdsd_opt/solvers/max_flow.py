@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import SupportLaw
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget
@@ -63,8 +62,6 @@ def solve(
         The network does not fit the budget; nothing has been built.
     """
     start = time.perf_counter()
-    if time_limit is not None and not time_limit >= 0:
-        raise InvalidInput(f"time_limit is {time_limit}: give seconds, 0 or more, or None")
     needs(problem, max_variables, max_bytes).require()
     law = problem.drafts.support_law()
     masses = integer_masses(problem, law)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds.boxes import BoxCover
 from mdsd_opt.problem.lower_bounds.orders import OrderMixture
@@ -71,8 +71,8 @@ def solve(
     ProblemTooLarge
         The general routine does not fit the budget.
     """
-    if not tolerance > 0:
-        raise InvalidInput(f"tolerance is {tolerance!r}: give a positive number, such as 1e-9")
+    checked_tolerance("tolerance", tolerance)
+    checked_amount("max_tiles", max_tiles)
     limits = Limits(tolerance, max_tiles, time_limit, max_variables, max_bytes)
     subset, lower, proof, stats = smallest_difference(problem, problem.target, limits)
     upper = problem.cut_value(subset)

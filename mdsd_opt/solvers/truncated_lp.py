@@ -70,7 +70,8 @@ def solve(
         Status BOUND, OPTIMAL if `size` is V. The lower bound is the value, `selection` the law p_I
         that attains it. The upper bound is that of the best subset the duals suggest, which a
         certificate can prove; ``stats["loss_bound_tighter"]`` is what the published rule loses at
-        most. For two models and V up to 2,000 there is a plan.
+        most. For two models and V up to 2,000 there is a plan; beyond, nothing that a certificate
+        could check, which says so.
 
     Raises
     ------
@@ -81,8 +82,6 @@ def solve(
     SolverError
         HiGHS failed.
     """
-    if time_limit is not None and not time_limit >= 0:
-        raise InvalidInput(f"time_limit is {time_limit}: give seconds, 0 or more, or None")
     q1, q2 = _two_drafts(problem)
     size = _checked_size(size, problem.vocab_size)
     check_names(rule, order)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stress import batches, large, schemes, solving, trees, verifying
+from stress import batches, evidence, large, schemes, solving, trees, verifying
 from stress.tally import Tally
 
 
@@ -22,6 +22,7 @@ class Area:
 AREAS = {
     "schemes": Area(schemes.check, 2500),
     "solvers": Area(solving.check, 700),
+    "evidence": Area(evidence.check, 300),
     "verifiers": Area(verifying.check, 900),
     "batches": Area(batches.check, 400),
     "many": Area(large.check, 500),

@@ -17,6 +17,7 @@ TITLES = {
     "solve": "solvers, every method",
     "certify": "certificates, in floats and exactly",
     "forge": "forged solutions",
+    "evidence": "forged evidence: plans, bases, covers, orders, selections, subsets, claims",
     "many": "many drafts and tokens: optimum, Q, decisions, batches",
     "batches": "batches of logits, every column",
     "verifiers": "verifiers: output law, rate, verdicts",

@@ -28,6 +28,7 @@ from mdsd_opt.auditing.trees.edges import tree_edges
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.tables import Laws
 from mdsd_opt.auditing.trees.texts import Texts
+from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.decoding.draft_tree import Node, grow
 from mdsd_opt.decoding.generation import weigh
 from mdsd_opt.decoding.topology import Topology, parse_topology
@@ -154,6 +155,9 @@ def audit_tree(
             f"the tree {tree!r} is grown by what is accepted: give a fixed one, such as 2x3"
         )
     settings = Settings(false_alarm, power, 0.99, num_trials)
+    checked_amount("seconds", seconds)
+    if tolerance is not None:
+        checked_tolerance("tolerance", tolerance, or_zero=True)
     p, q, make = Laws(target, "target"), Laws(draft, "draft"), scheme_maker(scheme)
     texts = Texts(p, topology.depth + 1)
     rng = generator_of(rng)
@@ -229,7 +233,9 @@ class _TreeAudit:
                 f"verify fails on every call: {self._log.listed[0].message}. It is called with "
                 "(root, rng)."
             )
-        tolerance = self._tolerance or (COARSE if coarse else FINE)
+        tolerance = self._tolerance
+        if tolerance is None:
+            tolerance = COARSE if coarse else FINE
         distance = 0.5 * (float(np.abs(law - texts.law).sum()) + failing)
         return self._report(
             law,

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
@@ -84,8 +85,7 @@ def best_draft_temperature(
     coldest, hottest = bounds
     if not 0.0 < coldest <= hottest < np.inf:
         raise InvalidInput(f"bounds is {bounds}: give two positive temperatures in ascending order")
-    if not tolerance > 0.0:
-        raise InvalidInput(f"tolerance is {tolerance}: give a positive number")
+    checked_tolerance("tolerance", tolerance)
     low, high = 1.0 / hottest, 1.0 / coldest
     best = max(search.rate_at(low), search.rate_at(high), search.rate_at(min(max(1.0, low), high)))
     waiting = [(-1.0, low, high)]

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import floats
 from mdsd_opt.drafts.product_form import ProductForm
-from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 #: How far rounding may move a token over a threshold or a point over a face, in float64.
 _SLACK = 1e-13
@@ -36,6 +37,9 @@ _SLACK = 1e-13
 _ALL_CHAINS_UP_TO = 4
 
 _MAX_CONTRACTIONS = 100
+
+#: Low and high corner.
+Tile = tuple[tuple[float, ...], tuple[float, ...]]
 
 #: Fractions that a cover may take to compute.
 MAX_EXACT_STEPS = 10**7
@@ -48,7 +52,7 @@ class BoxCover:
     Attributes
     ----------
     low, high : ndarray, shape (n, R)
-        Corners of the tiles.
+        Corners of the tiles, 0 <= low <= high <= 1.
     """
 
     low: NDArray[np.float64]
@@ -156,15 +160,11 @@ def _orders(num_rows: int) -> Sequence[tuple[int, ...]]:
 
 
 def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
-    """The bound that the tiles prove, None if they leave a part of the unit cube uncovered."""
-    corners = [cover.low, cover.high]
-    if any(c.ndim != 2 or c.shape != (len(cover.low), len(form.q)) for c in corners):
-        return None
-    tiles = [
-        (tuple(low), tuple(high))
-        for low, high in zip(cover.low.tolist(), cover.high.tolist(), strict=True)
-    ]
+    """The bound that the tiles prove; None unless they lie in the unit cube and cover it."""
     size = len(form.q)
+    tiles = _tiles(cover, size)
+    if tiles is None:
+        return None
     if p.dtype == object:
         _require_few(len(tiles), size, p.size)
     if not _covered((0.0,) * size, (1.0,) * size, tiles):
@@ -176,6 +176,20 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
         if bound is not None:
             lower = min(lower, bound.lower)
     return lower
+
+
+def _tiles(cover: BoxCover, size: int) -> list[Tile] | None:
+    """The corners of every tile; None unless 0 <= low <= high <= 1, where f has its slopes."""
+    try:
+        low = floats(cover.low, "the low corners")
+        high = floats(cover.high, "the high corners")
+    except InvalidInput:
+        return None
+    if low.ndim != 2 or low.shape != high.shape or low.shape[1] != size:
+        return None
+    if not ((low >= 0) & (low <= high) & (high <= 1)).all():
+        return None
+    return [(tuple(a), tuple(b)) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
 
 
 def _require_few(num_tiles: int, num_rows: int, num_tokens: int) -> None:
@@ -193,9 +207,6 @@ def _corner(values: tuple[float, ...], dtype: Any) -> NDArray[Any]:
     if np.dtype(dtype).hasobject:
         return np.array([Fraction(x) for x in values], dtype=object)
     return np.array(values)
-
-
-Tile = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def _covered(low: tuple[float, ...], high: tuple[float, ...], tiles: Sequence[Tile]) -> bool:

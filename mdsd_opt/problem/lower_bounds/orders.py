@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import floats, integers
 from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +33,7 @@ class OrderMixture:
     orders : ndarray of int64, shape (m, V)
         Permutations of the tokens.
     weights : ndarray, shape (m,)
-        Non-negative; they are divided by their sum.
+        Non-negative and finite, as their sum is; they are divided by it.
     """
 
     orders: NDArray[np.int64]
@@ -51,14 +53,12 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     Exact where p holds Fractions; else less what a second evaluation of Q differs by. The empty
     draft set, if the scheme has it, belongs to y(V) < 1.
     """
-    orders, weights = proof.orders, proof.weights
-    fits = orders.ndim == 2 and orders.shape == (weights.size, p.size) and weights.size > 0
-    if not fits or orders.dtype.kind != "i" or not (weights >= 0).all() or weights.sum() <= 0:
+    read = _read(proof, p.size)
+    if read is None:
         return None
-    if (np.sort(orders, axis=1) != np.arange(p.size)).any():
-        return None
+    orders, weights, total = read
     if p.dtype != object:
-        shares = weights / weights.sum()
+        shares = weights / total
         mixed = _mixed_marginal(drafts, orders, shares)
         again = drafts.rechecked()
         doubt = 0.0
@@ -67,6 +67,24 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
         empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
         return float(np.minimum(p - mixed, 0.0).sum()) - empty - doubt
     return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
+
+
+def _read(
+    proof: OrderMixture, size: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], float] | None:
+    """Orders, weights in float64 and their sum; None unless all of it is a mixture of orders."""
+    try:
+        orders = integers(proof.orders, "the orders")
+        weights = floats(proof.weights, "the weights")
+    except InvalidInput:
+        return None
+    if weights.ndim != 1 or orders.shape != (weights.size, size) or not (weights >= 0).all():
+        return None
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not 0 < total < np.inf or (np.sort(orders, axis=1) != np.arange(size)).any():
+        return None
+    return orders, weights, total
 
 
 def _mixed_marginal(

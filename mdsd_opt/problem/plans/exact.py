@@ -8,6 +8,7 @@ from itertools import pairwise
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.plans.exact_basis import basis_masses
 from mdsd_opt.problem.plans.exact_flow import integer_flow_masses
+from mdsd_opt.problem.plans.feasibility import exact_support_masses
 from mdsd_opt.problem.solution import TransportPlan
 
 
@@ -28,7 +29,7 @@ def feasible_masses(problem: TransportProblem, plan: TransportPlan) -> list[Frac
 
 def clipped_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
     """C(i, S) min(1, p_i / C(i, .), W_S / C(., S)), each mass taken as the exact dyadic."""
-    law = problem.drafts.exact_support_law()
+    allowed_masses = exact_support_masses(problem, plan)
     p = problem.exact_target
     bounds = plan.offsets.tolist()
     tokens = plan.tokens.tolist()
@@ -37,9 +38,7 @@ def clipped_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fract
     for i, x in zip(tokens, mass, strict=True):
         by_token[i] += x
     clipped = []
-    for start, stop in pairwise(bounds):
-        # pop: a set that is listed twice gets its mass once
-        allowed = law.pop(tuple(sorted(tokens[start:stop])), Fraction(0))
+    for (start, stop), allowed in zip(pairwise(bounds), allowed_masses, strict=True):
         used = sum(mass[start:stop], Fraction(0))
         keep_support = min(Fraction(1), allowed / used) if used else Fraction(0)
         for i, x in zip(tokens[start:stop], mass[start:stop], strict=True):

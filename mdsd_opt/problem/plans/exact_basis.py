@@ -8,29 +8,22 @@ one, in Fractions, whatever rounding the solver had.
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.plans.feasibility import exact_support_masses
 from mdsd_opt.problem.solution import TransportPlan
 
 
 def basis_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction] | None:
     """Mass of each arc recomputed from the plan's basis; None if that is no feasible plan."""
     basis = plan.basis
-    if basis is None or basis.arcs.size != plan.tokens.size:
+    if basis is None:
         return None
-    law = problem.drafts.exact_support_law()
-    num_tokens = problem.vocab_size
-    bounds, tokens = plan.offsets.tolist(), plan.tokens.tolist()
-    sets = [tuple(tokens[a:b]) for a, b in pairwise(bounds)]
-    if len(sets) != len(law) or any(members not in law for members in sets):
-        return None
-    left = [*problem.exact_target, *(law[members] for members in sets)]
+    num_tokens, tokens = problem.vocab_size, plan.tokens.tolist()
+    left = [*problem.exact_target, *exact_support_masses(problem, plan)]
     slack = [*basis.token_slacks.tolist(), *basis.support_slacks.tolist()]
-    if len(slack) != len(left):
-        return None
 
     supports = (num_tokens + plan.arc_support).tolist()
     arcs_at: list[set[int]] = [set() for _ in left]

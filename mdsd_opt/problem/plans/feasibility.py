@@ -2,24 +2,78 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
+from numbers import Integral
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import TransportPlan, weighted_count
+from mdsd_opt.problem.solution import PlanBasis, TransportPlan, weighted_count
+
+Mass = TypeVar("Mass", float, Fraction)
+
+_UNFIT = "the plan's arrays do not fit together"
+
+
+def read_plan(plan: Any, vocab_size: int) -> TransportPlan:
+    """A plan with integers in int64, masses in float64, and parts that fit together.
+
+    Raises
+    ------
+    InvalidInput
+        They do not.
+    """
+    if not isinstance(plan, TransportPlan):
+        raise InvalidInput(f"the plan is a {type(plan).__name__}: give a TransportPlan")
+    tokens = integers(plan.tokens, f"{_UNFIT}: tokens")
+    offsets = integers(plan.offsets, f"{_UNFIT}: offsets")
+    mass = floats(plan.mass, f"{_UNFIT}: mass")
+    fit = (
+        tokens.ndim == offsets.ndim == 1
+        and tokens.shape == mass.shape
+        and offsets.size > 0
+        and int(offsets[0]) == 0
+        and bool((offsets[1:] >= offsets[:-1]).all())  # a difference could overflow
+        and tokens.size == int(offsets[-1])
+    )
+    if not fit:
+        raise InvalidInput(_UNFIT)
+    if not np.isfinite(mass).all():
+        raise InvalidInput("the plan has a mass that is not finite")
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocab_size):
+        raise InvalidInput("the plan names a token outside the vocabulary")
+    numerators = plan.numerators
+    if numerators is not None:
+        numerators = integers(numerators, f"{_UNFIT}: numerators")
+        if numerators.shape != tokens.shape:
+            raise InvalidInput(f"{_UNFIT}: numerators has shape {numerators.shape}")
+    denominator: Any = plan.denominator
+    if not isinstance(denominator, Integral) or denominator < 1:
+        raise InvalidInput(f"the plan's denominator is {denominator!r}: give a positive integer")
+    basis = _read_basis(plan.basis, tokens.size, vocab_size, offsets.size - 1)
+    return TransportPlan(tokens, offsets, mass, basis, numerators, int(denominator))
+
+
+def _read_basis(basis: Any, num_arcs: int, num_tokens: int, num_supports: int) -> PlanBasis | None:
+    if basis is None:
+        return None
+    if not isinstance(basis, PlanBasis):
+        raise InvalidInput(f"the plan's basis is a {type(basis).__name__}: give a PlanBasis")
+    return PlanBasis(
+        arcs=mask(basis.arcs, f"{_UNFIT}: basis", num_arcs, "arcs"),
+        token_slacks=mask(basis.token_slacks, f"{_UNFIT}: basis", num_tokens, "tokens"),
+        support_slacks=mask(basis.support_slacks, f"{_UNFIT}: basis", num_supports, "sets"),
+    )
 
 
 def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: float) -> list[str]:
     """Ways in which the plan breaks a constraint of the problem, in words."""
-    if not _arrays_fit(plan):
-        return ["the plan's arrays do not fit together"]
-    if not np.isfinite(plan.mass).all():
-        return ["the plan has a mass that is not finite"]
-    if plan.tokens.size and not (plan.tokens.min() >= 0 and plan.tokens.max() < problem.vocab_size):
-        return ["the plan names a token outside the vocabulary"]
     found = []
     lowest = plan.mass.min(initial=0.0)
     if lowest < -tolerance:
@@ -39,31 +93,27 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
     return found
 
 
-def _arrays_fit(plan: TransportPlan) -> bool:
-    tokens, offsets, mass = plan.tokens, plan.offsets, plan.mass
-    return (
-        tokens.ndim == offsets.ndim == mass.ndim == 1
-        and tokens.dtype.kind == offsets.dtype.kind == "i"
-        and offsets.size > 0
-        and int(offsets[0]) == 0
-        and bool((np.diff(offsets) >= 0).all())
-        and tokens.size == mass.size == int(offsets[-1])
-    )
-
-
 def support_masses(problem: TransportProblem, plan: TransportPlan) -> NDArray[np.float64]:
-    """W_S of the plan's draft sets, from the problem; 0 for sets that are never drafted.
-
-    A set listed twice gets its mass once, at its first place.
-    """
+    """W_S of the plan's draft sets, from the problem, as `_taken` from the law."""
     law = problem.drafts.support_law()
     if _same_sets(law, plan):
         return law.mass
     masses = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-    bounds = plan.offsets.tolist()
-    tokens = plan.tokens.tolist()
-    result = [masses.pop(tuple(sorted(tokens[a:b])), 0.0) for a, b in pairwise(bounds)]
-    return np.array(result, dtype=np.float64)
+    return np.array(_taken(masses, plan, 0.0), dtype=np.float64)
+
+
+def exact_support_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
+    """`support_masses` in exact arithmetic."""
+    return _taken(problem.drafts.exact_support_law(), plan, Fraction(0))
+
+
+def _taken(law: dict[tuple[int, ...], Mass], plan: TransportPlan, nothing: Mass) -> list[Mass]:
+    """The mass of each draft set of the plan, taken out of the law; `nothing` if it has none.
+
+    So a set that is listed twice, in whatever order, gets its mass once, at its first place.
+    """
+    tokens, bounds = plan.tokens.tolist(), plan.offsets.tolist()
+    return [law.pop(tuple(sorted(tokens[a:b])), nothing) for a, b in pairwise(bounds)]
 
 
 def _same_sets(law: SupportLaw, plan: TransportPlan) -> bool:
@@ -92,4 +142,5 @@ def clip_to_marginals(
 
 
 def _share_kept(allowed: NDArray[np.float64], used: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))
+    with np.errstate(over="ignore"):  # of much allowed and next to nothing used
+        return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
+from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 #: What a law can be relaxed by.
@@ -25,19 +25,6 @@ def the_budget(budgets: Mapping[str, Any]) -> tuple[str, Any]:
         what = f"{' and '.join(given)} are given" if given else "no budget is given"
         raise InvalidInput(f"{what}: give exactly one of {', '.join(budgets)}")
     return next(iter(given.items()))
-
-
-def checked_amount(name: str, budget: Any) -> Any:
-    """A number of at least 0.
-
-    Raises
-    ------
-    InvalidInput
-        It is none.
-    """
-    if not isinstance(budget, Real) or not float(budget) >= 0:
-        raise InvalidInput(f"{name} is {budget!r}: give a number of at least 0")
-    return budget
 
 
 def checked_relax(relax: Any) -> dict[str, Any]:

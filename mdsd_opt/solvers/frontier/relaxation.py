@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.budgets import checked_amount, checked_relax, the_budget
+from mdsd_opt.solvers.frontier.budgets import checked_relax, the_budget
 from mdsd_opt.solvers.frontier.costs import CostCurve
 from mdsd_opt.solvers.frontier.curve import Frontier
 from mdsd_opt.solvers.frontier.decomposition import by_decomposition, shortfall

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -55,9 +56,7 @@ class Optimal(Verifier):
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (DraftScheme,)
 
     def __init__(self, gap: float = 1e-6) -> None:
-        if not gap > 0:
-            raise InvalidInput(f"gap is {gap!r}: give a positive number, such as 1e-6")
-        self._gap = gap
+        self._gap = checked_tolerance("gap", gap)
         self._fitted: WeakKeyDictionary[TransportProblem, FittedRule] = WeakKeyDictionary()
 
     @property
