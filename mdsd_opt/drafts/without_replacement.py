@@ -28,6 +28,7 @@ from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, successive_masses_
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
@@ -81,7 +82,17 @@ class WithoutReplacement(OneDraft):
     @property
     def drafts_whole_support(self) -> bool:
         """Whether drafting runs out of tokens, so that the draft set is certain."""
-        return self.support.size <= self.num_drafts
+        return self._draws.are_certain
+
+    @property
+    def _draws(self) -> RandomDraws:
+        assert self.random_draws is not None
+        return self.random_draws
+
+    @property
+    def _num_drawn(self) -> int:
+        """How many tokens are drafted: there may be fewer than K."""
+        return min(self.num_drafts, self._draws.support_size)
 
     @property
     def always_drafted(self) -> NDArray[np.int64]:
@@ -176,7 +187,7 @@ class WithoutReplacement(OneDraft):
 
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         """First K arrivals of a race of exponential clocks with rates q."""
-        drafted = min(self.num_drafts, self.support.size)
+        drafted = self._num_drawn
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
         rates = self.q[self.support]
         rows = max(1, _CHUNK // rates.size)
@@ -201,14 +212,14 @@ class WithoutReplacement(OneDraft):
         return law
 
     def is_possible(self, tokens: NDArray[np.int64]) -> bool:
-        size = min(self.num_drafts, self.support.size)
+        size = self._num_drawn
         drawn = tokens[:size]
         if (tokens[size:] != -1).any() or (drawn < 0).any() or np.unique(drawn).size != size:
             return False
         return bool((self.q[drawn] > 0).all())
 
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
-        drawn = min(self.num_drafts, self.support.size)
+        drawn = self._num_drawn
         found = DrawMasses.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
         return found.where(all_hold(tuples[:, drawn:] == -1))
 
@@ -219,7 +230,7 @@ class WithoutReplacement(OneDraft):
         return drafted_masses(self.q, p, [self.num_drafts])[0]
 
     def count_supports(self) -> tuple[int, int]:
-        return count_subsets(self.support.size, [min(self.num_drafts, self.support.size)])
+        return count_subsets(self.support.size, [self._num_drawn])
 
     def require_listable(self) -> None:
         """By the recursion of every draft set over its own subsets."""
@@ -233,7 +244,7 @@ class WithoutReplacement(OneDraft):
 
     def support_law(self) -> SupportLaw:
         self.require_listable()
-        size = min(self.num_drafts, self.support.size)
+        size = self._num_drawn
         if self.drafts_whole_support:
             return SupportLaw.from_groups(self.vocab_size, [(self.support[None, :], np.ones(1))])
         ranks = subsets_of_size(self.support.size, size)
