@@ -80,6 +80,13 @@ def test_batches_have_the_numbers_of_the_twin(scheme: str) -> None:
     np.testing.assert_array_equal(decided.tokens, twin.tokens)
 
 
+def test_what_distances_buy_is_that_of_the_twin(scheme: str) -> None:
+    target, draft = logits(2, 7)
+    found, expected = (mo.relaxed_rates(target, draft, 2, x, kl=0.02) for x in (scheme, TWIN))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+    assert (found > mo.acceptance_rates(target, draft, 2, scheme) + 1e-3).all()
+
+
 def test_comparison_command_line_and_decoding(scheme: str, run_cli: Any, tmp_path: Path) -> None:
     target, draft = logits(5, 7)
     compared = mo.compare_draft_schemes(target, draft, 2, schemes=[TWIN, scheme])
