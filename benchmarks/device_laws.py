@@ -65,14 +65,12 @@ def main() -> None:
     gaps: list[float] = []
     for number in range(given.rounds + 1):
         for on_device in (number % 2 == 0, number % 2 == 1):
-            laws = step_laws(
-                *models, scheme_maker(given.scheme), rule, on_device, 1.0, 1.0, {},
-            )  # fmt: skip
+            laws = step_laws(*models, scheme_maker(given.scheme), rule, on_device, {}, {})
             rng = np.random.default_rng(number)
             moments = [clock()]
             root = grow(lambda texts, laws=laws: laws.drafts([], texts), topology, laws.make, rng)
             moments.append(clock())
-            laws.weigh([], root.walk())
+            laws.set_targets([], root.walk())
             moments.append(clock())
             rule.verify(root, rng)
             moments.append(clock())

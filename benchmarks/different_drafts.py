@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.base.versions import versions
+from mdsd_opt.base.installed import versions
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
 from mdsd_opt.verifiers.optimal import Optimal

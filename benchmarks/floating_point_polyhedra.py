@@ -12,8 +12,7 @@ from math import factorial
 
 from mdsd_opt.cddlib_checks.condition import subset_inequalities
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
-from mdsd_opt.cddlib_checks.rows import without_last_token
-from mdsd_opt.cddlib_checks.subsets import containment_table
+from mdsd_opt.cddlib_checks.subsets import containment_table, without_last_token
 
 
 def floating_point_vertices(rows: list[tuple[int, ...]]) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 import sorted_rates
 
 import mdsd_opt as mo
-from mdsd_opt.base.versions import versions
+from mdsd_opt.base.installed import versions
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.gpu import why_unavailable
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
     from mdsd_opt.auditing.trees import audit_tree as audit_tree
     from mdsd_opt.base.distributions import softmax as softmax
-    from mdsd_opt.base.versions import show_versions as show_versions
+    from mdsd_opt.base.installed import show_versions as show_versions
     from mdsd_opt.batch import acceptance_rates as acceptance_rates
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
@@ -109,7 +109,7 @@ _HOME = {
     "relax": "solvers.frontier",
     "relaxed_rates": "batch",
     "save_problem": "problem.files",
-    "show_versions": "base.versions",
+    "show_versions": "base.installed",
     "softmax": "base.distributions",
     "solve": "solvers",
 }

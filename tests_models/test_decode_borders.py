@@ -15,9 +15,8 @@ from support.terminal import WIDTH, on_a_terminal
 from support.tiny_folders import TEMPLATE, tiny_folder
 
 from mdsd_opt.cli import main
-from mdsd_opt.decoding.models import self_check
-from mdsd_opt.decoding.models.passes import TreePass
-from mdsd_opt.decoding.models.static_pass import StaticTreePass
+from mdsd_opt.decoding.models import tree_pass
+from mdsd_opt.decoding.models.passes import StaticTreePass, TreePass
 
 
 @pytest.fixture(scope="module")
@@ -244,12 +243,12 @@ def test_implementations_of_attention(run, attention):
 def test_flexible_attention_gets_no_mask_of_a_tree():
     """It would write beyond its memory."""
     model = model_of("llama", 0).model
-    assert self_check._agrees(model, TreePass, None)
+    assert tree_pass._agrees(model, TreePass, None)
     model.config._attn_implementation = "flex_attention"
     asked = []
     model.forward = lambda *args, **given: asked.append(args)
-    assert not self_check._agrees(model, StaticTreePass, None)
-    assert not self_check._agrees(model, TreePass, None)
+    assert not tree_pass._agrees(model, StaticTreePass, None)
+    assert not tree_pass._agrees(model, TreePass, None)
     assert not asked
 
 

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mdsd_opt.decoding import DynamicTree, custom_generate, generate, generate_steps
 from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.models.tree_pass import TreeModel
-from mdsd_opt.decoding.place_values import initial_rates
 from mdsd_opt.decoding.step_laws import DEVICE_RULES
+from mdsd_opt.decoding.topology import initial_rates
 
 #: What asks for numbers of tensors, in Python.
 ASKING = {"cpu", "tolist", "numpy", "__array__", "__contains__"}
@@ -171,7 +171,7 @@ def test_promised_tokens_are_those_that_a_host_sees(as_a_device, scheme, rule):
             text.append(int(target.model(torch.tensor([text])).logits[0, -1].argmax()))
     assert list(found.tokens) == text[len(ids) :]
     found = generate(TreeModel(target), TreeModel(target), ids, max_new_tokens=24, **options)
-    assert found.metrics.acceptance_rate > 0.99
+    assert found.metrics.first_token_acceptance_rate > 0.99
 
 
 @pytest.mark.parametrize("tree", ["3x2", "dynamic8"])

@@ -10,10 +10,8 @@ import torch
 from support.model_families import SIZE, model_of, text_of
 
 from mdsd_opt.decoding import generate
-from mdsd_opt.decoding.models.passes import TreePass
-from mdsd_opt.decoding.models.self_check import PathByPath
-from mdsd_opt.decoding.models.static_pass import StaticTreePass
-from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding.models.passes import StaticTreePass, TreePass
+from mdsd_opt.decoding.models.tree_pass import PathByPath, TreeModel
 
 
 @pytest.fixture(params=[TreePass, StaticTreePass])

@@ -2,14 +2,8 @@
 
 from mdsd_opt.auditing.draft_audit import audit_drafts
 from mdsd_opt.auditing.randomness import served
-from mdsd_opt.auditing.report import (
-    AuditReport,
-    Check,
-    Interval,
-    Standing,
-    TokenDeviation,
-    Violation,
-)
+from mdsd_opt.auditing.report import AuditReport, Check, Interval, TokenDeviation, Violation
+from mdsd_opt.auditing.standing import Standing
 from mdsd_opt.auditing.subject import load_verifier
 from mdsd_opt.auditing.trace_audit import audit_trace
 from mdsd_opt.auditing.trace_io import Trace, load_trace

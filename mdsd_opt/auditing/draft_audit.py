@@ -1,10 +1,17 @@
-"""The other half of losslessness: are the drafts really drawn from the law the verifier assumes?"""
+r"""The other half of losslessness: are the drafts really drawn from the law the verifier assumes?
+
+The conditional law of every draft given the earlier ones is known for every scheme. With F_k its
+distribution function in a fixed order of the tokens and v_k uniform noise,
+:math:`u_k = F_k(x_k^-) + v_k \Pr(x_k \mid x_1..x_{k-1})` is uniform and independent of the earlier
+ones exactly if the tuples follow the scheme (Rosenblatt's transform, randomised).
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,9 +19,13 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import merged_cells
-from mdsd_opt.auditing.draft_transform import repeat_probabilities, transform
 from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.auditing.output_checks import deviations, neighbour_checks, place_checks
+from mdsd_opt.auditing.output_checks import (
+    deviations,
+    neighbour_checks,
+    place_checks,
+    recurrence_checks,
+)
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
@@ -46,9 +57,10 @@ def audit_drafts(
     r"""Settle whether draft tuples follow the law of a scheme.
 
     A verifier is lossless for the draft law it is told. Checked are the law of each draft given
-    the earlier ones (transformed to uniforms), consecutive drafts on a grid, single tokens, repeats
-    of a token within a tuple, the containment probabilities :math:`Q(H)` of several prefix sets,
-    the whole tuple law where it has at most 20,000 tuples, and tuples the scheme cannot draft.
+    the earlier ones (transformed to uniforms), consecutive drafts on a grid, drafts given those of
+    earlier calls (as in `audit`), single tokens, repeats of a token within a tuple, the containment
+    probabilities :math:`Q(H)` of several prefix sets, the whole tuple law where it has at most
+    20,000 tuples, and tuples the scheme cannot draft.
 
     Parameters
     ----------
@@ -83,33 +95,24 @@ def audit_drafts(
     tuples = drawn_tuples(sample, drafts, rng, num_trials)
     evidence = examine(tuples, drafts, rng)
     return Findings(
-        subject="drafts",
         settings=settings,
+        num_trials=num_trials,
         checks=evidence.checks,
         distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
         outcomes=evidence.outcomes.size,
         cells=evidence.num_cells,
         tokens=_deviating_tokens(drafts, evidence.possible),
         wrong_drafts=evidence.log,
-    ).report()
+    ).report(AuditReport, subject="drafts")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftEvidence:
-    """What draft tuples say about their law.
+    """What draft tuples say about their law, and how many cells the finest check tells apart.
 
-    Attributes
-    ----------
-    checks : tuple of Check
-    possible : ndarray of int64, shape (n, K)
-        The tuples that the scheme can draft.
-    log : ViolationLog
-        The others.
-    outcomes, probabilities : ndarray
-        Indices of tuples where the tuple law was enumerated, else bins of transformed drafts; and
-        their law.
-    num_cells : int
-        Cells that the finest check tells apart.
+    Of the tuples that the scheme can draft, shape (n, K), and those that it cannot, which are
+    logged. Outcomes are indices of tuples where their law was enumerated, else bins of transformed
+    drafts; `probabilities` is the law of these.
     """
 
     checks: tuple[Check, ...]
@@ -143,6 +146,26 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
         checks.append(_check("whole tuples", looks_for, statistics.chi_square(scores)))
         num_cells = cells.probabilities.size
     return DraftEvidence(tuple(checks), possible, log, outcomes, probabilities, num_cells)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftPoints:
+    """J random choices (N, J) in each draft tuple, and whether the scheme can draft it.
+
+    Rows of impossible tuples mean nothing.
+    """
+
+    uniforms: Vector
+    possible: NDArray[np.bool_]
+
+
+def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
+    """The points of draft tuples (N, K), padded with -1, under the law of a scheme.
+
+    `UnsupportedScheme` where the law has to be listed and has too many tuples.
+    """
+    below, mass, possible = drafts.draw_masses(tuples)
+    return DraftPoints(below + rng.random(mass.shape) * mass, possible)
 
 
 def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, size: int) -> Tokens:
@@ -186,12 +209,15 @@ def _takes_size(sample: Callable[..., Any]) -> bool:
 
 
 def draft_checks(uniforms: Vector, rng: np.random.Generator) -> list[Check]:
-    """Checks of the transformed drafts: each place, and each place given the one before."""
+    """Checks of the transformed drafts: each place, given the one before, given earlier tuples."""
     checks = [
         *place_checks(
             uniforms, rng, "each draft", "a draft that does not follow its law given earlier ones"
         ),
         *neighbour_checks(uniforms, rng, "neighbouring drafts", "drafts that depend on each other"),
+        *recurrence_checks(
+            uniforms, rng, "succession of drafts", "drafts that depend on those of earlier calls"
+        ),
     ]
     return [replace(check, of_drafts=True) for check in checks]
 
@@ -214,7 +240,7 @@ def _token_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
 def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
     """Repeats within a tuple, and containment in prefix sets."""
     result = []
-    repeats = repeat_probabilities(drafts)
+    repeats = _repeat_probabilities(drafts)
     if repeats:
         pairs = list(repeats)
         hits = np.array([int((tuples[:, i] == tuples[:, j]).sum()) for i, j in pairs])
@@ -230,6 +256,12 @@ def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
         looks_for = "tuples inside a set of likely drafts too often or too rarely"
         result.append(_check("containment", looks_for, smallest))
     return result
+
+
+def _repeat_probabilities(drafts: DraftScheme) -> dict[tuple[int, int], float]:
+    """Probability that the drafts at two places are the same token, where they are independent."""
+    laws = {place: q for places, q in drafts.independent_places() for place in places}
+    return {(i, j): float(laws[i] @ laws[j]) for i, j in combinations(sorted(laws), 2)}
 
 
 def _prefix_sets(propensity: Vector) -> list[NDArray[np.bool_]]:

@@ -8,16 +8,29 @@ of the type drawn: the largest float32 uniform is 1 - 2**-24.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.randomness.sources import EdgeSource
-from mdsd_opt.auditing.subject import Subject, Tokens, ViolationLog, describe, judged
+from mdsd_opt.auditing.subject import (
+    Failure,
+    Subject,
+    Tokens,
+    TreeVerify,
+    ViolationLog,
+    answered,
+    describe,
+    described,
+    judged,
+)
 from mdsd_opt.errors import UnservedDraw, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
+
+if TYPE_CHECKING:
+    from mdsd_opt.decoding.draft_tree import Node
 
 #: Places in the sequence of draws that are put to an edge.
 _MAX_PLACES = 16
@@ -30,19 +43,14 @@ _SAMPLED_TUPLES = 8
 #: Each edge is tried with several random values of the other uniforms, to reach later tests.
 _REPEATS = 4
 
+#: Trees among which those are sought that hold impossible drafts, and how many are kept.
+_GROWN, _TELLING, _ORDINARY = 256, 16, 8
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EdgeCase:
-    """Drafts on which a verifier is called with draws at their ends.
 
-    Attributes
-    ----------
-    drafts : ndarray of int
-        As a violation lists them.
-    shown : str
-        In words.
-    judge : callable
-        Calls the verifier with a generator: kind of violation, "" for none, and what it did.
+class _Case(NamedTuple):
+    """Drafts, as a violation lists them and in words, and how a call with them is judged.
+
+    The judge calls the verifier with a generator: kind of violation, "" for none, and what it did.
     """
 
     drafts: Tokens
@@ -55,11 +63,7 @@ def edge_violations(
 ) -> tuple[ViolationLog, int]:
     """Drive the subject to the edges of its draws, one at a time.
 
-    Returns
-    -------
-    log : ViolationLog
-    num_probes : int
-        Calls in which the draw that was to be put to an end was really made.
+    With the violations: the calls in which the draw that was to be put to an end was really made.
     """
     target = subject.problem.target
 
@@ -70,16 +74,56 @@ def edge_violations(
         return kind, f"gave {message}"
 
     cases = [
-        EdgeCase(row, f"drafts {row.tolist()}", partial(judge, row))
-        for row in telling_tuples(subject.problem, rng)
+        _Case(row, f"drafts {row.tolist()}", partial(judge, row))
+        for row in _telling_tuples(subject.problem, rng)
     ]
     # A race draws one number for each token: its place there is the token itself.
     unlikely = np.flatnonzero(target <= 0)[:_MAX_IMPOSSIBLE].tolist()
-    return probed(cases, unlikely, rng, max_probes)
+    return _probed(cases, unlikely, rng, max_probes)
 
 
-def probed(
-    cases: Sequence[EdgeCase], places: Iterable[int], rng: np.random.Generator, max_probes: int
+def tree_edges(
+    verify: TreeVerify,
+    drawn: Callable[[], Node],
+    vocab_size: int,
+    rng: np.random.Generator,
+    max_probes: int,
+) -> tuple[ViolationLog, int]:
+    """Drive a rule for trees to the edges of its draws, on trees that `drawn` gives."""
+    if max_probes <= 0:
+        return ViolationLog(), 0
+    grown = [drawn() for _ in range(_GROWN)]
+    telling = [root for root in grown if _holds_impossible(root)][:_TELLING]
+    cases = [
+        _Case(
+            np.empty(0, np.int64), described(root), partial(_tree_judged, verify, vocab_size, root)
+        )
+        for root in [*telling, *grown[:_ORDINARY]]
+    ]
+    unlikely = {int(token) for root in telling for token in np.flatnonzero(root.target <= 0)}
+    return _probed(cases, unlikely, rng, max_probes)
+
+
+def _tree_judged(
+    verify: TreeVerify, vocab_size: int, root: Node, generator: np.random.Generator
+) -> tuple[str, str]:
+    given = answered(verify, root, generator, vocab_size)
+    if isinstance(given, Failure):
+        return given.kind, given.message
+    node = root
+    for token in given:
+        if node.target[token] <= 0:
+            return "impossible text", f"gave {given}, which has probability zero"
+        node = node.children.get(token, node)
+    return "", ""
+
+
+def _holds_impossible(root: Node) -> bool:
+    return any(node.target[token] <= 0 for node in root.walk() for token in node.children)
+
+
+def _probed(
+    cases: Sequence[_Case], places: Iterable[int], rng: np.random.Generator, max_probes: int
 ) -> tuple[ViolationLog, int]:
     """Call each case with one draw at an end: each of the first ones, and those in these places."""
     log = ViolationLog()
@@ -106,7 +150,7 @@ def probed(
 
 
 def _probe(
-    case: EdgeCase, source: EdgeSource, place: int, log: ViolationLog, seen: set[tuple[str, str]]
+    case: _Case, source: EdgeSource, place: int, log: ViolationLog, seen: set[tuple[str, str]]
 ) -> None:
     """One call; every kind of violation is listed once for each case."""
     try:
@@ -128,7 +172,7 @@ def _end(source: EdgeSource) -> str:
     return f"1 - 2**{round(np.log2(below))}" if 0 < below < 0.01 else f"{source.value:.4g}"
 
 
-def telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Tokens:
+def _telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Tokens:
     """Draft tuples with impossible tokens in every place, and some ordinary ones, (n, K)."""
     ordinary = problem.drafts.sample(rng, 512)
     holds = (ordinary >= 0) & (problem.target[ordinary] <= 0)

@@ -1,15 +1,24 @@
-"""The output law that follows from a law given the drafts, stated or driven out."""
+"""The law of the output given the drafts, stated or driven out, and what follows from it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.subject import Subject, Tokens, draft_argument
+from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
+from mdsd_opt.auditing.subject import (
+    Failure,
+    Subject,
+    Tokens,
+    ViolationLog,
+    draft_argument,
+    judged,
+    outcome_of,
+)
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
@@ -23,14 +32,7 @@ _MAX_STORED = 20_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnumeratedLaw:
-    """Laws of the output given each draft tuple, and what follows from them.
-
-    Attributes
-    ----------
-    given_drafts : dict from draft tuples to ndarray, shape (V,)
-    output : ndarray, shape (V,)
-    acceptance_rate : float
-    """
+    """Laws (V,) of the output given each draft tuple, and what follows from them."""
 
     given_drafts: dict[tuple[int, ...], Vector]
     output: Vector
@@ -41,15 +43,9 @@ class EnumeratedLaw:
     ) -> tuple[Vector, int]:
         """Randomised integral transform of tokens under the law given their drafts.
 
-        Tokens that are not drafts come first, so that a wrong acceptance rate shifts everything one
-        way.
-
-        Returns
-        -------
-        uniforms : ndarray
-            Independent and uniform if the tokens follow these laws.
-        impossible : int
-            Number of tokens of probability zero, which are left out.
+        Independent and uniform if the tokens follow these laws. Tokens that are not drafts come
+        first, so that a wrong acceptance rate shifts everything one way. The number of tokens of
+        probability zero, which are left out, comes with them.
         """
         points = np.full(len(tokens), np.nan)
         noise = rng.random(len(tokens))
@@ -92,13 +88,7 @@ def fits(subject: Subject, max_tuples: int) -> bool:
 
 
 def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> EnumeratedLaw:
-    """Output law and acceptance rate by enumeration of all draft tuples.
-
-    Raises
-    ------
-    ProblemTooLarge
-        More than `max_tuples` of them.
-    """
+    """Output law and acceptance rate by enumeration of all draft tuples."""
     problem = subject.problem
     if not fits(subject, max_tuples):
         raise ProblemTooLarge(
@@ -131,3 +121,85 @@ def _checked(law: Any, row: Tokens, vocab_size: int) -> Vector:
             f"entry is {values.min():.3g} and its sum {values.sum():.9g}"
         )
     return values
+
+
+class Found(NamedTuple):
+    """Something that must not happen, and does, with its probability given the drafts.
+
+    The token is one of probability zero; None where the call gave none.
+    """
+
+    drafts: tuple[int, ...]
+    kind: str
+    message: str
+    token: int | None
+    mass: float
+
+
+class DrivenLaw:
+    """Law of a callable's output given a draft tuple: call it with the tuple.
+
+    Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
+    `found` must not happen; `coarse` is as of `DrawTree`.
+
+    Raises
+    ------
+    InvalidInput
+        The callable draws raw bits (integers, exponentials) or too many uniforms, or compares them
+        with each other: audit it with ``method="sampling"``.
+    """
+
+    def __init__(self, subject: Subject, checks: int) -> None:
+        self._subject, self._checks = subject, checks
+        self.found: list[Found] = []
+        self.num_checks = 0
+        self.coarse = False
+
+    def __call__(self, drafts: Tokens) -> Vector:
+        """Probabilities of the tokens; they sum to less than one where the callable fails."""
+        target = self._subject.problem.target
+
+        def answer(tape: Tape) -> int | Failure:
+            given = self._subject.call(drafts, tape.bit_generator.generator)
+            kind, token, message = judged(given, target.size)
+            return Failure(kind, message, f"gave {message}") if kind else token
+
+        tree = driven_tree(lambda tape: outcome_of(lambda: answer(tape)), self._checks, target.size)
+        self.num_checks += tree.num_checks
+        self.coarse |= tree.coarse
+        law = np.zeros(target.size)
+        for leaf in tree.outcomes():
+            outcome = leaf.outcome
+            at = tuple(drafts.tolist())
+            where = f", with {leaf.where}" if leaf.where else ""
+            if isinstance(outcome, Failure):
+                text = f"drafts {list(at)}{where}, {outcome.message}"
+                self.found.append(Found(at, outcome.kind, text, None, leaf.mass))
+                continue
+            assert isinstance(outcome, int)
+            law[outcome] += leaf.mass
+            if target[outcome] <= 0 and leaf.mass > 0:
+                text = f"with drafts {list(at)}{where.replace(', with', ' and')}"
+                self.found.append(Found(at, "impossible token", text, outcome, leaf.mass))
+        return law
+
+    def log_violations(self, law: EnumeratedLaw, log: ViolationLog) -> None:
+        """Write down what must not happen, with its probability.
+
+        If no call ever gave a token, the callable is wrong for this use, not the engine:
+        `Undrivable`.
+        """
+        if self.found and law.output.sum() < 1e-9:
+            raise Undrivable(self.found[0].message)
+        for found in sorted(self.found, key=lambda found: -found.mass):
+            if found.token is None:
+                chance = f"probability {found.mass:.3g} given these drafts"
+                log.add(found.kind, found.drafts, f"{found.message}: {chance}")
+            else:
+                chance = f"probability {law.output[found.token]:.3g} in all"
+                log.add(
+                    found.kind,
+                    found.drafts,
+                    f"token {found.token} has probability zero, yet comes out {found.message}: "
+                    f"{chance}",
+                )

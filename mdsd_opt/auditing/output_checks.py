@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,8 @@ from scipy import stats
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import MIN_EXPECTED, by_rank, by_ratio, merged_cells
-from mdsd_opt.auditing.report import Check, TokenDeviation
+from mdsd_opt.auditing.recurrence import MAX_OUTCOMES, recurrence
+from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
 from mdsd_opt.auditing.subject import Tokens
 from mdsd_opt.problem import TransportProblem
 
@@ -51,7 +53,7 @@ _TOKENS = Words(
     "single tokens",
     "one token too often or too rare, however unlikely",
     "succession",
-    "outputs that depend on the one before",
+    "outputs that depend on earlier ones",
 )
 
 
@@ -96,8 +98,25 @@ def law_checks(
         p_value = statistics.single_tokens(counts[possible], law[possible])[0]
         checks.append(Check(words.single, words.one, p_value))
     quarters = merged_cells(law, order, outcomes.size, max_cells=4)
-    p_value = statistics.consecutive(quarters.of_token[outcomes], quarters.probabilities, rng)
-    return (*checks, Check(words.succession, words.dependence, p_value))
+    after = statistics.consecutive(quarters.of_token[outcomes], quarters.probabilities, rng)
+    points = points_of(law, order, outcomes, rng)
+    return (*checks, succession_check(after, points, rng, words.succession, words.dependence))
+
+
+def points_of(
+    law: Vector, order: NDArray[np.int64], outcomes: Tokens, rng: np.random.Generator
+) -> Vector:
+    """Outcomes as points on [0, 1], uniform if they follow the law (randomised)."""
+    below = np.empty(law.size)
+    below[order] = np.cumsum(law[order]) - law[order]
+    return below[outcomes] + rng.random(outcomes.size) * law[outcomes]
+
+
+def succession_check(
+    after: float, points: Vector, rng: np.random.Generator, name: str, looks_for: str
+) -> Check:
+    """The check of independence: by one p-value, and of points from all earlier ones."""
+    return Check(name, looks_for, min(1.0, 2.0 * min(after, recurrence(points, rng))))
 
 
 def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenDeviation, ...]:
@@ -106,7 +125,9 @@ def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenD
     if trials == 0:
         return ()
     each = statistics.two_sided(counts, trials, probabilities)
-    size = np.minimum(stats.norm.isf(each / 2), 40.0)
+    bounds = statistics.least_scores(counts, trials, probabilities)
+    size = np.where(each > 1e-300, stats.norm.isf(each / 2), bounds)
+    size = np.minimum(size, LARGEST_Z)
     expected = trials * probabilities
     scores = np.where(counts >= expected, size, -size)
     return listed_deviations(counts, expected, each, scores)
@@ -172,7 +193,39 @@ def neighbour_checks(
     return [_smallest(checks)]
 
 
+def recurrence_checks(
+    uniforms: Vector, rng: np.random.Generator, name: str, looks_for: str
+) -> list[Check]:
+    """The check that no place of points (N, J) depends on what it was in earlier rows."""
+    if 0 in uniforms.shape:
+        return []
+    held = uniforms[: MAX_OUTCOMES // uniforms.shape[1]]
+    return [_smallest([Check(name, looks_for, recurrence(points, rng)) for points in held.T])]
+
+
 def _smallest(checks: Sequence[Check]) -> Check:
     """The oddest of some checks of one name, corrected for their number."""
     worst = min(checks, key=lambda check: check.p_value)
     return replace(worst, p_value=min(1.0, len(checks) * worst.p_value))
+
+
+def acceptance_check(p_value: float) -> Check:
+    """The check that no more is accepted than the optimum, of a p-value."""
+    looks_for = "acceptance above the optimum"
+    return Check("acceptance", looks_for, p_value, weight=ACCEPTANCE_WEIGHT)
+
+
+def length_check(excess: float, width: float, trials: int) -> Check:
+    """The check that steps do not give more tokens than any lossless rule, by Hoeffding's bound.
+
+    Parameters
+    ----------
+    excess : float
+        Mean over the trials of what may lie above the optimum.
+    width : float
+        Of the range of one trial.
+    trials : int
+    """
+    p_value = math.exp(-2.0 * trials * (max(excess, 0.0) / width) ** 2)
+    looks_for = "more than any lossless rule accepts"
+    return Check("accept length", looks_for, p_value, weight=ACCEPTANCE_WEIGHT)

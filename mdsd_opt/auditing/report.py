@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.auditing.standing import Standing
 
 #: Sizes of bias for which a report lists the trials needed to see them.
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
@@ -15,6 +18,9 @@ BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 #: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
 _ROUNDING = 2e-6
+
+#: Deviations of single tokens are told in standard deviations up to so many.
+LARGEST_Z = 40.0
 
 
 class Interval(NamedTuple):
@@ -64,7 +70,8 @@ class TokenDeviation:
     expected, observed : float
         Share of all trials (of the exact law, where that was enumerated).
     z : float or None
-        Signed size in standard deviations of the sampling noise; None if there is no noise.
+        Signed size in standard deviations of the sampling noise; 40 (-40) if it is that or more;
+        None if there is no noise.
     """
 
     token: int
@@ -91,41 +98,102 @@ class Violation:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
+class Report:
+    """What a report says whatever was audited: of its checks, its violations and its trials."""
 
-    Intervals are those of the report's own numbers, carried over; None where these are known.
+    __slots__ = ()
 
-    Attributes
-    ----------
-    lossless_acceptance_rate : float
-        alpha*.
-    best_acceptance_rate : float
-        Of all rules whose output law is no farther from the target in total variation.
-    best_acceptance_interval : Interval or None
-    least_tv, least_kl : float
-        Of the output laws of all rules that accept as often; KL(output || target) in nats.
-    least_tv_interval, least_kl_interval : Interval or None
-    kl : float or None
-        KL(output || target) of the rule; None where its law is not known.
-    best_acceptance_rate_at_kl : float or None
-        Of all rules whose output law is no farther in KL.
-    """
+    lossless: bool
+    method: str
+    num_trials: int
+    false_alarm: float
+    power: float
+    total_variation: float
+    p_value: float | None
+    detectable_bias: float | None
+    num_checks: int | None
+    checks: tuple[Check, ...]
+    violations: tuple[Violation, ...]
+    num_violations: int
+    edge_violations: tuple[Violation, ...]
+    num_edge_probes: int | None
 
-    lossless_acceptance_rate: float
-    best_acceptance_rate: float
-    best_acceptance_interval: Interval | None
-    least_tv: float
-    least_tv_interval: Interval | None
-    least_kl: float
-    least_kl_interval: Interval | None
-    kl: float | None
-    best_acceptance_rate_at_kl: float | None
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        raise NotImplementedError
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        return {**plain(self), "verdict": self.verdict}
+
+    def __str__(self) -> str:
+        width = max(len(label) for label, _ in self.rows())
+        return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
+
+    @property
+    def _too_few(self) -> bool:
+        """Whether there were too few trials to see any bias."""
+        return self.detectable_bias is None or not math.isfinite(self.detectable_bias)
+
+    def _none_found(self, trials: str) -> str:
+        """What trials are worth that show nothing."""
+        if self._too_few:
+            return "no deviation found, but there are too few trials to see one."
+        return (
+            f"no deviation found in {self.num_trials:,} {trials}; a bias of "
+            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
+        )
+
+    def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
+        """The first outcome that can never be right, of these or at the edges; empty if none."""
+        if violations:
+            return f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
+        if self.edge_violations:
+            return f"at the edge of its draws, {self.edge_violations[0].message}"
+        return ""
+
+    def _check_wrong(self, p_value: float, of_drafts: bool = False) -> str:
+        """The p-value of all checks of one kind, and the oddest of them."""
+        checks = [check for check in self.checks if check.of_drafts == of_drafts]
+        worst = min(checks, key=lambda check: check.p_value / check.weight)
+        return f"{p_text(p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
+
+    @property
+    def _up_to(self) -> str:
+        return f"exact up to {self.num_checks:,} random checks"
+
+    def _p_value_rows(self) -> list[tuple[str, str]]:
+        if self.p_value is None:
+            return []
+        shown = p_value_text(self.p_value)
+        return [("p-value", f"{shown} (false alarm below {self.false_alarm:g})")]
+
+    def _check_rows(self) -> list[tuple[str, str]]:
+        return [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
+
+    def _edge_rows(self) -> list[tuple[str, str]]:
+        if self.num_edge_probes is None:
+            return []
+        return [("edges of the draws", self._edges_text(self.num_edge_probes))]
+
+    def _edges_text(self, probes: int) -> str:
+        if not probes:
+            return "not probed: no draw of the verifier was put to an end of its range"
+        listed = len(self.edge_violations)
+        found = f"{listed} violations listed" if listed else "none wrong"
+        return f"{probes:,} calls with a draw at an end of its range, {found}"
+
+    def _violation_rows(self) -> list[tuple[str, str]]:
+        return [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AuditReport:
+class AuditReport(Report):
     """Verdict of `audit`, `audit_drafts` or `audit_trace`.
 
     Attributes
@@ -320,12 +388,7 @@ class AuditReport:
             else:
                 law = f"lossless, {self._up_to}: the law found by driving it fits"
             return f"{law}; {self._sampler_shows()}."
-        if not math.isfinite(self.detectable_bias):
-            return "no deviation found, but there are too few trials to see one."
-        return (
-            f"no deviation found in {self.num_trials:,} trials; a bias of "
-            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
-        )
+        return self._none_found("trials")
 
     def _lossy_verdict(self) -> str:
         assert self.standing is not None
@@ -337,7 +400,7 @@ class AuditReport:
         )
 
     def _sampler_shows(self) -> str:
-        if not math.isfinite(self.detectable_bias):
+        if self._too_few:
             return f"{self.num_trials:,} trials are too few to see whether the calls follow it"
         return (
             f"the calls follow it in {self.num_trials:,} trials, where a bias of "
@@ -346,27 +409,19 @@ class AuditReport:
 
     def _reason(self, draft_checks: bool) -> str:
         wrong = [v for v in self.violations if (v.kind == "impossible drafts") == draft_checks]
-        if wrong:
-            return f"{self.num_violations:,} impossible outcomes, e.g. {wrong[0].message}"
-        if self.edge_violations:
-            return f"at the edge of its draws, {self.edge_violations[0].message}"
+        if outcomes := self._outcomes_wrong(wrong):
+            return outcomes
         p_value = self.drafts_p_value if draft_checks else self.p_value
-        if p_value is None:
-            away = f"{self.total_variation:.3g} away from the target"
-            if self.method == "driven":
-                return f"{self._up_to}, the output law is {away}"
-            return f"the output law is {away}"
-        checks = [check for check in self.checks if check.of_drafts == draft_checks]
-        worst = min(checks, key=lambda check: check.p_value / check.weight)
-        return f"{p_text(p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
+        if p_value is not None:
+            return self._check_wrong(p_value, draft_checks)
+        away = f"the output law is {self.total_variation:.3g} away from the target"
+        return f"{self._up_to}, {away}" if self.method == "driven" else away
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         rows = [("verdict", self.verdict), ("method", self.method)]
         rows.append(("trials", f"{self.num_trials:,}"))
-        if self.p_value is not None:
-            shown = p_value_text(self.p_value)
-            rows.append(("p-value", f"{shown} (false alarm below {self.false_alarm:g})"))
+        rows += self._p_value_rows()
         if self.drafts_p_value is not None and self.subject != "drafts":
             shown = p_value_text(self.drafts_p_value)
             rows.append(("p-value of the drafts", shown))
@@ -378,14 +433,13 @@ class AuditReport:
         if self.optimal_accept_length is not None:
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
         if self.standing is not None:
-            rows += _standing_rows(self.standing)
+            rows += self.standing.rows()
         rows.append(("detectable bias", self._bias_text()))
         if self.subject == "verifier":
-            rows.append(("edges of the draws", edges_text(self)))
-        rows += [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
+            rows += self._edge_rows()
+        rows += self._check_rows()
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
-        rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
-        return rows
+        return rows + self._violation_rows()
 
     def _measured_rows(self) -> list[tuple[str, str]]:
         rows = [("total variation", self._measured(self.total_variation, "total_variation"))]
@@ -417,60 +471,37 @@ class AuditReport:
 
     def _measured(self, value: float, name: str) -> str:
         interval: Interval | None = getattr(self, f"{name}_interval")
-        if interval is None:
-            return f"{value:.6g}"
-        return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}] {self._with_confidence}"
-
-    @property
-    def _up_to(self) -> str:
-        return f"exact up to {self.num_checks:,} random checks"
+        return carried(value, interval) + ("" if interval is None else f" {self._with_confidence}")
 
     @property
     def _with_confidence(self) -> str:
         return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
 
     def _bias_text(self) -> str:
-        if not math.isfinite(self.detectable_bias):
+        if self._too_few:
             return "none: too few trials"
         trials = f"{self.num_trials:,} trials, power {self.power:g}"
         return f"{self.detectable_bias:.3g} ({trials})"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
-        result = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
-        result["verdict"] = self.verdict
+        result = Report.to_dict(self)
         if self.num_cells > 1:
             result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}
         return result
 
-    def __str__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
 
-
-def _standing_rows(found: Standing) -> list[tuple[str, str]]:
-    rows = [
-        (
-            "best rate at its TV",
-            _carried(found.best_acceptance_rate, found.best_acceptance_interval),
-        ),
-        ("least TV for its rate", _carried(found.least_tv, found.least_tv_interval)),
-        ("least KL for its rate", _carried(found.least_kl, found.least_kl_interval) + " nats"),
-    ]
-    if found.kl is not None:
-        rows.append(("KL", f"{found.kl:.6g} nats"))
-        rows.append(("best rate at its KL", f"{found.best_acceptance_rate_at_kl:.6g}"))
-    return rows
-
-
-def _carried(value: float, interval: Interval | None) -> str:
+def carried(value: float, interval: Interval | None) -> str:
+    """A number, and where it lies if that is not known."""
     if interval is None:
         return f"{value:.6g}"
     return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}]"
 
 
 def _deviation(deviation: TokenDeviation) -> str:
-    noise = "" if deviation.z is None else f", z = {deviation.z:+.1f}"
+    z, noise = deviation.z, ""
+    if z is not None:
+        noise = f", |z| > {LARGEST_Z:.0f}" if abs(z) >= LARGEST_Z else f", z = {z:+.1f}"
     return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
 
 
@@ -485,24 +516,14 @@ def p_text(value: float, digits: int = 3) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def edges_text(report: Any) -> str:
-    """What the probes at the edges came to, in words."""
-    if not report.num_edge_probes:
-        return "not probed: no draw of the verifier was put to an end of its range"
-    listed = len(report.edge_violations)
-    found = f"{listed} violations listed" if listed else "none wrong"
-    return f"{report.num_edge_probes:,} calls with a draw at an end of its range, {found}"
-
-
 def plain(value: Any) -> Any:
+    """A value in types that JSON knows."""
     if isinstance(value, Interval):
         return {"low": plain(value.low), "high": plain(value.high)}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
-    if isinstance(value, (Check, Standing, TokenDeviation, Violation)):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value

@@ -80,10 +80,8 @@ class Settings:
     def combined(self, checks: Sequence[Check], of_drafts: bool = False) -> float:
         """p-value of the checks of one kind, by weighted Bonferroni over those of both kinds."""
         total = sum(check.weight for check in checks)
-        smallest = min(
-            (c.p_value / c.weight for c in checks if c.of_drafts == of_drafts), default=1.0
-        )
-        return min(1.0, total * smallest)
+        each = [total * (c.p_value / c.weight) for c in checks if c.of_drafts == of_drafts]
+        return min(1.0, *each) if each else 1.0
 
     def level(self, checks: Sequence[Check]) -> float:
         """False-alarm rate of one check of weight one."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
-from mdsd_opt.auditing.report import Interval
+from mdsd_opt.auditing.report import LARGEST_Z, Interval
 
 Vector = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -72,7 +72,7 @@ def binomial_scores(
     below = stats.binom.cdf(hits - 1, trials, share) + uniform * point
     above = stats.binom.sf(hits, trials, share) + (1.0 - uniform) * point
     scores = np.where(below < 0.5, stats.norm.ppf(below), -stats.norm.ppf(above))
-    return np.clip(scores, -40.0, 40.0)  # where both tails underflow
+    return np.clip(scores, -LARGEST_Z, LARGEST_Z)
 
 
 def chi_square(scores: Vector) -> float:
@@ -85,6 +85,18 @@ def two_sided(hits: Any, trials: Any, share: Any) -> Vector:
     lower = stats.binom.cdf(hits, trials, share)
     upper = stats.binom.sf(np.asarray(hits) - 1, trials, share)
     return np.asarray(np.minimum(1.0, 2.0 * np.minimum(lower, upper)))
+
+
+def least_scores(hits: Any, trials: int, share: Vector) -> Vector:
+    r"""Normal scores that binomial counts reach at least where their tails underflow.
+
+    The tail is at most :math:`e^{-D}`, :math:`D = n \mathrm{KL}(h/n \,\|\, p)`, and the normal tail
+    beyond :math:`z = \sqrt{2 D - \log(4 \pi D)}` at least that, for z > 1.
+    """
+    seen = np.asarray(hits) / trials
+    exponent = trials * (special.rel_entr(seen, share) + special.rel_entr(1 - seen, 1 - share))
+    exponent = np.clip(exponent, 1.0, 1e300)  # finite where nothing should have come
+    return np.asarray(np.sqrt(np.maximum(2 * exponent - np.log(4 * np.pi * exponent), 0.0)))
 
 
 def at_most(hits: int, trials: int, share: float) -> float:

@@ -1,13 +1,13 @@
-"""The callable under audit: called kindly, its answers checked, its failures kept."""
+"""What is under audit, called kindly: its answers checked, its failures kept as outcomes."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.plug_ins import loaded
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, UnservedDraw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
+
+if TYPE_CHECKING:
+    from mdsd_opt.decoding.draft_tree import Node
 
 #: Outcome of a call that gave no token.
 NO_TOKEN = -1
@@ -34,6 +37,8 @@ MAX_LISTED = 8
 _HOPELESS_CALLS = 10
 
 Tokens = NDArray[np.int64]
+#: (root, rng) -> the accepted drafts and one more token.
+TreeVerify = Callable[["Node", np.random.Generator], Any]
 Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]
 
 
@@ -280,3 +285,60 @@ def load_verifier(spec: str) -> Any:
     if not (callable(found) or isinstance(found, Verifier)):
         raise InvalidInput(f"{spec!r} is a {type(found).__name__}, not a callable")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception, or an answer that is none; its kind is that of a `Violation`.
+
+    Failures are told apart by their names. The message may hold numbers that were drawn.
+    """
+
+    kind: str
+    name: str
+    message: str = field(compare=False)
+
+
+def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
+    """What a call answers, or how it failed."""
+    try:
+        with np.errstate(all="ignore"):  # log(0) and the like
+            return answer()
+    except UnservedDraw:
+        raise
+    except Exception as error:  # the callable is not ours: anything may come
+        return Failure("exception", type(error).__name__, f"raised {describe(error)}")
+
+
+def answered(
+    verify: TreeVerify, root: Node, rng: np.random.Generator, vocab_size: int
+) -> tuple[int, ...] | Failure:
+    """The tokens of one call, or what is wrong with them."""
+    answer = verify(root, rng)
+    given: Any = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
+    try:
+        items = list(given)
+    except TypeError:
+        return Failure("not tokens", "", f"gave {given!r}, which is no sequence of token ids")
+    if not items:
+        return Failure("not tokens", "", "gave no token: there is always one more")
+    tokens = []
+    for item in items:
+        kind, token, message = judged(item, vocab_size)
+        if kind:
+            return Failure(kind, message, f"gave {message}")
+        tokens.append(token)
+    node = root
+    for n, token in enumerate(tokens[:-1]):
+        if token not in node.children:
+            accepted = tuple(tokens[: n + 1])
+            message = f"gave {tuple(tokens)}, but {accepted} is no path of its drafts"
+            return Failure("not a path", message, message)
+        node = node.children[token]
+    return tuple(tokens)
+
+
+def described(root: Node) -> str:
+    """The drafts of a tree, in one short line."""
+    paths = [list(node.tokens) for node in root.walk() if not node.children]
+    return f"drafts {', '.join(map(str, paths[:4]))}{', ...' if len(paths) > 4 else ''}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from functools import partial
 from typing import Any
 
@@ -12,19 +12,28 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
-from mdsd_opt.auditing.output_checks import listed_deviations, num_bins, uniformity_checks
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.output_checks import (
+    acceptance_check,
+    length_check,
+    listed_deviations,
+    neighbour_checks,
+    num_bins,
+    place_checks,
+    succession_check,
+    uniformity_checks,
+)
+from mdsd_opt.auditing.report import LARGEST_Z, AuditReport, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
-from mdsd_opt.auditing.trace_input import one_token_a_step, several_tokens_a_step
-from mdsd_opt.auditing.trace_rows import TraceRows, schemes_of, transform_rows
-from mdsd_opt.auditing.trace_steps import step_checks, transform_steps, whole_steps
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.auditing.trace_input import recorded_steps
+from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.distributions import check_sampling_parameters, softmax
-from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
+
+#: Cells of [0, 1]^L in which whole steps are counted, at most.
+_MAX_CELLS = 64
 
 
 def audit_trace(
@@ -112,66 +121,46 @@ def audit_trace(
     filtered = partial(softmax, top_k=top_k, top_p=top_p, min_p=min_p)
     of_target = partial(filtered, temperature=temperature) if logits else _as_they_are
     of_draft = partial(filtered, temperature=cold) if logits else _as_they_are
-    given = target if hasattr(target, "shape") else to_numpy(target, "target")
-    several = None
-    if len(given.shape) == 3:
-        make = scheme_maker(scheme)
-        laws = (of_target, of_draft)
-        several = several_tokens_a_step(given, draft_law, drafts, tokens, parents, laws, make)
-        given, draft_law, drafts, tokens = several.first
-    elif parents is not None:
-        raise InvalidInput(
-            "parents say where drafts hang in a tree: give target of shape (N, M + 1, V) with them"
-        )
-    given, draft_rows, tokens = one_token_a_step(given, drafts, tokens)
-    settings = Settings(false_alarm, power, confidence, len(tokens))
+    steps = recorded_steps(target, draft_law, drafts, tokens, parents, scheme, of_target, of_draft)
+    size = len(steps.tokens)
+    settings = Settings(false_alarm, power, confidence, size)
     rng = generator_of(rng)
-    size, vocab_size = given.shape
-    schemes = None
-    recorded = draft_rows.shape[1] > 0
-    if recorded:
-        schemes = schemes_of(draft_law, scheme, size, draft_rows.shape[1], vocab_size, of_draft)
-    rows = transform_rows(given, schemes, draft_rows, tokens, of_target, rng)
-    points = rows.by_rank if schemes is None else rows.by_ratio
-    checks = _checks(rows, schemes is not None, rng)
-    steps = None
-    if several is None:
-        points = points[~np.isnan(points)]
-        num_cells = num_bins(points.size)
-        outcomes = np.minimum((points * num_cells).astype(np.int64), num_cells - 1)
-    else:
-        steps = transform_steps(several, rng, rows.wrong_tokens, rows.wrong_drafts)
-        checks += step_checks(steps, points, schemes is not None, rng)
-        later = steps.by_rank if schemes is None else steps.by_ratio
-        outcomes, num_cells = whole_steps(points, later)
-    known = schemes is not None and not np.isnan(rows.optima).any()
-    report = Findings(
-        subject="trace",
+    with_drafts = steps.draft_law is not None
+    first = first_tokens(steps, rng)
+    checks = _checks(first, with_drafts, rng)
+    points = (first.by_ratio if with_drafts else first.by_rank)[:, None]
+    most, later = num_bins(int((~np.isnan(points)).sum())), None
+    if steps.several:
+        later = later_tokens(steps, rng, first.wrong_tokens, first.wrong_drafts)
+        points = np.hstack([points, later.by_ratio if with_drafts else later.by_rank])
+        checks += _later_checks(later, points, with_drafts, rng)
+        most = _MAX_CELLS
+    outcomes, num_cells = _cells(points, most)
+    known = with_drafts and not np.isnan(first.optima).any()
+    recorded = steps.drafts.shape[1] > 0
+    overlaps = None if later is None else later.overlaps
+    return Findings(
         settings=settings,
+        num_trials=size,
         checks=checks,
         distance=statistics.distance(outcomes, np.full(num_cells, 1 / num_cells), confidence),
         outcomes=outcomes.size,
         cells=num_cells,
-        tokens=_deviating_tokens(rows),
-        wrong_tokens=rows.wrong_tokens,
-        wrong_drafts=None if schemes is None else rows.wrong_drafts,
-        accepted=Accepted(int(rows.accepted.sum()), size) if recorded else None,
-        optimum=float(rows.optima.mean()) if known else None,
-    ).report()
-    if steps is None:
-        return report
-    return replace(
-        report,
-        accept_length=float(steps.lengths.mean()),
-        optimal_accept_length=None if steps.overlaps is None else 1 + float(steps.overlaps.mean()),
-    )
+        tokens=_deviating_tokens(first),
+        wrong_tokens=first.wrong_tokens,
+        wrong_drafts=first.wrong_drafts if with_drafts else None,
+        accepted=Accepted(int(first.accepted.sum()), size) if recorded else None,
+        optimum=float(first.optima.mean()) if known else None,
+        accept_length=None if later is None else float(later.lengths.mean()),
+        optimal_accept_length=None if overlaps is None else 1 + float(overlaps.mean()),
+    ).report(AuditReport, subject="trace")
 
 
 def _as_they_are(row: Any) -> Any:
     return row
 
 
-def _checks(rows: TraceRows, with_drafts: bool, rng: np.random.Generator) -> list[Check]:
+def _checks(rows: FirstTokens, with_drafts: bool, rng: np.random.Generator) -> list[Check]:
     from scipy import stats
 
     rank = rows.by_rank[~np.isnan(rows.by_rank)]
@@ -190,21 +179,57 @@ def _checks(rows: TraceRows, with_drafts: bool, rng: np.random.Generator) -> lis
     checks.append(Check("Kolmogorov-Smirnov", "a smooth shift along the order", smooth))
     quarters = np.minimum((main * 4).astype(np.int64), 3)
     after = statistics.consecutive(quarters, np.full(4, 0.25), rng)
-    checks.append(Check("succession", "tokens that depend on the one before", after))
+    looks_for = "tokens that depend on earlier ones"
+    checks.append(succession_check(after, main, rng, "succession", looks_for))
     if with_drafts:
         if not np.isnan(rows.optima).any():
-            above = rows.accepted.sum() > rows.optima.sum()
-            p_value = (
-                statistics.one_sided_bound(int(rows.accepted.sum()), rows.optima) if above else 1.0
-            )
-            looks_for = "acceptance above the optimum"
-            checks.append(Check("acceptance", looks_for, p_value, weight=ACCEPTANCE_WEIGHT))
+            hits, expected = int(rows.accepted.sum()), rows.optima.sum()
+            above = statistics.one_sided_bound(hits, rows.optima) if hits > expected else 1.0
+            checks.append(acceptance_check(above))
         if rows.draft_uniforms is not None:
             checks += draft_checks(rows.draft_uniforms, rng)
     return checks
 
 
-def _groups(rows: TraceRows, ratio: bool) -> float:
+def _cells(points: Vector, most: int = _MAX_CELLS) -> tuple[Tokens, int]:
+    """Cells of [0, 1]^L into which whole steps fall, by their first places, and their number."""
+    points = points[~np.isnan(points).any(axis=1), : int(math.log2(_MAX_CELLS))]
+    places = points.shape[1]
+    side = max(2, int(most ** (1 / places) + 1e-9))
+    bins = np.minimum((points * side).astype(np.int64), side - 1)
+    return bins @ side ** np.arange(places)[::-1], side**places
+
+
+def _later_checks(
+    steps: LaterTokens, points: Vector, with_drafts: bool, rng: np.random.Generator
+) -> list[Check]:
+    """Checks of the tokens after the first, of whole steps (N, L), and of what was accepted."""
+    ratio, rank = (rows[~np.isnan(rows).any(axis=1)] for rows in (steps.by_ratio, steps.by_rank))
+    what = "tokens after the first that do not follow their laws"
+    checks = place_checks(rank, rng, "later tokens, by rank", what)
+    if with_drafts:
+        checks += place_checks(ratio, rng, "later tokens, by ratio", what)
+    joint = points[~np.isnan(points).any(axis=1)]
+    what = "tokens of a step that depend on each other"
+    checks += neighbour_checks(joint, rng, "neighbouring tokens", what)
+    outcomes, num_cells = _cells(points)
+    counts = np.bincount(outcomes, minlength=num_cells)
+    scores, _ = statistics.split_scores(counts, np.full(num_cells, 1 / num_cells), rng)
+    what = "any change of the law of what a step gives"
+    checks.append(Check("whole steps", what, statistics.chi_square(scores)))
+    if steps.overlaps is not None:
+        excess = float((steps.lengths - 1 - steps.overlaps).mean())
+        width = 2 * steps.by_rank.shape[1]  # accepted drafts and their estimate, both up to depth
+        checks.append(length_check(excess, width, len(steps.lengths)))
+    if steps.draft_uniforms is not None:
+        checks += [
+            Check(f"{check.name} (later)", check.looks_for, check.p_value, of_drafts=True)
+            for check in draft_checks(steps.draft_uniforms, rng)
+        ]
+    return checks
+
+
+def _groups(rows: FirstTokens, ratio: bool) -> float:
     """How often each group of tokens came, against the sum of its probabilities."""
     law, group = (rows.ratio_law, rows.ratio_group) if ratio else (rows.rank_law, rows.rank_group)
     hits = np.bincount(group, minlength=law.shape[1])
@@ -214,15 +239,15 @@ def _groups(rows: TraceRows, ratio: bool) -> float:
     return min(1.0, len(bounds) * min(bounds))
 
 
-def _tokens(rows: TraceRows) -> float:
+def _tokens(rows: FirstTokens) -> float:
     bounds = statistics.poisson_bound(rows.observed, rows.expected)
     share = (rows.expected / rows.expected.sum() + 1.0 / rows.expected.size) / 2.0
     return float(min(1.0, (bounds / share).min()))
 
 
-def _deviating_tokens(rows: TraceRows) -> tuple[TokenDeviation, ...]:
+def _deviating_tokens(rows: FirstTokens) -> tuple[TokenDeviation, ...]:
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = (rows.observed - rows.expected) / np.sqrt(rows.spread)
-    scores = np.where(rows.spread > 0, np.clip(scores, -40.0, 40.0), 0.0)
+    scores = np.where(rows.spread > 0, np.clip(scores, -LARGEST_Z, LARGEST_Z), 0.0)
     bounds = statistics.poisson_bound(rows.observed, rows.expected)
     return listed_deviations(rows.observed, rows.expected, bounds, scores)

@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.trace_rows import ToProbabilities, probabilities_of
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.by_name import SchemeMaker
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.errors import InvalidInput, MdsdError
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
-
-
-def one_token_a_step(rows: Any, drafts: Any, tokens: Any) -> tuple[Any, Tokens, Tokens]:
-    """The arrays of steps that give one token each, checked."""
-    if len(rows.shape) != 2 or 0 in rows.shape:
-        raise InvalidInput(
-            f"target has shape {tuple(rows.shape)}: give one row of probabilities or logits for "
-            "each step, shape (N, V), or (N, M + 1, V) where a step gives several tokens"
-        )
-    size, vocab_size = rows.shape
-    emitted = to_numpy(tokens, "tokens")
-    if emitted.shape != (size,) or emitted.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"tokens has shape {emitted.shape} and dtype {emitted.dtype}: give one token id for "
-            f"each of the {size} steps"
-        )
-    _require_in_vocabulary(emitted, 0, vocab_size, "token")
-    proposed = to_numpy(drafts, "drafts")
-    if proposed.shape == (size, 0):  # none recorded
-        proposed = proposed.astype(np.int64)
-    if proposed.ndim != 2 or len(proposed) != size or proposed.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"drafts has shape {proposed.shape} and dtype {proposed.dtype}: give token ids of "
-            f"shape ({size}, K), padded with -1"
-        )
-    _require_in_vocabulary(proposed, -1, vocab_size, "draft")
-    return rows, proposed.astype(np.int64), emitted.astype(np.int64)
+ToProbabilities = Callable[[Any], Any]
 
 
 def _require_in_vocabulary(ids: NDArray[Any], lowest: int, vocab_size: int, name: str) -> None:
@@ -59,24 +33,8 @@ def _require_in_vocabulary(ids: NDArray[Any], lowest: int, vocab_size: int, name
 class StepTree:
     """Where the drafts of a step hang.
 
-    Parameters
-    ----------
-    parents : array_like of int, shape (M,), or None
-        Draft i is node i + 1, a child of the node ``parents[i]``; node 0 is the root. None for a
-        chain.
-    num_drafts : int
-        M.
-
-    Attributes
-    ----------
-    children : list of list of int
-        Of each node, in draw order.
-    depth : int
-        Accepted drafts at most.
-
-    Raises
-    ------
-    InvalidInput
+    Draft i is node i + 1, a child of the node ``parents[i]``; node 0 is the root. No parents make a
+    chain. `children` of each node stand in draw order; `depth` is the most that can be accepted.
     """
 
     def __init__(self, parents: Any, num_drafts: int) -> None:
@@ -115,20 +73,19 @@ class StepTree:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SeveralTokens:
-    """Steps that give several tokens each.
+class RecordedSteps:
+    """Steps of a chain or a tree of drafts each; those that give one token are trees of depth one.
 
     Attributes
     ----------
-    tree : StepTree
-    target : array_like, shape (N, M + 1, V)
-    draft_law : array_like of the same shape, or None
-    drafts : ndarray of int64, shape (N, M)
+    target : array_like, shape (N, V), or (N, M + 1, V)
+        Rows of the root alone where a step gives one token, else of every node.
+    draft_law : array_like of the same shape, sequence of N DraftScheme, or None
+        None where drafts or law were not recorded.
+    drafts : ndarray of int64, shape (N, M) or (N, 0)
     tokens : ndarray of int64, shape (N, L)
-    of_target, of_draft : callable
-        From a recorded row to probabilities.
-    make : callable
-        From a law and a number of drafts to their scheme.
+    of_target, of_draft, make : callable
+        From a recorded row to probabilities, and from those to a scheme.
     """
 
     tree: StepTree
@@ -138,82 +95,161 @@ class SeveralTokens:
     tokens: Tokens
     of_target: ToProbabilities
     of_draft: ToProbabilities
-    make: SchemeMaker
+    make: SchemeMaker | None
 
     @property
-    def first(self) -> tuple[Any, Any, Tokens, Tokens]:
-        """Target, draft law, drafts and tokens of what each step gives first."""
-        draft_law = None if self.draft_law is None else self.draft_law[:, 0]
-        drafts = self.tree.drafts_after(0, self.drafts)
-        return self.target[:, 0], draft_law, drafts, self.tokens[:, 0]
+    def several(self) -> bool:
+        """Whether a step may give several tokens."""
+        return len(self.target.shape) == 3
 
-    def law(self, n: int, node: int) -> Vector:
+    def drafts_after(self, n: int, node: int) -> Tokens:
+        """The drafts of a step that were drawn after a node."""
+        return self.tree.drafts_after(node, self.drafts[n])
+
+    def law(self, n: int, node: int = 0) -> Vector:
         """p at a node of a step."""
-        return probabilities_of(
-            self.target[n][node], self.of_target, f"target row {node} of step {n}"
-        )
+        row = self.target[n][node] if self.several else self.target[n]
+        return _probabilities(row, self.of_target, _named("target", n, node))
 
-    def scheme(self, n: int, node: int) -> DraftScheme | None:
-        """How the drafts after a node were drawn; None if there are none, or it is not known."""
-        row = self.tree.drafts_after(node, self.drafts[n])
-        if self.draft_law is None or not (row >= 0).any():
+    def scheme(self, n: int, node: int = 0) -> DraftScheme | None:
+        """How the drafts after a node were drawn; None where that is not known or none were."""
+        if self.draft_law is None:
             return None
-        name = f"draft row {node} of step {n}"
-        return self.make(probabilities_of(self.draft_law[n][node], self.of_draft, name), row.size)
+        if isinstance(self.draft_law, Sequence):
+            given: DraftScheme = self.draft_law[n]
+            return given
+        drafts = self.drafts_after(n, node)
+        if node and not (drafts >= 0).any():  # below the root, which always drafts
+            return None
+        assert self.make is not None
+        row = self.draft_law[n][node] if self.several else self.draft_law[n]
+        q = _probabilities(row, self.of_draft, _named("draft", n, node))
+        return self.make(q, drafts.size)
 
 
-def several_tokens_a_step(
-    rows: Any,
+def _named(what: str, n: int, node: int) -> str:
+    return f"{what} row {node} of step {n}" if node else f"{what} row {n}"
+
+
+def _probabilities(row: Any, to_probabilities: ToProbabilities, name: str) -> Vector:
+    """A recorded row as a law, or an error that names the row."""
+    try:
+        return Distribution.of(to_probabilities(row), name).values
+    except MdsdError as error:
+        text = str(error)
+        raise type(error)(text if name in text else f"{name}: {text}") from error
+
+
+def recorded_steps(
+    target: Any,
     draft_law: Any,
     drafts: Any,
     tokens: Any,
     parents: Any,
-    laws: tuple[ToProbabilities, ToProbabilities],
-    make: SchemeMaker,
-) -> SeveralTokens:
-    """The arrays of steps that give several tokens, checked."""
-    size, num_nodes, vocab_size = rows.shape
-    if 0 in rows.shape:
+    scheme: str,
+    of_target: ToProbabilities,
+    of_draft: ToProbabilities,
+) -> RecordedSteps:
+    """What `audit_trace` is given, checked."""
+    rows = target if hasattr(target, "shape") else to_numpy(target, "target")
+    several = len(rows.shape) == 3
+    if parents is not None and not several:
+        raise InvalidInput(
+            "parents say where drafts hang in a tree: give target of shape (N, M + 1, V) with them"
+        )
+    if several and 0 in rows.shape:
         raise InvalidInput(f"target has shape {tuple(rows.shape)}: there is nothing to audit")
-    proposed, emitted = to_numpy(drafts, "drafts"), to_numpy(tokens, "tokens")
+    if not several and (len(rows.shape) != 2 or 0 in rows.shape):
+        raise InvalidInput(
+            f"target has shape {tuple(rows.shape)}: give one row of probabilities or logits for "
+            "each step, shape (N, V), or (N, M + 1, V) where a step gives several tokens"
+        )
+    size, vocab_size = rows.shape[0], rows.shape[-1]
+    proposed = to_numpy(drafts, "drafts")
     known = proposed.shape != (size, 0)
     if not known:
         proposed = proposed.astype(np.int64)
-    if proposed.shape not in ((size, num_nodes - 1), (size, 0)) or proposed.dtype.kind not in "iu":
+    num_drafts = rows.shape[1] - 1 if several else proposed.shape[1] if proposed.ndim == 2 else 0
+    if proposed.shape not in ((size, num_drafts), (size, 0)) or proposed.dtype.kind not in "iu":
+        wanted = f"give token ids of shape ({size}, K), padded with -1"
+        if several:
+            wanted = (
+                f"target has {num_drafts + 1} rows a step, for the root and after each draft, so "
+                f"give token ids of shape ({size}, {num_drafts}), padded with -1, or ({size}, 0) "
+                "if they were not recorded"
+            )
         raise InvalidInput(
-            f"drafts has shape {proposed.shape} and dtype {proposed.dtype}: target has "
-            f"{num_nodes} rows a step, for the root and after each draft, so give token ids of "
-            f"shape ({size}, {num_nodes - 1}), padded with -1, or ({size}, 0) if they were not "
-            "recorded"
+            f"drafts has shape {proposed.shape} and dtype {proposed.dtype}: {wanted}"
         )
-    tree = StepTree(parents, num_nodes - 1)
-    most = tree.depth + 1
-    given = emitted if emitted.ndim == 2 and emitted.dtype.kind in "iu" else np.empty((0, 0), int)
-    if len(given) != size or not 1 <= given.shape[1] <= most:
-        raise InvalidInput(
-            f"tokens has shape {emitted.shape} and dtype {emitted.dtype}: give the accepted drafts "
-            f"of each of the {size} steps and one more token, up to {most}, padded with -1"
-        )
-    _require_in_vocabulary(given, -1, vocab_size, "token")
+    tree = StepTree(parents if several else np.zeros(num_drafts, dtype=np.int64), num_drafts)
+    emitted = _emitted(tokens, size, tree.depth + 1 if several else None)
+    _require_in_vocabulary(emitted, -1 if several else 0, vocab_size, "token")
     _require_in_vocabulary(proposed, -1, vocab_size, "draft")
+    laws = _draft_law(draft_law, rows, proposed) if known or several else None
+    by_name = several or not (laws is None or isinstance(laws, Sequence))
+    return RecordedSteps(
+        tree,
+        rows,
+        laws if known else None,
+        proposed.astype(np.int64),
+        emitted,
+        of_target,
+        of_draft,
+        scheme_maker(scheme) if by_name else None,
+    )
+
+
+def _emitted(tokens: Any, size: int, most: int | None) -> Tokens:
+    """Tokens (N, L) of steps that give so many at most, or one each (None)."""
+    emitted = to_numpy(tokens, "tokens")
+    if most is None:
+        fits, wanted = emitted.shape == (size,), f"give one token id for each of the {size} steps"
+    else:
+        fits = emitted.ndim == 2 and len(emitted) == size and 1 <= emitted.shape[1] <= most
+        wanted = (
+            f"give the accepted drafts of each of the {size} steps and one more token, up to "
+            f"{most}, padded with -1"
+        )
+    if not fits or emitted.dtype.kind not in "iu":
+        raise InvalidInput(f"tokens has shape {emitted.shape} and dtype {emitted.dtype}: {wanted}")
+    given = emitted.reshape(size, -1).astype(np.int64)
     absent = given < 0
     gaps = np.flatnonzero(absent[:, 0] | (absent[:, :-1] & ~absent[:, 1:]).any(axis=1))
-    if gaps.size:
+    if most is not None and gaps.size:
         raise InvalidInput(
             f"step {gaps[0]}: tokens {given[gaps[0]].tolist()} have -1 before a token: pad at the "
             "end, after one token at least"
         )
-    if draft_law is not None and tuple(getattr(draft_law, "shape", ())) != tuple(rows.shape):
+    return given
+
+
+def _draft_law(draft_law: Any, rows: Any, drafts: Tokens) -> Any:
+    """Rows of draft probabilities or logits, or a scheme for each step; None if not recorded."""
+    size, vocab_size, several = rows.shape[0], rows.shape[-1], len(rows.shape) == 3
+    if draft_law is None:
+        return None
+    if several:
+        if tuple(getattr(draft_law, "shape", ())) != tuple(rows.shape):
+            raise InvalidInput(
+                f"draft_law has shape {tuple(getattr(draft_law, 'shape', ()))}: give an array of "
+                f"the shape of the target, {tuple(rows.shape)}, or None"
+            )
+        return draft_law
+    # schemes or probabilities may be given
+    if isinstance(draft_law, Sequence) and all(isinstance(s, DraftScheme) for s in draft_law):
+        if len(draft_law) != size:
+            raise InvalidInput(f"{len(draft_law)} draft schemes given for {size} steps")
+        for n, given in enumerate(draft_law):
+            if (given.vocab_size, given.num_drafts) != (vocab_size, drafts.shape[1]):
+                raise InvalidInput(
+                    f"step {n}: {given!r} does not fit {vocab_size} tokens and {drafts.shape[1]} "
+                    "drafts"
+                )
+        return draft_law
+    laws = draft_law if hasattr(draft_law, "shape") else to_numpy(draft_law, "draft_law")
+    if tuple(laws.shape) != (size, vocab_size):
         raise InvalidInput(
-            f"draft_law has shape {tuple(getattr(draft_law, 'shape', ()))}: give an array of the "
-            f"shape of the target, {tuple(rows.shape)}, or None"
+            f"draft_law has shape {tuple(laws.shape)}: give ({size}, {vocab_size}) like the "
+            "target, or one draft scheme for each step"
         )
-    return SeveralTokens(
-        tree,
-        rows,
-        draft_law if known else None,
-        proposed.astype(np.int64),
-        given.astype(np.int64),
-        *laws,
-        make,
-    )
+    return laws

@@ -1,26 +1,28 @@
-"""One pass over recorded steps: everything the checks need, row by row, in memory for one row."""
+r"""Recorded steps, transformed: everything the checks need, row by row, in memory for one row.
+
+What a lossless step gives, completed by the target to a fixed length, follows the target's law of
+texts. A token that the completion adds would be transformed to a uniform of its own, whatever its
+law is: so the transformed tokens of a step, filled up with noise, are independent and uniform on
+[0, 1], and no law is needed beyond the last token that came. The tokens alone are not: that a place
+is reached at all depends on what came before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.draft_transform import transform
+from mdsd_opt.auditing.draft_audit import transform
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.auditing.trace_input import RecordedSteps
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
+from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
-ToProbabilities = Callable[[Any], Any]
 
 #: Groups of tokens by rank under the target: 1st, 2nd to 10th, ...
 RANK_GROUPS = (1, 10, 100, 1_000)
@@ -30,14 +32,15 @@ RATIO_GROUPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TraceRows:
-    """Recorded steps, transformed.
+class FirstTokens:
+    """The first token of each step, transformed.
 
     Attributes
     ----------
     by_rank, by_ratio : ndarray, shape (N,)
         Randomised integral transform of the emitted token under the target, with the tokens ordered
-        by probability, and by target / draft ratio; NaN for impossible tokens.
+        by probability, and by target / draft ratio where draft laws are known; NaN for impossible
+        tokens.
     rank_law, ratio_law : ndarray, shape (N, g)
         Probability of each group of tokens at each step.
     rank_group, ratio_group : ndarray of int, shape (N,)
@@ -69,55 +72,58 @@ class TraceRows:
     wrong_drafts: ViolationLog
 
 
-def transform_rows(
-    target: Any,
-    schemes: Iterator[DraftScheme] | None,
-    drafts: Tokens,
-    tokens: Tokens,
-    to_probabilities: ToProbabilities,
-    rng: np.random.Generator,
-) -> TraceRows:
-    """Validate and transform every step."""
+@dataclass(frozen=True, slots=True, eq=False)
+class LaterTokens:
+    """The tokens after the first, transformed: as the first ones, of shape (N, L - 1).
+
+    Places that a step did not reach hold uniform noise, and so do drafts that it did not draw.
+    `lengths` (N,) are the tokens of each step. `overlaps` (N,) estimate without bias the drafts
+    that the optimum accepts at each step; None where the optimum is not known.
+    """
+
+    by_rank: Vector
+    by_ratio: Vector
+    lengths: Tokens
+    overlaps: Vector | None
+    draft_uniforms: Vector | None
+
+
+def first_tokens(steps: RecordedSteps, rng: np.random.Generator) -> FirstTokens:
+    """Validate and transform what each step gives first."""
     wrong_tokens, wrong_drafts = ViolationLog(), ViolationLog()
-    size, vocab_size = len(tokens), int(target.shape[1])
-    points = np.full((2, size), np.nan)
-    laws = np.zeros((2, size, len(RATIO_GROUPS) + 1))
+    size, vocab_size = len(steps.tokens), int(steps.target.shape[-1])
+    tokens, drafts = steps.tokens[:, 0], steps.tree.drafts_after(0, steps.drafts)
+    points = np.empty((2, size))
     rank_law = np.zeros((size, len(RANK_GROUPS) + 1))
+    ratio_law = np.zeros((size, len(RATIO_GROUPS) + 1))
     groups = np.zeros((2, size), dtype=np.int64)
     expected, spread = np.zeros(vocab_size), np.zeros(vocab_size)
     optima = np.full(size, np.nan)
     noise = rng.random((2, size))
-    draft_rows: list[Vector] = []
+    uniforms: list[Vector] = []
     for n in range(size):
-        p = probabilities_of(target[n], to_probabilities, f"target row {n}")
-        scheme = None if schemes is None else next(schemes)
-        token, row = int(tokens[n]), drafts[n]
+        p, scheme, token = steps.law(n), steps.scheme(n), int(tokens[n])
         expected += p
         spread += p * (1 - p)
         rank_law[n], groups[0, n] = _rank_groups(p, token)
-        points[0, n] = point_of(-p, p, token, noise[0, n])
-        if scheme is not None:
-            ratio = ratios_of(p, scheme)
+        ratio = None if scheme is None else _ratios(p, scheme)
+        points[:, n] = _points(p, ratio, token, noise[:, n])
+        if scheme is not None and ratio is not None:
             member = np.searchsorted(RATIO_GROUPS, ratio, side="right")
-            laws[1, n] = np.bincount(member, weights=p, minlength=laws.shape[2])
+            ratio_law[n] = np.bincount(member, weights=p, minlength=ratio_law.shape[1])
             groups[1, n] = member[token]
-            points[1, n] = point_of(ratio, p, token, noise[1, n])
             optima[n] = _optimum(p, scheme)
-            moved = transform(scheme, row[None], rng)
-            draft_rows.append(moved.uniforms[0])
-            if not moved.possible[0]:
-                message = f"step {n}: drafts {row.tolist()} cannot be drawn under {scheme!r}"
-                wrong_drafts.add("impossible drafts", row, message)
+            uniforms.append(_drafted(steps, n, 0, scheme, rng, wrong_drafts))
         if p[token] <= 0:
             points[:, n] = np.nan
             message = f"step {n}: token {token} came out, whose target probability is zero"
-            wrong_tokens.add("impossible token", row, message)
-    same_length = len({row.size for row in draft_rows}) == 1
-    return TraceRows(
+            wrong_tokens.add("impossible token", drafts[n], message)
+    same_length = len({row.size for row in uniforms}) == 1
+    return FirstTokens(
         by_rank=points[0],
         by_ratio=points[1],
         rank_law=rank_law,
-        ratio_law=laws[1],
+        ratio_law=ratio_law,
         rank_group=groups[0],
         ratio_group=groups[1],
         expected=expected,
@@ -125,27 +131,97 @@ def transform_rows(
         observed=np.bincount(tokens, minlength=vocab_size),
         accepted=(drafts == tokens[:, None]).any(axis=1),
         optima=optima,
-        draft_uniforms=np.stack(draft_rows) if same_length else None,
+        draft_uniforms=np.stack(uniforms) if same_length else None,
         wrong_tokens=wrong_tokens,
         wrong_drafts=wrong_drafts,
     )
 
 
-def probabilities_of(row: Any, to_probabilities: ToProbabilities, name: str) -> Vector:
-    try:
-        return Distribution.of(to_probabilities(row), name).values
-    except MdsdError as error:
-        text = str(error)
-        raise type(error)(text if name in text else f"{name}: {text}") from error
+def later_tokens(
+    steps: RecordedSteps,
+    rng: np.random.Generator,
+    wrong_tokens: ViolationLog,
+    wrong_drafts: ViolationLog,
+) -> LaterTokens:
+    """Validate and transform what each step gives after its first token."""
+    tree, drafts, tokens = steps.tree, steps.drafts, steps.tokens
+    size = len(tokens)
+    lengths = (tokens >= 0).sum(axis=1)
+    points = rng.random((2, size, tree.depth))
+    is_chain = steps.draft_law is not None and max(map(len, tree.children)) == 1
+    overlaps = np.zeros(size)
+    drafted: dict[int, Vector] = {}
+    for n in range(size):
+        row = tokens[n, : lengths[n]].tolist()
+        path = tree.path(drafts[n], row[:-1]) if drafts.shape[1] else list(range(len(row)))
+        if path is None:
+            message = f"step {n}: {tuple(row[:-1])} was accepted, which is no path of its drafts"
+            wrong_tokens.add("not a path", drafts[n], message)
+            points[:, n] = np.nan
+            continue
+        for place, (node, token) in enumerate(zip(path[1:], row[1:], strict=True)):
+            p, scheme = steps.law(n, node), steps.scheme(n, node)
+            if p[token] <= 0:
+                message = f"step {n}: token {token} came out in place {place + 1}, whose target "
+                wrong_tokens.add("impossible token", drafts[n], f"{message}probability is zero")
+                points[:, n] = np.nan
+                break
+            ratio = None if scheme is None else _ratios(p, scheme)
+            points[:, n, place] = _points(p, ratio, token, points[:, n, place])
+        for node in range(1, len(tree.children)):
+            scheme = steps.scheme(n, node)
+            if scheme is not None:
+                uniforms = _drafted(steps, n, node, scheme, rng, wrong_drafts)
+                if node not in drafted:
+                    drafted[node] = rng.random((size, uniforms.size))
+                drafted[node][n] = uniforms
+        if is_chain:
+            overlaps[n] = _overlap(steps, n)
+    return LaterTokens(
+        by_rank=points[0],
+        by_ratio=points[1],
+        lengths=lengths,
+        overlaps=overlaps if is_chain else None,
+        draft_uniforms=np.hstack(list(drafted.values())) if drafted else None,
+    )
 
 
-def point_of(order_by: Vector, p: Vector, token: int, noise: float) -> float:
-    """Mass before the token in the order of `order_by` (ties: by token id), plus noise times p."""
+def _points(p: Vector, ratio: Vector | None, token: int, noise: Vector) -> Vector:
+    """Mass before the token, in the order by probability and by ratio, plus noise times p."""
+    ahead = _mass_before(-p, p, token)
+    below = np.array([ahead, ahead if ratio is None else _mass_before(ratio, p, token)])
+    return np.minimum(below + noise * p[token], 1.0)
+
+
+def _mass_before(order_by: Vector, p: Vector, token: int) -> float:
+    """Mass before the token in the order of `order_by` (ties: by token id)."""
     key = order_by[token]
-    ahead = order_by < key
     tied = np.flatnonzero(order_by == key)
-    below = p[ahead].sum() + p[tied[tied < token]].sum()
-    return float(min(below + noise * p[token], 1.0))
+    return float(p[order_by < key].sum() + p[tied[tied < token]].sum())
+
+
+def _ratios(p: Vector, scheme: DraftScheme) -> Vector:
+    q = scheme.propensity()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(q > 0, p / q, np.inf)
+
+
+def _drafted(
+    steps: RecordedSteps,
+    n: int,
+    node: int,
+    scheme: DraftScheme,
+    rng: np.random.Generator,
+    wrong: ViolationLog,
+) -> Vector:
+    """The drafts after a node of a step, transformed, shape (J,)."""
+    row = steps.drafts_after(n, node)
+    moved = transform(scheme, row[None], rng)
+    if not moved.possible[0]:
+        where = f" after node {node}" if node else ""
+        message = f"step {n}: drafts {row.tolist()}{where} cannot be drawn under {scheme!r}"
+        wrong.add("impossible drafts", row, message)
+    return moved.uniforms[0]
 
 
 def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:
@@ -161,12 +237,6 @@ def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:
     return np.clip(law, 0.0, 1.0), group
 
 
-def ratios_of(p: Vector, scheme: DraftScheme) -> Vector:
-    q = scheme.propensity()
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(q > 0, p / q, np.inf)
-
-
 def _optimum(p: Vector, scheme: DraftScheme) -> float:
     from mdsd_opt.solvers import solve
 
@@ -176,35 +246,19 @@ def _optimum(p: Vector, scheme: DraftScheme) -> float:
         return np.nan
 
 
-def schemes_of(
-    draft_law: Any,
-    scheme: str,
-    num_steps: int,
-    num_drafts: int,
-    vocab_size: int,
-    to_probabilities: ToProbabilities,
-) -> Iterator[DraftScheme] | None:
-    """The draft law of each step, from probabilities (N, V) or a sequence of schemes."""
-    if draft_law is None:
-        return None
-    # schemes or probabilities may be given
-    if isinstance(draft_law, Sequence) and all(isinstance(s, DraftScheme) for s in draft_law):
-        if len(draft_law) != num_steps:
-            raise InvalidInput(f"{len(draft_law)} draft schemes given for {num_steps} steps")
-        for n, given in enumerate(draft_law):
-            if (given.vocab_size, given.num_drafts) != (vocab_size, num_drafts):
-                raise InvalidInput(
-                    f"step {n}: {given!r} does not fit {vocab_size} tokens and {num_drafts} drafts"
-                )
-        return iter(draft_law)
-    make = scheme_maker(scheme)
-    rows = draft_law if hasattr(draft_law, "shape") else to_numpy(draft_law, "draft_law")
-    if tuple(rows.shape) != (num_steps, vocab_size):
-        raise InvalidInput(
-            f"draft_law has shape {tuple(rows.shape)}: give ({num_steps}, {vocab_size}) like the "
-            "target, or one draft scheme for each step"
-        )
-    return (
-        make(probabilities_of(rows[n], to_probabilities, f"draft row {n}"), num_drafts)
-        for n in range(num_steps)
-    )
+def _overlap(steps: RecordedSteps, n: int) -> float:
+    r"""Sum over the levels of a chain of :math:`r_i = \min(1, r_{i-1} p_i(x_i) / q_i(x_i))`.
+
+    Its mean over chains is what block verification accepts, and no lossless rule accepts more
+    (arXiv 2403.10444).
+    """
+    total, ratio = 0.0, 1.0
+    for node, token in enumerate(steps.drafts[n].tolist()):  # of a chain, node by node
+        scheme = steps.scheme(n, node)
+        if token < 0 or scheme is None:
+            break
+        q = float(scheme.next_law(np.empty(0, dtype=np.int64))[token])
+        p = float(steps.law(n, node)[token])
+        ratio = min(1.0, ratio * p / q) if q > 0 else 1.0
+        total += ratio
+    return total

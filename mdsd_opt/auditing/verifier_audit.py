@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,28 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import by_ratio, merged_cells
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
-from mdsd_opt.auditing.driving import DrivenLaw
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
     ConditionalLaw,
+    DrivenLaw,
     EnumeratedLaw,
     enumerate_law,
     exposed_law,
     fits,
 )
-from mdsd_opt.auditing.findings import Accepted, Findings
+from mdsd_opt.auditing.findings import Accepted, Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
+    acceptance_check,
     deviations,
     num_bins,
     output_checks,
+    points_of,
+    succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.recurrence import recurrence
+from mdsd_opt.auditing.report import AuditReport, TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
@@ -78,9 +82,11 @@ def audit(
 
     Lossless means :math:`\sum_x \Pr(x)\,\Pr(y \mid x) = p_y`. The law given the drafts may be
     anything (that freedom is what verifiers differ in), so no test of it can tell right from wrong:
-    what is tested is the law of the output, that successive outputs are independent, that the
-    acceptance rate does not exceed the optimum, which no lossless verifier can, and that no token
-    of probability zero comes out, not even at a uniform of exactly 0.
+    what is tested is the law of the output, that outputs are independent of earlier ones (of the
+    one before; of those L calls before, for every L within the first 131,072 calls; and by how
+    counts in 8, 16, 32, ... calls in a row scatter, where the same random numbers come back in no
+    order), that the acceptance rate does not exceed the optimum, which no lossless verifier can,
+    and that no token of probability zero comes out, not even at a uniform of exactly 0.
 
     An engine may ignore `rng` and draw from PyTorch (if that is imported when `audit` is called),
     from Python's `random` or from `numpy.random`: such draws are answered by the audit, in the type
@@ -164,7 +170,6 @@ def audit(
     if method not in METHODS:
         raise UnknownName.among("method", method, METHODS)
     rng = generator_of(rng)
-    log = ViolationLog()
     judge = Judge.of(problem) if lossy else None
     if isinstance(verify, str) and ":" in verify:
         verify = load_verifier(verify)
@@ -176,38 +181,150 @@ def audit(
             raise InvalidInput(
                 "what draws its own drafts takes all trials at once: give num_trials"
             )
+        log = ViolationLog()
         drafts, tokens = simulated(simulate, problem, rng, settings.num_trials, log)
-        return _sampled_report(
-            problem, drafts, tokens, log, (ViolationLog(), 0), True, settings, rng, judge
-        )
+        trials = _Trials(problem, drafts, tokens, log)
+        return _judged(trials.sampled(settings, (ViolationLog(), 0), True, rng), judge)
     subject = Subject(verify, problem, batched)
     law = _law_to_enumerate(subject, verify, method, sample, max_tuples, driven_checks)
-    if law is not None:
-        enumerated = enumerate_law(subject, law, max_tuples)
-        driven = law if isinstance(law, DrivenLaw) else None
-        if tolerance is None:
-            tolerance = COARSE if driven is not None and driven.coarse else FINE
-        return _enumerated_report(
-            subject, enumerated, driven, settings, limits, tolerance, edge_probes, rng, judge
+    if law is None:
+        drawn = problem.drafts if sample is None else sample
+        trials = _drawn_trials(subject, drawn, settings.num_trials, limits, rng, ViolationLog())
+        edges = edge_violations(subject, rng, edge_probes)
+        return _judged(trials.sampled(settings, edges, sample is not None, rng), judge)
+    output = enumerate_law(subject, law, max_tuples)
+    driven = law if isinstance(law, DrivenLaw) else None
+    if tolerance is None:
+        tolerance = COARSE if driven is not None and driven.coarse else FINE
+    log = ViolationLog()
+    if driven is not None:
+        driven.log_violations(output, log)
+    else:
+        for token in np.flatnonzero((problem.target <= 0) & (output.output > 0)).tolist():
+            log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
+    # The law is one thing, the sampler that should follow it another.
+    most = min(settings.num_trials, _SAMPLER_TRIALS)
+    trials = _drawn_trials(subject, problem.drafts, most, limits, rng, log)
+    found = trials.under_law(settings, output, driven, tolerance, rng)
+    found = replace(found, edges=edge_violations(subject, rng, edge_probes))
+    return _judged(found, judge, output.output)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trials:
+    """Drafts (N, K), the tokens (N,) that came of them, and what went wrong."""
+
+    problem: TransportProblem
+    drafts: Tokens
+    tokens: Tokens
+    log: ViolationLog
+
+    def sampled(
+        self,
+        settings: Settings,
+        edges: tuple[ViolationLog, int],
+        drafts_too: bool,
+        rng: np.random.Generator,
+    ) -> Findings:
+        """What they show by themselves."""
+        p, found = self.problem.target, self._findings(settings)
+        valid = self.tokens[self.tokens != NO_TOKEN]
+        possible = valid[p[valid] > 0]
+        checks = output_checks(self.problem, possible, rng)
+        if found.optimum is not None and found.accepted is not None:
+            above = statistics.at_most(*found.accepted, found.optimum + 1e-12)
+            checks = (*checks, acceptance_check(above))
+        wrong_drafts = None
+        if drafts_too:
+            evidence = examine(self.drafts, self.problem.drafts, rng)
+            checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
+        return replace(
+            found,
+            checks=checks,
+            outcomes=possible.size,
+            tokens=deviations(np.bincount(valid, minlength=p.size), p),
+            wrong_drafts=wrong_drafts,
+            edges=edges,
         )
-    foreign = sample is not None
-    drafts, tokens = _trials(
-        subject, sample if foreign else problem.drafts, settings.num_trials, limits, rng, log
-    )
-    settings = replace(settings, num_trials=len(tokens))
-    edges = edge_violations(subject, rng, edge_probes)
-    return _sampled_report(problem, drafts, tokens, log, edges, foreign, settings, rng, judge)
+
+    def under_law(
+        self,
+        settings: Settings,
+        law: EnumeratedLaw,
+        driven: DrivenLaw | None,
+        tolerance: float,
+        rng: np.random.Generator,
+    ) -> Findings:
+        """What the law shows that they should follow, and whether they do."""
+        p, valid = self.problem.target, self.tokens != NO_TOKEN
+        difference = law.output - p
+        failing = max(1.0 - float(law.output.sum()), 0.0) if driven is not None else 0.0
+        points, unexpected = law.transformed(self.drafts[valid], self.tokens[valid], rng)
+        if unexpected:
+            whose = "stated law" if driven is None else "law found by driving it"
+            text = f"{unexpected} tokens that the {whose} rules out"
+            self.log.add("impossible token", (), text)
+        drawn_from = law.output / (law.output.sum() or 1.0)
+        order = by_ratio(p, self.problem.drafts)
+        alone = recurrence(points_of(drawn_from, order, self.tokens[valid], rng), rng)
+        name, looks_for = "sampler against its law", "calls that do not follow it"
+        earlier = "calls that depend on earlier ones"
+        checks = (
+            *uniformity_checks(points, rng, name, looks_for),
+            succession_check(alone, points, rng, "succession", earlier),
+        )
+        worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
+        return replace(
+            self._findings(settings),
+            law=FoundLaw(
+                distance=0.5 * (float(np.abs(difference).sum()) + failing),
+                tolerance=tolerance,
+                num_checks=None if driven is None else driven.num_checks,
+                acceptance_rate=law.acceptance_rate,
+                impossible_mass=float(law.output[p <= 0].sum()),
+                trials_p_value=0.0 if unexpected else settings.combined(checks),
+            ),
+            checks=checks,
+            outcomes=points.size,
+            cells=num_bins(points.size),
+            tokens=tuple(
+                TokenDeviation(i, float(p[i]), float(law.output[i]), None)
+                for i in worst
+                if abs(difference[i]) > tolerance
+            ),
+        )
+
+    def _findings(self, settings: Settings) -> Findings:
+        """What they show whatever they are held against."""
+        p, valid = self.problem.target, self.tokens != NO_TOKEN
+        tokens = self.tokens[valid]
+        among = (self.drafts[valid] == tokens[:, None]).any(axis=1)
+        cells = merged_cells(p, by_ratio(p, self.problem.drafts), self.tokens.size)
+        return Findings(
+            settings=settings,
+            num_trials=self.tokens.size,
+            distance=statistics.distance(tokens, p, settings.confidence, cells.of_token),
+            cells=cells.probabilities.size,
+            wrong_tokens=self.log,
+            accepted=Accepted(int(among.sum()), tokens.size),
+            optimum=optimum(self.problem),
+        )
 
 
-def _trials(
+def _judged(found: Findings, judge: Judge | None, law: Vector | None = None) -> AuditReport:
+    report = found.report(AuditReport, subject="verifier")
+    return report if judge is None else replace(report, standing=judge.standing(report, law))
+
+
+def _drawn_trials(
     subject: Subject,
     sample: Any,
     num_trials: int,
     limits: Limits,
     rng: np.random.Generator,
     log: ViolationLog,
-) -> tuple[Tokens, Tokens]:
-    """Drafts (N, K) and output tokens (N,), until there are enough or time is up."""
+) -> _Trials:
+    """Trials until there are enough or time is up."""
     deadline = limits.deadline()
     drafts: list[Tokens] = []
     tokens: list[Tokens] = []
@@ -218,7 +335,7 @@ def _trials(
         drafts.append(rows[: len(given)])
         tokens.append(given)
         left -= len(rows)
-    return np.concatenate(drafts), np.concatenate(tokens)
+    return _Trials(subject.problem, np.concatenate(drafts), np.concatenate(tokens), log)
 
 
 def optimum(problem: TransportProblem) -> float | None:
@@ -254,130 +371,3 @@ def _law_to_enumerate(
             "conditional_law(target, draft, drafts); try 'driven' or 'sampling'"
         )
     return law if method == "enumeration" or fits(subject, max_tuples) else None
-
-
-def _enumerated_report(
-    subject: Subject,
-    law: EnumeratedLaw,
-    driven: DrivenLaw | None,
-    settings: Settings,
-    limits: Limits,
-    tolerance: float,
-    edge_probes: int,
-    rng: np.random.Generator,
-    judge: Judge | None,
-) -> AuditReport:
-    problem = subject.problem
-    difference = law.output - problem.target
-    failing = max(1.0 - float(law.output.sum()), 0.0) if driven is not None else 0.0
-    total_variation = 0.5 * (float(np.abs(difference).sum()) + failing)
-    log = ViolationLog()
-    if driven is not None:
-        driven.log_violations(law, log)
-    else:
-        for token in np.flatnonzero((problem.target <= 0) & (law.output > 0)).tolist():
-            log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
-    # The law is one thing, the sampler that should follow it another.
-    most = min(settings.num_trials, _SAMPLER_TRIALS)
-    drafts, tokens = _trials(subject, problem.drafts, most, limits, rng, log)
-    settings = replace(settings, num_trials=len(tokens))
-    valid = tokens != NO_TOKEN
-    points, unexpected = law.transformed(drafts[valid], tokens[valid], rng)
-    if unexpected:
-        whose = "stated law" if driven is None else "law found by driving it"
-        log.add("impossible token", (), f"{unexpected} tokens that the {whose} rules out")
-    checks = uniformity_checks(
-        points, rng, "sampler against its law", "calls that do not follow it"
-    )
-    p_value = 0.0 if unexpected else settings.combined(checks)
-    sampler_fails = p_value < settings.false_alarm
-    fits_target = total_variation <= tolerance
-    ratio_cells = merged_cells(
-        problem.target, by_ratio(problem.target, problem.drafts), tokens.size
-    )
-    worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
-    calls = Findings(
-        subject="verifier",
-        settings=settings,
-        checks=checks,
-        distance=statistics.distance(
-            tokens[valid], problem.target, settings.confidence, ratio_cells.of_token
-        ),
-        outcomes=points.size,
-        cells=num_bins(points.size),
-        tokens=tuple(
-            TokenDeviation(i, float(problem.target[i]), float(law.output[i]), None)
-            for i in worst
-            if abs(difference[i]) > tolerance
-        ),
-        wrong_tokens=log,
-        accepted=_accepted(drafts, tokens),
-        optimum=optimum(problem),
-        edges=edge_violations(subject, rng, edge_probes),
-    ).report()
-    report = replace(
-        calls,
-        lossless=calls.lossless and fits_target,
-        method="enumeration" if driven is None else "driven",
-        p_value=p_value if sampler_fails and fits_target else None,
-        total_variation=total_variation,
-        acceptance_rate=law.acceptance_rate,
-        law_proven_lossless=fits_target if driven is None else None,
-        num_checks=None if driven is None else driven.num_checks,
-        impossible_mass=float(law.output[problem.target <= 0].sum()),
-        tolerance=tolerance,
-        sampled_acceptance_rate=calls.acceptance_rate if valid.any() else None,
-        sampler_p_value=p_value,
-    )
-    if judge is None:
-        return report
-    return replace(report, standing=judge.standing(report, law.output))
-
-
-def _accepted(drafts: Tokens, tokens: Tokens) -> Accepted:
-    valid = tokens != NO_TOKEN
-    among = (drafts == tokens[:, None])[valid].any(axis=1)
-    return Accepted(int(among.sum()), int(valid.sum()))
-
-
-def _sampled_report(
-    problem: TransportProblem,
-    drafts: Tokens,
-    tokens: Tokens,
-    log: ViolationLog,
-    edges: tuple[ViolationLog, int],
-    drafts_too: bool,
-    settings: Settings,
-    rng: np.random.Generator,
-    judge: Judge | None,
-) -> AuditReport:
-    p = problem.target
-    valid = tokens[tokens != NO_TOKEN]
-    possible = valid[p[valid] > 0]
-    accepted = _accepted(drafts, tokens)
-    alpha = optimum(problem)
-    checks = output_checks(problem, possible, rng)
-    if alpha is not None:
-        above = statistics.at_most(*accepted, alpha + 1e-12)
-        looks_for = "acceptance above the optimum"
-        checks = (*checks, Check("acceptance", looks_for, above, weight=ACCEPTANCE_WEIGHT))
-    wrong_drafts = None
-    if drafts_too:
-        evidence = examine(drafts, problem.drafts, rng)
-        checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
-    ratio_cells = merged_cells(p, by_ratio(p, problem.drafts), tokens.size)
-    report = Findings(
-        subject="verifier",
-        settings=settings,
-        checks=checks,
-        distance=statistics.distance(valid, p, settings.confidence, ratio_cells.of_token),
-        outcomes=possible.size,
-        cells=ratio_cells.probabilities.size,
-        tokens=deviations(np.bincount(valid, minlength=p.size), p),
-        wrong_tokens=log,
-        wrong_drafts=wrong_drafts,
-        accepted=accepted,
-        optimum=alpha,
-        edges=edges,
-    ).report()
-    return report if judge is None else replace(report, standing=judge.standing(report))

@@ -1,1 +1,9 @@
-"""What every room stands on: arrays, distributions, files, threads, kernels of numba."""
+"""What every room stands on. Public are `mdsd_opt.softmax` and `mdsd_opt.show_versions` alone.
+
+- `arrays`: arrays of any library, to NumPy and back; logits, log-probabilities or probabilities
+- `distributions`: logits and weights to validated probabilities; filters; exact twins
+- `files`: bytes, JSON, arrays, logits and engines' output, however broken a file is
+- `numba_cache`: how kernels are compiled, and where they are kept
+- `long_runs`: threads and the progress bar
+- `installed`: versions, and what a user names as ``"module:attribute"``
+"""

@@ -1,7 +1,8 @@
 """Arrays of other libraries: recognised without importing them, brought to NumPy, and back.
 
 `to_numpy` never changes the precision: bfloat16 arrives as `ml_dtypes.bfloat16`, as a view where
-the memory can be shared.
+the memory can be shared. `as_logits` takes rows of numbers for what they are: logits, logarithms of
+probabilities, or probabilities, which taken for logits would give another rate in silence.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 _LIBRARIES = ("torch", "jax", "cupy", "dask")
 
@@ -34,17 +35,7 @@ def library_of(array: object) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """An array of any library, whose library is looked up once.
-
-    Attributes
-    ----------
-    name : str
-        The argument it came from, for messages.
-    array : object
-        As it was given; a NumPy array if it came from no other library.
-    library : str
-        As `library_of` calls it.
-    """
+    """An array of any library, looked up once; `name` is the argument it came from."""
 
     name: str
     array: Any
@@ -52,13 +43,7 @@ class Opened:
 
     @classmethod
     def of(cls, array: Any, name: str = "array") -> Opened:
-        """Look at an array.
-
-        Raises
-        ------
-        InvalidInput
-            It is no array of numbers.
-        """
+        """Look at an array; `InvalidInput` if it holds no numbers."""
         library = library_of(array)
         return cls(name, _checked(array, name) if library == "numpy" else array, library)
 
@@ -89,10 +74,8 @@ class Opened:
 def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
     """Bring any array-like to NumPy, on the host, without a change of dtype.
 
-    Raises
-    ------
-    InvalidInput
-        If the object is not a rectangular array of numbers (ragged lists, strings, objects).
+    Raises `InvalidInput` for what is no rectangular array of numbers (ragged lists, strings,
+    objects).
     """
     return Opened.of(array, name).numpy()
 
@@ -178,3 +161,82 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """Mark an array read-only and return it."""
     array.setflags(write=False)
     return array
+
+
+KINDS = ("logits", "logprobs", "probs")
+
+#: Rows that are looked at to see what they are.
+_ROWS_SEEN = 8
+
+#: Tokens of each that are looked at before all are.
+_TOKENS_SEEN = 64
+
+#: By how much the sum of probabilities, stored in 16 bits, may be off.
+_SUM_ERROR = 0.02
+
+
+def as_logits(given: Opened, kind: str | None) -> Opened:
+    """Rows (..., V) as logits, which they are taken for if no kind is given and they may be.
+
+    Raises `InvalidInput` where there is no such kind, or where they look like probabilities and
+    nobody said so; `InvalidDistribution` where they are not what they are said to be.
+    """
+    if kind not in (None, *KINDS):
+        raise InvalidInput(f'kind is {kind!r}: give "logits", "logprobs" or "probs"')
+    if kind != "logits" and given.library != "dask" and given.shape and 0 not in given.shape:
+        _check(given, kind)
+    return _log(given) if kind == "probs" else given
+
+
+def _check(given: Opened, kind: str | None) -> None:
+    """Raise unless the rows may be what they are said to be."""
+    rows = _first_rows(given)
+    # Of a single token the sum says nothing.
+    if kind is None and given.shape[-1] > 1 and _are_probabilities(rows):
+        raise InvalidInput(
+            f"the rows of {given.name} are not negative and sum to one, as probabilities do. "
+            "Give the kind 'probs' if they are, or 'logits' if not"
+        )
+    if kind == "logprobs" and (rows.astype(np.float64) > _SUM_ERROR).any():
+        raise InvalidDistribution(
+            f"{given.name} has numbers above zero, which are no logarithms of probabilities"
+        )
+    if kind == "probs" and (given.array < 0).any():
+        raise InvalidDistribution(f"{given.name} has negative numbers, which are no probabilities")
+    if kind == "probs" and not _are_probabilities(rows):
+        raise InvalidDistribution(f"{given.name} has rows that do not sum to one")
+
+
+def _first_rows(given: Opened) -> NDArray[Any]:
+    """Along the last axis but one; never all of them, as a reshape might copy."""
+    array = given.array[(0,) * (len(given.shape) - 2)]
+    if len(given.shape) > 1:
+        array = array[:_ROWS_SEEN]
+    return Opened(given.name, array, given.library).numpy()
+
+
+def _are_probabilities(rows: NDArray[Any]) -> bool:
+    if not (rows[..., :_TOKENS_SEEN].astype(np.float64) >= 0).all():  # nearly all logits
+        return False
+    rows = rows.astype(np.float64)
+    return bool((rows >= 0).all() and (abs(rows.sum(-1) - 1.0) < _SUM_ERROR).all())
+
+
+def _log(given: Opened) -> Opened:
+    array: Any = given.array
+    if given.library == "torch":
+        array = (array.float() if array.element_size() < 4 else array).log()
+    elif given.library == "numpy":
+        array = _log_of_numpy(array)
+    elif given.library == "dask":
+        array = array.map_blocks(_log_of_numpy)
+    else:
+        array = sys.modules[{"jax": "jax.numpy"}.get(given.library, "cupy")].log(array)
+    return Opened(given.name, array, given.library)
+
+
+def _log_of_numpy(array: NDArray[Any]) -> NDArray[Any]:
+    wide = array.astype(np.float32) if array.dtype.itemsize < 4 else array
+    with np.errstate(divide="ignore"):
+        logarithms: NDArray[Any] = np.log(wide)
+    return logarithms

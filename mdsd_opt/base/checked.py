@@ -34,6 +34,6 @@ def checked_amount(name: str, value: Any) -> Any:
         It is none.
     """
     number: Any = value if isinstance(value, Real) else -1
-    if 0 <= number <= float_info.max or number == inf:
-        return value
-    raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
+    if not number >= 0:
+        raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
+    return value if number <= float_info.max else inf

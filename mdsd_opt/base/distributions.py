@@ -159,12 +159,7 @@ def _renormalised(weights: Probabilities) -> Probabilities:
 class Distribution:
     """One validated distribution over tokens.
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (V,)
-        Read-only, sums to one.
-    given : tuple of Fraction or ndarray
-        The numbers as they were given, from which `exact` starts.
+    `values`, shape (V,), are read-only and sum to one; `exact` starts from the numbers as `given`.
     """
 
     values: Probabilities
@@ -174,13 +169,9 @@ class Distribution:
     def of(cls, weights: Any, name: str) -> Distribution:
         """Validate probabilities; sums within 1e-3 of one are renormalised in float64.
 
-        Floats below 1e-300 are taken as zero.
-
-        Raises
-        ------
-        InvalidDistribution
-            Not a vector, empty, NaN, infinite, negative, a sum off by more than 1e-3, or a
-            Fraction so small that floating point cannot follow.
+        Floats below 1e-300 are taken as zero. Raises `InvalidDistribution` for what is no vector,
+        empty, NaN, infinite, negative, of a sum off by more than 1e-3, or a Fraction so small that
+        floating point cannot follow.
         """
         if isinstance(weights, Distribution):
             return weights
@@ -194,6 +185,13 @@ class Distribution:
         values = np.array(to_numpy(weights, name), dtype=np.float64)
         values[(values > 0) & (values < SMALLEST_PROBABILITY)] = 0.0
         return cls(frozen(_validated(values, name)), frozen(values))
+
+    @classmethod
+    def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
+        """Of Fractions that sum to one, however small; floats below 1e-300 are zero."""
+        tiny = Fraction(SMALLEST_PROBABILITY)
+        values = np.array([float(x) if x >= tiny else 0.0 for x in rational], dtype=np.float64)
+        return cls(frozen(values), rational)
 
     @property
     def vocab_size(self) -> int:

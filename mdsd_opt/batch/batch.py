@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened
-from mdsd_opt.base.kinds import as_logits
-from mdsd_opt.batch.job import Job
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-
-if TYPE_CHECKING:
-    from mdsd_opt.gpu.philox import Randomness
-    from mdsd_opt.verifiers import BatchVerdict
+from mdsd_opt.base.arrays import Opened, as_logits
+from mdsd_opt.batch.job import RowJob
+from mdsd_opt.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Logits of both sides, and what to compute of them.
+    """Logits of both sides as they were given, and what to compute of them on which device.
 
-    Attributes
-    ----------
-    job : Job
-        Scheme, verifier, numbers of drafts, and how probabilities come from logits.
-    target, draft : Opened
-        As they were given: nothing is copied or converted before it is known where to.
-    device : {None, "cpu", "gpu"}
-        Where to compute, see `acceptance_rates`.
+    Nothing is copied or converted before it is known where to.
     """
 
-    job: Job
+    job: RowJob
     target: Opened
     draft: Opened
     device: str | None = None
@@ -43,17 +30,11 @@ class Batch:
         cls,
         target_logits: Any,
         draft_logits: Any,
-        job: Job,
+        job: RowJob,
         device: str | None,
         kind: str | None = None,
     ) -> Batch:
-        """Look once at what was given, and take it as `as_logits` says.
-
-        Raises
-        ------
-        InvalidInput
-            No arrays of numbers.
-        """
+        """Look once at what was given, and take it as `as_logits` says, whose errors it raises."""
         target = as_logits(Opened.of(target_logits, "target_logits"), kind)
         return cls(job, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
 
@@ -72,9 +53,9 @@ class Batch:
     def rates(self, keep_axis: bool = True) -> Any:
         """Acceptance rates, shape (..., len(num_drafts)); without the last axis on request."""
         if "dask" in (self.target.library, self.draft.library):
-            return self._dask_rates(keep_axis)
+            return _dask_rates(self, keep_axis)
         if self.may_use_a_device:
-            from mdsd_opt.batch.device_rates import Request, device_rates
+            from mdsd_opt.batch.device import Request, device_rates
 
             found = device_rates(self.target, self.draft, Request.of(self.job), self.device)
             if found is not None:
@@ -84,46 +65,47 @@ class Batch:
             rates = rates[..., 0]
         return rates[()] if self.reference.library == "numpy" else self.reference.like(rates)
 
-    def decide(
-        self,
-        drafts: Opened,
-        uniforms: NDArray[np.float64] | None,
-        randomness: Randomness,
-        with_rates: bool,
-        relax: Mapping[str, float] | None = None,
-    ) -> BatchVerdict:
-        """Output tokens, see `verify_batch`; `uniforms` as rows, in place of `randomness`."""
-        if relax is not None and self.device == "gpu":
-            raise UnsupportedScheme('there is no kernel for relaxed targets: give device="cpu"')
-        if relax is None and self.may_use_a_device:
-            from mdsd_opt.batch.device_rates import Request
-            from mdsd_opt.batch.device_verification import VerificationRequest, verify_on_device
 
-            request = VerificationRequest(Request.of(self.job), randomness, with_rates)
-            found = verify_on_device(
-                self.target, self.draft, drafts, uniforms, request, self.device
-            )
-            if found is not None:
-                return found
-        from mdsd_opt.batch.decisions import Decisions
-        from mdsd_opt.verifiers import BatchVerdict
+def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
+    """Lazy array of rates, with the chunks of the target's leading axes.
 
-        rows = self.job.rows(self.target, self.draft)
-        decisions = Decisions(self.job, *rows, drafts, relax)
-        shape = rows[0].index_shape
-        return BatchVerdict(**{
-            name: self.reference.like(column.reshape(shape))
-            for name, column in decisions.columns(uniforms, randomness, with_rates).items()
-        })  # fmt: skip
+    A row of logits must lie in one chunk, so the last axis is rechunked where it does not.
+    """
+    if batch.device == "gpu":
+        raise InvalidInput(
+            'device="gpu" takes no Dask arrays: call acceptance_rates on their blocks'
+        )
+    import dask.array as da
 
-    def _dask_rates(self, keep_axis: bool) -> Any:
-        if self.device == "gpu":
-            raise InvalidInput(
-                'device="gpu" takes no Dask arrays: call acceptance_rates on their blocks'
-            )
-        from mdsd_opt.batch.dask_rates import dask_rates
+    job = batch.job
+    if job.num_threads is None:  # Dask runs the blocks in parallel already
+        job = replace(job, num_threads=1)
+    target, draft = da.asarray(batch.target.array), da.asarray(batch.draft.array)
+    if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1]:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
+            "Dask arrays need the same leading axes"
+        )
+    target = target.rechunk({-1: -1})
+    draft = draft.rechunk((*target.chunks[:-1], -1))
+    last = target.ndim - 1
 
-        job = self.job
-        if job.num_threads is None:  # Dask runs the blocks in parallel already
-            job = replace(job, num_threads=1)
-        return dask_rates(job, self.target.array, self.draft.array, keep_axis)
+    def block(
+        p: NDArray[Any], q: NDArray[Any], block_info: dict[Any, Any] | None = None
+    ) -> NDArray[np.float64]:
+        location = block_info[0]["array-location"] if block_info else []
+        sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
+        rates = job.rates(*job.rows(*sides, tuple(start for start, _ in location[:-1])))
+        return rates if keep_axis else rates[..., 0]
+
+    chunks = target.chunks[:-1] + (((len(job.num_drafts),),) if keep_axis else ())
+    return da.map_blocks(
+        block,
+        target,
+        draft,
+        dtype=np.float64,
+        chunks=chunks,
+        drop_axis=last,
+        new_axis=last if keep_axis else None,
+        meta=np.empty((0,) * len(chunks)),
+    )

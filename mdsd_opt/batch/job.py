@@ -8,17 +8,13 @@ not know of each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened
-from mdsd_opt.base.progress import progress_bar
-from mdsd_opt.base.threads import available_threads
+from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
 from mdsd_opt.batch.row_functions import RowFunction, row_function
 from mdsd_opt.batch.rows import LogitRows, Sampling, common_dtype, paired_rows
 from mdsd_opt.errors import InvalidDistribution, MdsdError
@@ -32,7 +28,7 @@ _TOKENS_PER_THREAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RowJob:
     """What to compute of every row; all but the rows themselves."""
 
     scheme: str
@@ -73,21 +69,28 @@ class Job:
         one_by_one = getattr(function, "is_slow", False)
         size = 1 if one_by_one else self._rows_at_once(len(rates), target, draft)
         tasks = [range(i, min(i + size, len(rates))) for i in range(0, len(rates), size)]
-        dtype = common_dtype(target, draft)
+        dtype, vocab_size = common_dtype(target, draft), max(target.vocab_size, draft.vocab_size)
+        scales = self.target_sampling.scale, self.draft_sampling.scale
+        counts = np.array(self.num_drafts, dtype=np.int64)
 
         def run(rows: range) -> int:
+            start, stop = rows.start, rows.stop
+            p, q = (side.read(start, stop, dtype, vocab_size) for side in (target, draft))
+            totals = np.empty((len(rows), 2))
             try:
-                self._run(function, target, draft, dtype, rows, rates)
-            except InvalidDistribution:
-                raise
+                function(p, q, *scales, counts, rates[start:stop], totals)
             except MdsdError as error:
-                if not one_by_one:
+                if not one_by_one or isinstance(error, InvalidDistribution):
                     raise
-                raise type(error)(f"row {target.name_of(rows.start)}: {error}") from error
+                raise type(error)(f"row {target.name_of(start)}: {error}") from error
+            bad = ~np.isfinite(totals)
+            if bad.any():
+                row, side = np.argwhere(bad)[0]
+                raise (target, draft)[side].bad_row(start + int(row))
             return len(rows)
 
         with progress_bar("acceptance rates", rates.shape[0], self.progress) as advance:
-            for done in self._completed(run, tasks):
+            for done in threaded(run, tasks, self.threads, "acceptance_rates"):
                 advance(done)
         return rates.reshape(*target.index_shape, num_columns)
 
@@ -99,41 +102,3 @@ class Job:
             at_least = max(1, _TOKENS_PER_THREAD // vocab_size)
             size = max(min(size, evenly), at_least)
         return size
-
-    def _completed(self, run: Callable[[range], int], tasks: list[range]) -> Iterator[int]:
-        """Run all tasks, in order where an error is concerned: the first bad row is reported."""
-        workers = min(self.threads, len(tasks))
-        if workers <= 1:
-            yield from map(run, tasks)
-            return
-        with ThreadPoolExecutor(workers, thread_name_prefix="acceptance_rates") as pool:
-            try:
-                yield from pool.map(run, tasks)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-
-    def _run(
-        self,
-        function: RowFunction,
-        target: LogitRows,
-        draft: LogitRows,
-        dtype: np.dtype[Any],
-        rows: range,
-        rates: NDArray[np.float64],
-    ) -> None:
-        vocab_size = max(target.vocab_size, draft.vocab_size)
-        totals = np.empty((len(rows), 2))
-        function(
-            target.read(rows.start, rows.stop, dtype, vocab_size),
-            draft.read(rows.start, rows.stop, dtype, vocab_size),
-            self.target_sampling.scale,
-            self.draft_sampling.scale,
-            np.array(self.num_drafts, dtype=np.int64),
-            rates[rows.start : rows.stop],
-            totals,
-        )
-        bad = ~np.isfinite(totals)
-        if bad.any():
-            row, side = np.argwhere(bad)[0]
-            raise (target, draft)[side].bad_row(rows.start + int(row))

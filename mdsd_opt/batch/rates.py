@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
@@ -108,7 +108,7 @@ def acceptance_rates(
     """
     check_device(device)
     counts = checked_counts(num_drafts)
-    job = Job(
+    job = RowJob(
         drafts,
         verifier,
         counts,

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import Job
+from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers.frontier.budgets import the_budget
-from mdsd_opt.solvers.frontier.relaxed_rows import RelaxedRows
+from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows
 
 Rates = NDArray[np.float64]
 
@@ -28,6 +28,9 @@ _SPREADS = ("equal", "best")
 _SLOPES = tuple(np.geomspace(1e-6, 1e6, 24).tolist())
 _PARTS = 10
 _PASSES = 2
+
+#: Of a mean budget, what groups of tokens may hide and thereby waste.
+_DOUBTFUL = 1e-3
 
 
 def relaxed_rates(
@@ -57,8 +60,9 @@ def relaxed_rates(
     .. math:: D(p_a, p) \le \text{budget}, \qquad \mathrm{TV}(p_a, p) = a - \alpha^*,
 
     D the total variation, KL(p_a || p) in nats or chi-square. Tokens are sorted into buckets of
-    p/q, 2048 to an octave, and the frontier is one concave hull of these; where they could move
-    a rate by more than 1e-6, the row is done token by token.
+    p/q, 2048 to an octave, and the frontier is one concave hull of these, less what it may hide;
+    where that could take more than 1e-6 from a rate, and for schemes of your own, the row is done
+    token by token.
 
     This is a statement about one step; over a text, distances add up.
 
@@ -69,7 +73,8 @@ def relaxed_rates(
     num_drafts : int or sequence of int
         K.
     drafts : str or sequence of str
-        How the drafts come from q: "with_replacement", "without_replacement", "greedy", "top_k".
+        How the drafts come from q: "with_replacement", "without_replacement", "greedy", "top_k",
+        or a name that is registered.
     tv, kl, chi2 : float or sequence of float
         The budget, at least 0, and exactly one of them. Several cost hardly more than one.
     spread : {"equal", "best"}
@@ -92,8 +97,9 @@ def relaxed_rates(
     -------
     array, shape (...) and an axis for each of `drafts`, `num_drafts` and budget that is a sequence
         float64, in the library of the input. With a budget of 0, and the lossless part of tv, those
-        of `acceptance_rates`; else the error is below 1e-6. Rows with a total variation of less
-        than the budget reach 1.
+        of `acceptance_rates`; else at most 1e-6 is lacking, and no budget is overspent (but for
+        the 1e-6 to which `relax` knows the frontier of a scheme of your own). Rows with a total
+        variation of less than the budget reach 1.
 
     Raises
     ------
@@ -128,7 +134,7 @@ def relaxed_rates(
         raise InvalidInput(f"{name} is infinite: there is nothing to spread")
     counts = checked_counts(num_drafts)
     functions = tuple(row_function(scheme, "optimal", counts, 0) for scheme in schemes)
-    job = Job(
+    job = RowJob(
         schemes[0],
         "optimal",
         counts,
@@ -159,12 +165,7 @@ def relaxed_rates(
 class _Spread:
     """A mean budget, spent where it buys most.
 
-    Attributes
-    ----------
-    asked : RelaxedRows
-        With the mean budgets.
-    run : callable
-        What rows find, shape (rows, schemes, K, columns).
+    `asked` are the mean budgets, `run` gives what rows find, shape (rows, schemes, K, columns).
     """
 
     asked: RelaxedRows
@@ -172,7 +173,7 @@ class _Spread:
 
     def rates(self) -> Rates:
         """Of all rows, shape (rows, schemes, K, budgets)."""
-        slopes: tuple[float, ...] = (0.0, *_SLOPES, np.inf)
+        slopes: tuple[float, ...] = (0.0, *_SLOPES)
         for _ in range(_PASSES):
             _, costs = self._at(slopes)
             slopes = self._finer(slopes, costs.mean(axis=0))
@@ -181,18 +182,21 @@ class _Spread:
 
     def _at(self, slopes: tuple[float, ...]) -> tuple[Rates, Rates]:
         """Rates and costs at given slopes, shape (rows, schemes, K, slopes)."""
-        found = self.run(replace(self.asked, amounts=slopes, by_slope=True))
+        spent = [amount for amount in self.asked.amounts if amount > 0]
+        doubtful = min([ERROR, *(_DOUBTFUL * amount for amount in spent)])
+        found = self.run(replace(self.asked, amounts=slopes, by_slope=True, doubtful=doubtful))
         return found[..., 0::2], found[..., 1::2]
 
     def _finer(self, slopes: tuple[float, ...], means: Rates) -> tuple[float, ...]:
         """Slopes between those whose mean costs enclose a budget."""
-        tried = {0.0, np.inf}
+        tried = {0.0}
         for costs in means.reshape(-1, len(slopes)):
             for n in np.searchsorted(costs, self.asked.amounts, side="right").tolist():
-                if 0 < n < len(slopes):
-                    high = min(slopes[n], slopes[-2] * 1e6)
-                    low = max(slopes[n - 1], slopes[1] / 1e6)
-                    tried.update(np.geomspace(low, high, _PARTS + 1).tolist())
+                low, high = max(slopes[n - 1], slopes[1] / 1e6), [*slopes, np.inf][n]
+                tried.add(high)
+                if low < np.inf:
+                    stretch = np.geomspace(low, min(high, low * 1e6), _PARTS + 1)
+                    tried.update(stretch.tolist())
         return tuple(sorted(tried))
 
     def _between(self, rates: Rates, costs: Rates) -> Rates:

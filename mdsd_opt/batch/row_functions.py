@@ -1,23 +1,29 @@
-"""The table of what computes the rates of which draft scheme and verifier.
+"""What computes the rates of which draft scheme and verifier: a table of what verifiers declare.
 
-It is made of what the verifiers declare in `batch_rates`.
+Kernels take rows of logits; formulas are asked row by row, after softmax. NumPy releases the GIL
+for all that takes time there, so that rows run in parallel as those of kernels do.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
-from mdsd_opt.base.plug_ins import loaded
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import checked_scheme
-from mdsd_opt.errors import UnknownName, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnsupportedScheme
+from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import BatchRates, Verifier
+from mdsd_opt.verifiers.batch_rates import RowFormula, Vector
 
 #: Computes the rates of rows of logits, without the GIL: called as
 #: ``function(target, draft, target_scale, draft_scale, num_drafts, rates, totals)``.
@@ -53,8 +59,6 @@ def entry(scheme: str, verifier: str | Verifier) -> BatchRates | None:
         return declared
     if not rule.takes_kind(SINGLE_MODEL_SCHEMES[scheme]):
         return None
-    from mdsd_opt.batch.verifier_rows import position_by_position
-
     return BatchRates(position_by_position(rule, scheme))
 
 
@@ -85,14 +89,10 @@ def is_estimated(scheme: str, verifier: str | Verifier, num_drafts: int) -> bool
 def row_function(
     scheme: str, verifier: str | Verifier, num_drafts: Sequence[int], seed: int
 ) -> RowFunction:
-    """Look up what computes the rates of a draft scheme and a verifier on the CPU.
+    """What computes the rates of a draft scheme and a verifier on the CPU.
 
-    Raises
-    ------
-    UnknownName
-        No such scheme, or no such verifier; the message lists those that exist.
-    UnsupportedScheme
-        Both exist, but not together, or not for these numbers of drafts.
+    Raises `UnknownName`, which lists those that exist, and `UnsupportedScheme` where both exist,
+    but not together, or not for these numbers of drafts.
     """
     checked_scheme(scheme)
     try:
@@ -108,9 +108,7 @@ def row_function(
     for k in num_drafts:
         rule.check_num_drafts(k)
     if rates.formula is not None:
-        from mdsd_opt.batch import verifier_rows
-
-        return verifier_rows.FormulaRows(rates.formula, seed, scheme not in rule.batch_rates)
+        return FormulaRows(rates.formula, seed, scheme not in rule.batch_rates)
     return functools.partial(_by_kernel, rates.kernel)
 
 
@@ -119,3 +117,73 @@ def _by_kernel(name: str, *arguments: Any) -> None:
     from mdsd_opt.prefix_search import rates
 
     (loaded(name) if ":" in name else getattr(rates, name))(*arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaRows:
+    """Rates of rows of logits by a formula; called as a `row_functions.RowFunction`."""
+
+    formula: RowFormula
+    seed: int
+    is_slow: bool = False  # a position takes so long that it is a task of its own
+
+    def __call__(
+        self,
+        target: NDArray[Any],
+        draft: NDArray[Any],
+        target_scale: float,
+        draft_scale: float,
+        num_drafts: NDArray[np.int64],
+        rates: NDArray[np.float64],
+        totals: NDArray[np.float64],
+    ) -> None:
+        counts = num_drafts.tolist()
+        for row in range(len(target)):
+            p, totals[row, 0] = _probabilities(target[row], target_scale)
+            q, totals[row, 1] = _probabilities(draft[row], draft_scale)
+            if np.isfinite(totals[row]).all():
+                found = np.array(self.formula(p, q, counts, self.seed))
+                rates[row] = np.clip(found, 0.0, 1.0)
+
+
+def _probabilities(stored: NDArray[Any], scale: float) -> tuple[Vector, float]:
+    """Softmax of one stored row and the sum of its weights, NaN where there is no distribution."""
+    logits = stored.astype(np.float64)
+    largest = logits.max()
+    if not math.isfinite(largest):  # a NaN, +inf, or nothing but -inf
+        return logits, math.nan
+    with np.errstate(over="ignore"):  # far below the largest: exp2 gives zero
+        weights = np.exp2((logits - largest) * scale)
+    total = float(weights.sum())
+    weights /= total
+    weights[weights < SMALLEST_PROBABILITY] = 0.0
+    return weights, total
+
+
+def position_by_position(rule: Verifier, scheme: str) -> RowFormula:
+    """The formula of a verifier that declares none: its own rate, one problem after another."""
+    make = SINGLE_MODEL_SCHEMES[scheme]
+
+    def rates(p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
+        found = []
+        for k in counts:
+            problem = TransportProblem(p, make(q, k))
+            rule.check(problem)
+            try:
+                rate = float(rule.acceptance_rate(problem))
+            except MdsdError:
+                raise
+            except Exception as error:  # the verifier is not ours: anything may come
+                raise InvalidInput(
+                    f"verifier {rule.name!r} cannot tell its acceptance rate at K = {k}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            if not 0.0 <= rate <= 1.0 + 1e-9:
+                raise InvalidInput(
+                    f"verifier {rule.name!r} gives the acceptance rate {rate!r} at K = {k}: it "
+                    "must be a number from 0 to 1"
+                )
+            found.append(rate)
+        return found
+
+    return rates

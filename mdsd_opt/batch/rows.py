@@ -69,18 +69,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogitRows:
-    """One side of a batch, flattened to rows.
+    """One side of a batch, flattened to rows; `values` have shape (..., V), and two axes at least.
 
-    Attributes
-    ----------
-    name : str
-        The argument it came from, for messages.
-    values : array, shape (..., V)
-        At least two-dimensional.
-    index_shape : tuple of int
-        Shape of the batch, for messages; () for a single row.
-    origin : tuple of int
-        Added to the index of a row in messages: where a part of a larger batch begins.
+    For messages: the argument they came from, the batch's shape, () for a single row, and what is
+    added to the index of a row where a part of a larger batch begins.
     """
 
     name: str
@@ -150,11 +142,8 @@ def paired_rows(
 ) -> tuple[LogitRows, LogitRows]:
     """Both sides of a batch, of one shape up to the width of the vocabularies.
 
-    Raises
-    ------
-    InvalidInput
-        Not numbers, no vocabulary, shapes that do not fit, or vocabularies of different size
-        without `pad`.
+    Raises `InvalidInput` where there are no numbers or no vocabulary, where shapes do not fit, and
+    for vocabularies of different size without `pad`.
     """
     target, draft = _with_vocabulary(target_logits), _with_vocabulary(draft_logits)
     if target.shape[-1] != draft.shape[-1] and not pad:
@@ -177,13 +166,7 @@ def paired_rows(
 
 
 def batch_shape(target: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
-    """Shape of a batch without its vocabulary, from the shapes of both sides.
-
-    Raises
-    ------
-    InvalidInput
-        They do not fit.
-    """
+    """Shape of a batch without its vocabulary; `InvalidInput` where both sides do not fit."""
     try:
         return np.broadcast_shapes(tuple(target)[:-1], tuple(draft)[:-1])
     except ValueError:

@@ -9,16 +9,19 @@ from typing import Any
 
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition
-from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
 from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
+from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
 #: All engines go through the 2**V subsets.
 MAX_VOCAB_SIZE = 16
+
+#: Least seconds for a second look at what is settled.
+_SECOND_LOOK = 2.0
 
 Progress = Callable[[str], None]
 
@@ -166,9 +169,13 @@ def _settle(
     start = time.perf_counter()
     found: list[tuple[Job, Evidence]] = []
     unfinished: list[str] = []
+    settled = False
     for number, job in enumerate(jobs):
         # An equal share of what is left: an engine that takes forever must not starve the next.
-        left = (timeout - (time.perf_counter() - start)) / (len(jobs) - number)
+        passed = time.perf_counter() - start
+        left = (timeout - passed) / (len(jobs) - number)
+        if settled:
+            left = min(left, max(passed, _SECOND_LOOK))
         try:
             evidence = run_in_child(
                 run_with,
@@ -178,9 +185,11 @@ def _settle(
                 tick=_ticker(progress, f"{name}, {job.title}"),
             )
         except OutOfBudget as end:
-            unfinished.append(f"{job.title}: {end}")
+            why = "not waited for, as this is settled" if settled else end
+            unfinished.append(f"{job.title}: {why}")
             continue
         found.append((job, evidence))
+        settled |= job.decides and evidence.holds is True
         if evidence.holds is False:
             break
     refuted = [e for _, e in found if e.holds is False]

@@ -7,25 +7,32 @@ handler can end it. A process can be ended.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import pickle
 import selectors
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from mdsd_opt.cddlib_checks.worker import HEADER
 from mdsd_opt.errors import MdsdError, SolverError
 
 #: Address space of a child unless told otherwise, in bytes.
 DEFAULT_MEMORY = 4 * 2**30
 
 #: Not ``-m``: the package has imported the module by then, and Python would warn.
-_START = "from mdsd_opt.cddlib_checks.worker import main; main()"
+_START = "from mdsd_opt.cddlib_checks.child import main; main()"
+
+_HEADER = struct.Struct(">Q")
+
+#: Seconds after its deadline at which a child that nobody has ended, ends itself.
+_GRACE = 10
 
 #: Longest wait between two calls of the progress callback, in seconds.
 _TICK = 0.5
@@ -122,10 +129,10 @@ def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> An
     limit = "" if memory is None else f" (limit {memory / 2**30:.3g} GiB)"
     # GMP ends the process when it cannot allocate; PPL may make an error of that.
     exhausted = any(x in spoken for x in ("allocate memory", "MemoryError", "bad_alloc"))
-    if len(data) >= HEADER.size:
-        (length,) = HEADER.unpack(data[: HEADER.size])
-        if len(data) == HEADER.size + length:
-            kind, content = pickle.loads(data[HEADER.size :])
+    if len(data) >= _HEADER.size:
+        (length,) = _HEADER.unpack(data[: _HEADER.size])
+        if len(data) == _HEADER.size + length:
+            kind, content = pickle.loads(data[_HEADER.size :])
             if kind == "result":
                 return content
             if kind == "out of memory":
@@ -148,3 +155,46 @@ def _environment() -> dict[str, str]:
     root = str(Path(__file__).parents[2])
     others = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": root + (os.pathsep + others if others else "")}
+
+
+def _send(stream: BinaryIO, kind: str, content: Any) -> None:
+    """Write one message: its length, then (kind, content)."""
+    data = pickle.dumps((kind, content))
+    stream.write(_HEADER.pack(len(data)) + data)
+    stream.flush()
+
+
+def _limit_memory(num_bytes: int) -> None:
+    """Bound the address space, where the system can."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    bound = num_bytes if hard == resource.RLIM_INFINITY else min(num_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
+
+
+def main() -> None:
+    """The child: run the job from standard input and report its result, or its error."""
+    # Messages go to the real standard output; whatever the C library prints goes to stderr.
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    module, function, arguments, seconds, memory = pickle.load(sys.stdin.buffer)
+    if hasattr(signal, "alarm"):
+        # Only the default action ends a process inside cddlib, and only this reaches an orphan.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(seconds) + _GRACE)
+    try:
+        # Import first: the limit is for the computation.
+        job = getattr(importlib.import_module(module), function)
+        if memory is not None:
+            _limit_memory(memory)
+        _send(stream, "result", job(**arguments))
+    except MemoryError:
+        _send(stream, "out of memory", None)
+    except Exception as error:
+        import traceback
+
+        _send(stream, "error", (error, traceback.format_exc()))

@@ -15,18 +15,20 @@ from typing import Any
 
 from mdsd_opt.cddlib_checks import double_description
 from mdsd_opt.cddlib_checks.draft_laws import document, scope_of
-from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
-from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, Inequality, approximate
-from mdsd_opt.cddlib_checks.rows import with_last_token, without_last_token
+from mdsd_opt.cddlib_checks.inequalities import Inequality
+from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
 from mdsd_opt.cddlib_checks.subsets import (
     SetLaw,
     best_cuts,
     containment_table,
     describe,
+    exact_acceptance,
     members,
     priority_law,
     priority_laws,
     proper_subsets,
+    with_last_token,
+    without_last_token,
 )
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import SolverError

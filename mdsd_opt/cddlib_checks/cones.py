@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mdsd_opt.cddlib_checks.double_description import facets_of_cone
-from mdsd_opt.cddlib_checks.rows import Row
-from mdsd_opt.cddlib_checks.subsets import describe, draft_sets, mask_of, proper_subsets
+from mdsd_opt.cddlib_checks.subsets import Row, describe, draft_sets, mask_of, proper_subsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
-from mdsd_opt.cddlib_checks import with_cddlib, with_normaliz, with_ppl
-from mdsd_opt.cddlib_checks.rows import Point, Row
+from mdsd_opt.cddlib_checks import with_cddlib, with_ppl
+from mdsd_opt.cddlib_checks.subsets import Point, Row, primitive
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 
 ENGINES = ("auto", "cddlib", "ppl", "both")
@@ -21,7 +21,22 @@ ENGINES = ("auto", "cddlib", "ppl", "both")
 #: What "both" and "auto" choose from; `run_with` takes Normaliz, too, for facets of cones.
 WITNESSES = ("cddlib", "ppl")
 
-_MODULES = {"cddlib": with_cddlib, "ppl": with_ppl, "normaliz": with_normaliz}
+
+class _Normaliz:
+    """The only door to Normaliz (PyNormaliz, GPL), in exact arithmetic: a rival in benchmarks."""
+
+    @staticmethod
+    def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
+        """Facets (b = 0, primitive) and equalities of the cone of non-negative combinations."""
+        import PyNormaliz
+
+        PyNormaliz.NmzSetNumberOfNormalizThreads(1)
+        cone = PyNormaliz.Cone(cone=[list(ray) for ray in rays])
+        facets = {primitive([0, *map(int, row)]) for row in cone.SupportHyperplanes()}
+        return facets, {primitive([0, *map(int, row)]) for row in cone.Equations()}
+
+
+_MODULES = {"cddlib": with_cddlib, "ppl": with_ppl, "normaliz": _Normaliz}
 _PACKAGES = {"cddlib": "cdd", "ppl": "ppl", "normaliz": "PyNormaliz"}
 
 #: Entries of the matrix of rows from which PPL is the quicker one.

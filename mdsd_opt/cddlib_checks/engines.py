@@ -18,17 +18,19 @@ from mdsd_opt.cddlib_checks.condition import (
     vertices_of,
 )
 from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable, scope_of
-from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence
-from mdsd_opt.cddlib_checks.rows import Row, primitive, without_last_token
 from mdsd_opt.cddlib_checks.subsets import (
+    Row,
     SetLaw,
     containment_table,
     describe,
+    exact_acceptance,
     members,
+    primitive,
     priority_law,
     priority_laws,
     proper_subsets,
+    without_last_token,
 )
 from mdsd_opt.drafts import DraftScheme
 

@@ -18,15 +18,16 @@ import numpy as np
 from mdsd_opt.cddlib_checks import double_description
 from mdsd_opt.cddlib_checks.condition import FLOW
 from mdsd_opt.cddlib_checks.draft_laws import document, mean_model, readable
-from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
-from mdsd_opt.cddlib_checks.rows import Row, primitive
 from mdsd_opt.cddlib_checks.subsets import (
+    Row,
     best_cut,
     containment_table,
     describe,
+    exact_acceptance,
     masses_of_subsets,
     members,
+    primitive,
 )
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 

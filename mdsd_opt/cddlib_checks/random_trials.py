@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from mdsd_opt.cddlib_checks.condition import FLOW
 from mdsd_opt.cddlib_checks.draft_laws import document, mean_model
-from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
 from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity
 from mdsd_opt.cddlib_checks.result import Counterexample, approximate
 from mdsd_opt.cddlib_checks.subsets import (
     best_cut,
     containment_table,
     describe,
+    exact_acceptance,
     members,
     priority_law,
 )

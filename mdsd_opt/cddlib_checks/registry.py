@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from mdsd_opt.cddlib_checks import engines, excess, prefixes, random_trials, thresholds
+from mdsd_opt.cddlib_checks import engines, enumerations, prefixes, random_trials
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
-from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture, Job, Jobs, claim
 from mdsd_opt.cddlib_checks.draft_laws import (
     battery,
     conditional_poisson,
@@ -18,7 +18,8 @@ from mdsd_opt.cddlib_checks.draft_laws import (
     mixed_numbers,
 )
 from mdsd_opt.cddlib_checks.false_conditions import NEAR_MISSES, near_miss
-from mdsd_opt.cddlib_checks.hull_rule import hull_rule_evidence
+from mdsd_opt.cddlib_checks.random_trials import Search
+from mdsd_opt.cddlib_checks.result import Evidence
 from mdsd_opt.cddlib_checks.two_values import two_values
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 
@@ -36,6 +37,78 @@ _INCLUSION = "inclusion of the acceptance-one polytopes, by inequalities and by 
 _SLOPES = "comparison of all slopes in fractions; up to V = 5 exact linear programmes for prefixes"
 
 _BOTH = ("with_replacement", "without_replacement")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One engine with its arguments, to be run in a child process.
+
+    Where it `decides`, its proof covers all that the jobs after it could show: they are a second
+    look, which takes no longer than the proof did.
+    """
+
+    title: str
+    engine: Callable[..., Evidence]
+    arguments: dict[str, Any]
+    decides: bool = False
+
+
+#: From V, K and the draft that was given, if any, to the jobs that settle the claim.
+Jobs = Callable[[int, int, Any], list[Job]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conjecture:
+    """A claim of the theory, or a false one that the checks must be able to refute.
+
+    Attributes
+    ----------
+    name, statement, source : str
+    status : str
+        "theorem", "conjecture" or "false".
+    method : str
+        The engines that settle it.
+    smallest : tuple of int
+        The least V and K for which the claim says anything.
+    """
+
+    name: str
+    statement: str
+    source: str
+    status: str
+    method: str
+    jobs: Jobs = field(repr=False)
+    smallest: tuple[int, int] = (1, 1)
+    search: Search | None = field(default=None, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        told = ("name", "statement", "source", "status", "method")
+        return {name: getattr(self, name) for name in told}
+
+
+#: All claims, in the order of their declarations.
+CONJECTURES: dict[str, Conjecture] = {}
+
+
+def claim(
+    source: str,
+    method: str,
+    *,
+    status: str = "theorem",
+    smallest: tuple[int, int] = (1, 1),
+    search: Search | None = None,
+) -> Callable[[Jobs], Jobs]:
+    """Declare a claim: the function lists its jobs, has its name, and states it as docstring."""
+
+    def declared(jobs: Jobs) -> Jobs:
+        name, statement = jobs.__name__, " ".join((jobs.__doc__ or "").split())
+        CONJECTURES[name] = Conjecture(
+            name, statement, source, status, method, jobs, smallest, search
+        )
+        return jobs
+
+    return declared
 
 
 def _of_size(v: int, k: int) -> dict[str, Any]:
@@ -57,7 +130,7 @@ def acceptance_one(v: int, k: int, draft: Any) -> list[Job]:
     """
     drafts = drafts_for("with_replacement", v, k, draft)
     return [
-        Job("cone of all drafts", engines.acceptance_cone, _of_size(v, k)),
+        Job("cone of all drafts", engines.acceptance_cone, _of_size(v, k), decides=True),
         _of_drafts("polytope of given drafts", acceptance_polytope, drafts),
     ]
 
@@ -147,10 +220,13 @@ def _convex_with_prefixes(drafts: DraftScheme, weights: Sequence[Fraction]) -> l
 def excess_supermodular(v: int, k: int, draft: Any) -> list[Job]:
     """max(Q - c, 0) is supermodular for every c, with and without replacement"""
     return [
-        _of_drafts(f"pairs of sets {drafts.scheme.replace('_', ' ')}", excess.excess_supermodular,
-                   drafts)
+        _of_drafts(
+            f"pairs of sets {drafts.scheme.replace('_', ' ')}",
+            enumerations.excess_supermodular,
+            drafts,
+        )
         for drafts in _chosen(v, k, draft)
-    ]  # fmt: skip
+    ]
 
 
 @claim(
@@ -203,10 +279,9 @@ def vertex_counts(v: int, k: int, draft: Any) -> list[Job]:
 def facets_without_replacement(v: int, k: int, draft: Any) -> list[Job]:
     """without replacement, the facets are P(A) >= Q(A) for |A| >= K and p >= 0, no others"""
     drafts = drafts_for("without_replacement", v, k, draft)
-    jobs = [_of_drafts("polytope of given drafts", engines.large_subsets_polytope, drafts)]
-    if k < v:
-        jobs.append(Job("cone of all drafts", engines.large_subsets_cone, _of_size(v, k)))
-    return jobs
+    cone = Job("cone of all drafts", engines.large_subsets_cone, _of_size(v, k), decides=True)
+    polytope = _of_drafts("polytope of given drafts", engines.large_subsets_polytope, drafts)
+    return [cone, polytope] if k < v else [polytope]
 
 
 @claim(
@@ -216,10 +291,14 @@ def hull_rule(v: int, k: int, draft: Any) -> list[Job]:
     """the closed-form verifier has output law p and acceptance rate alpha*"""
     targets = 6 if v**k <= 700 else 3
     return [
-        _of_drafts(f"enumeration {drafts.scheme.replace('_', ' ')}", hull_rule_evidence, drafts,
-                   targets=targets)
+        _of_drafts(
+            f"enumeration {drafts.scheme.replace('_', ' ')}",
+            enumerations.hull_rule_evidence,
+            drafts,
+            targets=targets,
+        )
         for drafts in _chosen(v, k, draft)
-    ]  # fmt: skip
+    ]
 
 
 @claim("[Khisti25], Remark 2, with the formula of [Hu25]", _POLYTOPE)
@@ -244,7 +323,7 @@ def threshold_sets_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     q_k, where c_k = prod_{l != k} q_l(H): a prefix of an order that depends on H itself
     """
     drafts = drafts_for("independent", v, k, draft)
-    return [_of_drafts("all optimal subsets", thresholds.threshold_sets, drafts, targets=60)]
+    return [_of_drafts("all optimal subsets", enumerations.threshold_sets, drafts, targets=60)]
 
 
 @claim("geometric below arithmetic mean", _INCLUSION)

@@ -15,8 +15,8 @@ from typing import Any
 
 from mdsd_opt.cddlib_checks.checking import checked_size, conjecture_named
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
-from mdsd_opt.cddlib_checks.conjecture import CONJECTURES, Conjecture
 from mdsd_opt.cddlib_checks.random_trials import MAX_VOCAB_SIZE, SliceResult, run_slice
+from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture
 from mdsd_opt.cddlib_checks.result import CheckResult
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 

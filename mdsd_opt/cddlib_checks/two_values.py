@@ -23,7 +23,7 @@ from itertools import accumulate, combinations_with_replacement, pairwise, permu
 from mdsd_opt.cddlib_checks import double_description
 from mdsd_opt.cddlib_checks.draft_laws import document, scope_of
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
-from mdsd_opt.cddlib_checks.rows import Point, primitive
+from mdsd_opt.cddlib_checks.subsets import Point, primitive
 from mdsd_opt.drafts import WithReplacement
 
 #: Pairs of draft sets, of the drafts worth more and of the others, with their probabilities.

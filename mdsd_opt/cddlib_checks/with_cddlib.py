@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from mdsd_opt.cddlib_checks.rows import Point, Row, primitive
+from mdsd_opt.cddlib_checks.subsets import Point, Row, primitive
 
 
 def _cdd() -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from functools import cache
 from math import lcm
 from typing import Any
 
-from mdsd_opt.cddlib_checks.rows import Point, Row, primitive
+from mdsd_opt.cddlib_checks.subsets import Point, Row, primitive
 
 
 @cache

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 def main() -> None:
     """Run the command line; errors that are the user's to mend end in one line, not a traceback."""
+    _open_what_is_closed()
     from mdsd_opt.cli.app import app
     from mdsd_opt.cli.output import warnings_as_remarks
     from mdsd_opt.errors import MdsdError
@@ -48,6 +49,19 @@ def main() -> None:
         _fail("nested too deeply: try a smaller problem or a flatter file")
     except ArithmeticError as error:
         _fail(f"numbers beyond floating point: {error}. Try smaller sizes or milder options.")
+
+
+def _open_what_is_closed() -> None:
+    """Let streams that the caller has closed (``>&-``) lead nowhere.
+
+    Python leaves None in their place, whereupon `print` writes errors among the results, and the
+    next file that is opened gets a stream's number, and what libraries and children write to it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: the stream's
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, os.fdopen(nowhere, mode))
 
 
 def _fail(problem: object) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.progress import progress_bar
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.row_functions import (
     batch_verifiers,

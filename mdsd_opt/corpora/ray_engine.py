@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mdsd_opt.base.threads import available_threads
+from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.errors import InvalidInput, MdsdError, WorkerDied
 

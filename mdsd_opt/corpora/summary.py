@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mdsd_opt.base.files import unreadable
-from mdsd_opt.base.progress import progress_bar
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch.row_functions import is_bound
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import Corpus, open_corpus

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from mdsd_opt.base.threads import available_threads
+from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.corpora.engines import Placement, Task
 from mdsd_opt.corpora.rank_signs import Peer, signs_of_life
 from mdsd_opt.errors import InvalidInput, WorkerDied

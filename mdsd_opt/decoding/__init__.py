@@ -1,7 +1,12 @@
-"""Speculative decoding over several steps, with trees of drafts.
+"""Speculative decoding over several steps, with trees of drafts: all names below are public.
 
 Data flows: draft model -> `grow` -> tree -> target model -> rule -> tokens; `generate` does it step
-after step.
+after step. A way through the files: `generation` (the loop), `growth` (which trees are drawn),
+`draft_tree` (drawing one), `step_laws` (asking the models), `rules` (what of a tree is accepted),
+`token_split` and `recursive_rejection` (what of a node is). Beside it: `topology` (shapes, and what
+places are worth), `tree_plans` and `place_rates` (which shape is best), `tree_optimum` and
+`value_bound` (what no rule exceeds), `language_models`, `models` and `huggingface` (whose logits),
+`device_laws` (laws that stay on a device), `comparison` (several rules in turn).
 """
 
 from mdsd_opt.decoding.draft_tree import Node, grow
@@ -12,11 +17,12 @@ from mdsd_opt.decoding.generation import (
     generate,
     generate_batch,
     generate_steps,
-    weigh,
+    set_targets,
 )
+from mdsd_opt.decoding.generation import weigh as weigh  # its old name
 from mdsd_opt.decoding.growth import grow_by_acceptance
 from mdsd_opt.decoding.huggingface import custom_generate
-from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.language_models import PromptLookup, tree_logits
 from mdsd_opt.decoding.place_rates import (
     ConfidenceRates,
     RunningRates,
@@ -24,8 +30,6 @@ from mdsd_opt.decoding.place_rates import (
     measured_rates,
     place_rates,
 )
-from mdsd_opt.decoding.place_values import expected_accepted, initial_rates, place_values
-from mdsd_opt.decoding.prompt_lookup import PromptLookup
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
 from mdsd_opt.decoding.topology import (
     DynamicTree,
@@ -33,8 +37,11 @@ from mdsd_opt.decoding.topology import (
     Topology,
     balanced,
     chain,
+    expected_accepted,
+    initial_rates,
     k_ary,
     parse_topology,
+    place_values,
     sparse,
 )
 from mdsd_opt.decoding.tree_optimum import TreeBound, tree_bound, tree_optimum
@@ -77,10 +84,10 @@ __all__ = [
     "place_values",
     "plan_tree",
     "rule_names",
+    "set_targets",
     "sparse",
     "tree_bound",
     "tree_logits",
     "tree_optimum",
     "value_bound",
-    "weigh",
 ]

@@ -1,12 +1,31 @@
-"""Several rules on the same prompts, a step each in turn, so that none has the better machine."""
+"""Several rules on the same prompts, a step each in turn, so that none has the better machine.
+
+Nor is the loading of kernels timed: `warm_up` decodes from models made of noise before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Tokens
-from mdsd_opt.decoding.generation import Metrics
+from mdsd_opt.decoding.generation import Metrics, generate_steps
+from mdsd_opt.decoding.growth import first_plan
+from mdsd_opt.decoding.recursive_rejection import MANY_TOKENS
+from mdsd_opt.decoding.topology import (
+    DynamicTree,
+    PlannedTree,
+    Topology,
+    Tree,
+    k_ary,
+    parse_topology,
+)
+from mdsd_opt.drafts.by_name import SchemeMaker
 
 #: Begins a prompt under a rule: (rule, prompt's number) -> steps, see `generate_steps`.
 Begin = Callable[[str, int], Iterator[tuple[Tokens, Metrics]]]
@@ -14,16 +33,7 @@ Begin = Callable[[str, int], Iterator[tuple[Tokens, Metrics]]]
 
 @dataclass(slots=True)
 class ComparedRule:
-    """What a rule has brought so far.
-
-    Attributes
-    ----------
-    rule : str
-    prompts : list of Metrics
-        Of every prompt that it has made a step of.
-    refusal : str
-        Why it decodes no further; empty if it does.
-    """
+    """What a rule has brought so far, prompt by prompt; and why it decodes no further, if so."""
 
     rule: str
     prompts: list[Metrics] = field(default_factory=list)
@@ -43,16 +53,9 @@ def compare_rules(
     """Decode prompts by every rule that is not refused; what is done stands in the rows.
 
     Each round is one step of each rule, and each round begins with another rule. A rule that fails
-    is refused from then on, and the others go on.
-
-    Parameters
-    ----------
-    rows : sequence of ComparedRule
-        Updated after every step, so that they hold what is done if this is interrupted.
-    num_prompts : int
-    begin : callable
-    advance : callable, optional
-        Called with the number of tokens of each step.
+    is refused from then on, and the others go on. The rows are updated after every step, so that
+    they hold what is done if this is interrupted; `advance` is called with the number of tokens of
+    each.
     """
     for n in range(num_prompts):
         running = {row.rule: begin(row.rule, n) for row in rows if not row.refusal}
@@ -84,3 +87,54 @@ def rotated(rows: Sequence[ComparedRule], number: int) -> list[ComparedRule]:
     """The same rows, another one first in every round."""
     first = number % len(rows)
     return [*rows[first:], *rows[:first]]
+
+
+#: Few, but enough to accept, to reject and to come by the rarer branches of a rule.
+_STEPS = 8
+
+_ROWS = 7
+
+
+def warm_up(
+    rule: str,
+    vocab_size: int,
+    tree: Tree | str = "4x3",
+    scheme: str | SchemeMaker = "with_replacement",
+    **settings: Any,
+) -> None:
+    """Decode some steps, silently, as `generate` will: by the same kernels, already compiled then.
+
+    Small trees have the whole vocabulary, so that a rule that cannot decode there says so, by the
+    error that `generate` would raise, before anything has been decoded; the tree itself has a few
+    thousand tokens. Settings are temperatures and filters, as for `generate`.
+    """
+    topology = parse_topology(tree) if isinstance(tree, str) else tree
+    if isinstance(topology, PlannedTree):
+        topology = first_plan(topology).topology
+    for shape in [*(k_ary(count, 1) for count in _counts(topology)), topology]:
+        size = vocab_size if shape is not topology else min(vocab_size, MANY_TOKENS)
+        target, draft = _noise(size)
+        steps = generate_steps(
+            target, draft, [0], tree=shape, scheme=scheme, rule=rule, rng=0,
+            max_new_tokens=10**6, **settings,
+        )  # fmt: skip
+        for _ in islice(steps, _STEPS):
+            pass
+
+
+def _counts(topology: Topology | DynamicTree) -> list[int]:
+    """The numbers of drafts that nodes have."""
+    if isinstance(topology, DynamicTree):
+        return [topology.num_drafts]
+    return sorted(set(topology.num_drafts.values()))
+
+
+Model = Callable[[Sequence[int]], NDArray[np.float64]]
+
+
+def _noise(vocab_size: int) -> tuple[Model, Model]:
+    """A target and a draft that resemble each other somewhat."""
+    rng = np.random.default_rng(0)
+    draft = 2.5 * rng.standard_normal((_ROWS, vocab_size))
+    target = draft + rng.standard_normal(draft.shape)
+    return (lambda ids: target[sum(ids) % _ROWS]), (lambda ids: draft[sum(ids) % _ROWS])

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, sampled
 from mdsd_opt.decoding.device_laws.promises import known
-from mdsd_opt.decoding.place_values import in_draw_order, place_values
-from mdsd_opt.decoding.topology import Place, RateTable, Topology
+from mdsd_opt.decoding.topology import Place, RateTable, Topology, in_draw_order, place_values
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
-from mdsd_opt.decoding.relaxed_targets import check_tree, distance_of, relax_targets
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
-from mdsd_opt.decoding.step_laws import step_laws
+from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, step_laws
 from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -66,9 +65,15 @@ class Metrics:
     tv: float = 0.0
 
     @property
-    def acceptance_rate(self) -> float:
+    def first_token_acceptance_rate(self) -> float:
         """Share of steps in which the first token was a draft."""
         return self.num_hits / self.num_steps if self.num_steps else float("nan")
+
+    @property
+    def acceptance_rate(self) -> float:
+        """The old name of `first_token_acceptance_rate`; it goes with the next release."""
+        _warn_of_old_name("Metrics.acceptance_rate", "Metrics.first_token_acceptance_rate")
+        return self.first_token_acceptance_rate
 
     @property
     def accept_length(self) -> float:
@@ -107,9 +112,10 @@ class Metrics:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready: the counts, and what follows from them."""
-        names = (*self.__slots__, "acceptance_rate", "accept_length", "accepted_per_step",
-                 "seconds_per_token", "verify_share", "kl_per_token", "tv_per_token")  # fmt: skip
-        values = {name: getattr(self, name) for name in names}
+        derived = ("first_token_acceptance_rate", "accept_length", "accepted_per_step",
+                   "seconds_per_token", "verify_share", "kl_per_token", "tv_per_token")  # fmt: skip
+        values = {name: getattr(self, name) for name in (*self.__slots__, *derived)}
+        values["acceptance_rate"] = values["first_token_acceptance_rate"]  # its old name
         return {name: None if value != value else value for name, value in values.items()}
 
 
@@ -307,12 +313,11 @@ def generate_steps(
         check_tree(tree, verifier)
     make = scheme_maker(scheme)
     rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
-    if draft_temperature is None:
-        draft_temperature = temperature
-    laws = step_laws(
-        target, draft, make, verifier, on_device, temperature, draft_temperature,
-        filters,
-    )  # fmt: skip
+    sampling = {"temperature": temperature, **filters}
+    drafting = (
+        sampling if draft_temperature is None else {**sampling, "temperature": draft_temperature}
+    )
+    laws = step_laws(target, draft, make, verifier, on_device, sampling, drafting)
 
     text = [int(token) for token in prompt]
     start, metrics, context = len(text), Metrics(), _context_length(target, draft)
@@ -322,7 +327,7 @@ def generate_steps(
         depth = min(context - len(text), MAX_DEPTH)
         root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
         drafted = time.perf_counter()
-        laws.weigh(text, root.walk())
+        laws.set_targets(text, root.walk())
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
@@ -375,8 +380,19 @@ def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:
     return tokens
 
 
-def weigh(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
-    """Give every node of a tree its target law; returns the root."""
+def set_targets(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
+    """The root of a tree, every node of which has got its target law."""
     for node in root.walk():
         node.target = laws(node.tokens)
     return root
+
+
+def weigh(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
+    """The old name of `set_targets`; it goes with the next release."""
+    _warn_of_old_name("decoding.weigh", "decoding.set_targets")
+    return set_targets(root, laws)
+
+
+def _warn_of_old_name(old: str, new: str) -> None:
+    told = f"{old} is now {new}; the old name goes with the next release"
+    warnings.warn(told, DeprecationWarning, stacklevel=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,7 @@ from mdsd_opt.decoding.draft_tree import (
     draw_all,
     grow,
 )
-from mdsd_opt.decoding.place_rates import RunningRates
-from mdsd_opt.decoding.place_values import initial_rates, place_values
+from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
     DynamicTree,
@@ -26,6 +26,9 @@ from mdsd_opt.decoding.topology import (
     RateTable,
     Topology,
     Tree,
+    expected_accepted,
+    initial_rates,
+    place_values,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
 from mdsd_opt.drafts import WithoutReplacement
@@ -206,3 +209,31 @@ def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
             f"measure them for {num_drafts}"
         )
     return table[num_drafts]
+
+
+def informed(
+    tree: Tree,
+    target: Any,
+    draft: Any,
+    texts: Sequence[Sequence[int]],
+    scheme: str,
+    settings: dict[str, Any],
+) -> tuple[Tree, float | None]:
+    """The tree with the rates of the models on some texts, and the forecast by them.
+
+    A tree is planned, and grown, by the rates measured. The forecast is of accepted drafts a step;
+    None for a tree that grows. Settings are temperatures and filters.
+    """
+    if isinstance(tree, PlannedTree):
+        widest = MAX_DRAFTS
+    elif isinstance(tree, DynamicTree):
+        widest = tree.num_drafts
+    else:
+        widest = max(tree.num_drafts.values())
+    table = measured_rates(target, draft, texts, widest, scheme, **settings)
+    if isinstance(tree, PlannedTree):
+        tree = replace(tree, table=table)
+        return tree, first_plan(tree).expected_accepted
+    if isinstance(tree, DynamicTree):
+        return replace(tree, rates=table), None
+    return tree, expected_accepted(tree, table)

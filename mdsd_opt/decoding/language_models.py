@@ -1,4 +1,4 @@
-"""Laws of the next token after many continuations of one text, from any kind of model."""
+"""Logits after many continuations of one text, from any kind of model; one of them asks nothing."""
 
 from __future__ import annotations
 
@@ -57,3 +57,41 @@ def _by_paths(model: Any, ids: Sequence[int], continuations: Sequence[Tokens]) -
         rows = [len(ids) - 1 + len(tokens) for tokens in wanted]
         found |= dict(zip(wanted, model.logits([*ids, *path], rows), strict=True))
     return np.stack([found[tokens] for tokens in continuations])
+
+
+class PromptLookup:
+    """Drafts by prompt lookup: certain of the token that followed the text's last tokens before.
+
+    The last occurrence counts, of as many tokens as possible; where none was there before, the last
+    token is repeated. A draft that is certain is a draft law like any other: rules stay lossless.
+    Trees of it are chains, "chain5" say.
+
+    Parameters
+    ----------
+    vocab_size : int
+        Of the target.
+    max_ngram : int
+        Most tokens to look up.
+    """
+
+    def __init__(self, vocab_size: int, max_ngram: int = 3) -> None:
+        if vocab_size < 1 or max_ngram < 1:
+            raise InvalidInput(
+                f"vocab_size is {vocab_size} and max_ngram {max_ngram}: give at least 1"
+            )
+        self._vocab_size, self._max_ngram = vocab_size, max_ngram
+
+    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
+        """0 for the token it is certain of, -inf for the others; [n, V]."""
+        logits = np.full((len(continuations), self._vocab_size), -np.inf)
+        for row, tokens in zip(logits, continuations, strict=True):
+            row[self._next([*ids, *tokens])] = 0.0
+        return logits
+
+    def _next(self, text: list[int]) -> int:
+        for size in range(min(self._max_ngram, len(text) - 1), 0, -1):
+            wanted = text[-size:]
+            for start in range(len(text) - size - 1, -1, -1):
+                if text[start : start + size] == wanted:
+                    return text[start + size]
+        return text[-1]

@@ -13,8 +13,7 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.language_models import tree_logits
-from mdsd_opt.decoding.place_values import initial_rates, rates_from_alphas
-from mdsd_opt.decoding.topology import RateTable
+from mdsd_opt.decoding.topology import RateTable, initial_rates, rates_from_alphas
 from mdsd_opt.errors import InvalidInput
 
 #: Visits that the table before any observation counts for.

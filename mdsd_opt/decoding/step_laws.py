@@ -1,9 +1,15 @@
-"""The laws of a step: where the draft's come from, and how the target's get into the tree."""
+"""The laws of a step: where the draft's come from, and how the target's get into the tree.
+
+Relaxed, the law after a node is the closest one for the drafts drawn there; at a leaf it stays.
+Whether a step goes on after a token is decided before the next one is known, so that the mean
+divergence of the whole text is the sum over its tokens (chain rule), and total variation at most
+the sum.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +18,12 @@ from mdsd_opt.base.distributions import softmax
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
-from mdsd_opt.decoding.rules import TreeRule
+from mdsd_opt.decoding.rules import TopDown, TreeRule
+from mdsd_opt.decoding.topology import Place, Topology, Tree
 from mdsd_opt.drafts.by_name import SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.relaxation import relaxed_by
 
 #: Rules that decide from sums over bins, by name.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
@@ -30,36 +39,29 @@ class StepLaws(Protocol):
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """The draft's laws after some continuations of a text, one a row."""
 
-    def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law; and the first, which is the root, its tree's tokens."""
 
 
-class HostLaws:
-    """float64 arrays of V numbers, for every rule and scheme.
+#: Temperature and filters, as `softmax` takes them.
+Sampling = dict[str, Any]
 
-    Parameters
-    ----------
-    target, draft : model
-    make : callable
-    temperature, draft_temperature : float
-    filters : dict
-    """
+
+class HostLaws:
+    """float64 arrays of V numbers, for every rule and scheme."""
 
     def __init__(
-        self, target: Any, draft: Any, make: SchemeMaker, temperature: float,
-        draft_temperature: float, filters: dict[str, Any],
-    ) -> None:  # fmt: skip
-        self.make = make
+        self, target: Any, draft: Any, make: SchemeMaker, sampling: Sampling, drafting: Sampling
+    ) -> None:
+        self.make, self._sampling, self._drafting = make, sampling, drafting
         self._target, self._draft = tree_logits(target), tree_logits(draft)
-        self._temperature, self._draft_temperature = temperature, draft_temperature
-        self._filters = filters
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[np.float64]:
-        return softmax(self._draft(text, continuations), self._draft_temperature, **self._filters)
+        return softmax(self._draft(text, continuations), **self._drafting)
 
-    def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         logits = self._target(text, [node.tokens for node in nodes])
-        laws = softmax(logits, self._temperature, **self._filters)
+        laws = softmax(logits, **self._sampling)
         for node, law in zip(nodes, laws, strict=True):
             node.target = law
 
@@ -67,20 +69,12 @@ class HostLaws:
 class DeviceLaws:
     """Integer weights where the logits are; the host gets tables of the nodes with drafts.
 
-    Parameters
-    ----------
-    target, draft : model
-        With a method ``tree_tensor(ids, continuations)``, as `TreeModel` has it.
-    replaced : bool
-        Whether drafts are drawn with replacement.
-    temperature, draft_temperature : float
-    filters : dict
+    The models have a method ``tree_tensor(ids, continuations)``, as `TreeModel` does.
     """
 
     def __init__(
-        self, target: Any, draft: Any, replaced: bool, temperature: float,
-        draft_temperature: float, filters: dict[str, Any],
-    ) -> None:  # fmt: skip
+        self, target: Any, draft: Any, replaced: bool, sampling: Sampling, drafting: Sampling
+    ) -> None:
         for model in (target, draft):
             if not hasattr(model, "tree_tensor"):
                 raise InvalidInput(
@@ -88,8 +82,7 @@ class DeviceLaws:
                     "leave on_device out"
                 )
         self._target, self._draft, self._replaced = target, draft, replaced
-        self._temperature, self._draft_temperature = temperature, draft_temperature
-        self._filters = filters
+        self._sampling, self._drafting = sampling, drafting
 
     def make(self, law: Any, num_drafts: int) -> Any:
         return BinnedDrafts(law, num_drafts, self._replaced)
@@ -98,9 +91,9 @@ class DeviceLaws:
         from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._draft.tree_tensor(text, continuations)
-        return integer_weights(logits, self._draft_temperature, **self._filters)
+        return integer_weights(logits, **self._drafting)
 
-    def weigh(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         from mdsd_opt.decoding.device_laws.promises import token_ids
         from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
         from mdsd_opt.decoding.device_laws.transfers import on_device
@@ -109,7 +102,7 @@ class DeviceLaws:
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         rows = logits.index_select(0, on_device(inner, logits.device))
-        targets = integer_weights(rows, self._temperature, **self._filters)
+        targets = integer_weights(rows, **self._sampling)
         drafts: list[Any] = [nodes[n].drafts for n in inner]
         counts = [made.num_drafts for made in drafts]
         padded = [[*nodes[n].draws, *[0] * (max(counts) - nodes[n].draws.size)] for n in inner]
@@ -122,7 +115,7 @@ class DeviceLaws:
         )
 
         def later(row: Any) -> Any:  # one end of the tree at most is a leaf
-            return lambda: integer_weights(row, self._temperature, **self._filters)
+            return lambda: integer_weights(row, **self._sampling)
 
         tabled = dict(zip(inner, tables, strict=True))
         for n, node in enumerate(nodes):
@@ -137,30 +130,23 @@ class DeviceLaws:
 
 
 def step_laws(
-    target: Any, draft: Any, make: SchemeMaker, rule: TreeRule, on_device: bool,
-    temperature: float, draft_temperature: float, filters: dict[str, Any],
-) -> StepLaws:  # fmt: skip
-    """The laws on the host or on the device.
-
-    Raises
-    ------
-    InvalidInput
-        Decisions on the device of another scheme or rule than they exist for.
-    """
+    target: Any,
+    draft: Any,
+    make: SchemeMaker,
+    rule: TreeRule,
+    on_device: bool,
+    sampling: Sampling,
+    drafting: Sampling,
+) -> StepLaws:
+    """The laws on the host or on the device; errors as `require_device_rule`."""
     if not on_device:
-        return HostLaws(target, draft, make, temperature, draft_temperature, filters)
+        return HostLaws(target, draft, make, sampling, drafting)
     replaced = require_device_rule(make, rule)
-    return DeviceLaws(target, draft, replaced, temperature, draft_temperature, filters)
+    return DeviceLaws(target, draft, replaced, sampling, drafting)
 
 
 def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
-    """Whether the drafts are drawn with replacement, if device and rule decide for them.
-
-    Raises
-    ------
-    InvalidInput
-        They do not, and why.
-    """
+    """Whether drafts are drawn with replacement; `InvalidInput` if the device does not decide."""
     composed = composition_of(make)
     if composed is None or not composed.is_random:
         raise InvalidInput(
@@ -173,3 +159,56 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
             + ", ".join(DEVICE_RULES)
         )
     return composed.is_replaced
+
+
+class Distance(NamedTuple):
+    """Of one token's law from the target, or of several together."""
+
+    kl: float = 0.0
+    tv: float = 0.0
+
+
+def check_tree(tree: Tree, rule: TreeRule) -> None:
+    """Raise `InvalidInput` unless the relaxed law after a text is one law, as the rule needs it.
+
+    A rule that decides at one node after another takes any tree. Others weigh whole paths: the law
+    after a text must not depend on which places its tokens came to, so each level has one K.
+    """
+    if isinstance(rule, TopDown) or (isinstance(tree, Topology) and _is_even(tree)):
+        return
+    raise InvalidInput(
+        f"with relaxed targets, rule {rule.name!r} takes trees with the same number of drafts at "
+        "all nodes of a level, such as 4x3 or chain5; token-level verifiers, such as optimal, take "
+        "all trees"
+    )
+
+
+def _is_even(topology: Topology) -> bool:
+    level: list[Place] = [()]
+    while level:
+        counts = {topology.drafts_at(place) for place in level}
+        if len(counts) > 1:
+            return False
+        (count,) = counts
+        level = [(*place, rank) for place in level for rank in range(count)]
+    return True
+
+
+def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Distance]:
+    """Relax the law after every node that has drafts; the distances, by the node's tokens.
+
+    The nodes of the tree have targets; the budget is that of `mdsd_opt.relax`, for each token.
+    """
+    found: dict[Tokens, Distance] = {}
+    for node in root.walk():
+        if node.drafts is not None:
+            relaxed = relaxed_by(TransportProblem(node.target, node.drafts), budget)
+            node.target = relaxed.target
+            found[node.tokens] = Distance(relaxed.kl, float(relaxed.tv))
+    return found
+
+
+def distance_of(tokens: Tokens, distances: Mapping[Tokens, Distance]) -> Distance:
+    """Of the tokens that a step puts out, together."""
+    met = [distances.get(tokens[:n], Distance()) for n in range(len(tokens))]
+    return Distance(sum(x.kl for x in met), sum(x.tv for x in met))

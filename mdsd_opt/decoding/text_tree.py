@@ -30,26 +30,15 @@ MAX_ALL_TUPLES = 2_000_000
 class TextTree:
     """The texts up to a length; the root, 0, is the empty one.
 
-    Parameters
-    ----------
-    target : callable
-        Law of the next token after some tokens.
-    depth : int
-
     Attributes
     ----------
     size : int
-        N, the root included.
+        N, the root included; more than 5,000 are `ProblemTooLarge`.
     levels : ndarray of int64, shape (depth + 2,)
         Where each level begins, and the end.
     level_of, parent : ndarray of int64, shape (N,)
     p : ndarray, shape (N,)
         Probability of the last token after the others, under the target.
-
-    Raises
-    ------
-    ProblemTooLarge
-        More than 5,000 texts.
     """
 
     def __init__(self, target: Laws, depth: int) -> None:
@@ -103,10 +92,7 @@ class TextTree:
 class RandomTrees:
     """The law of the trees of drafts, coinciding draws included.
 
-    Raises
-    ------
-    ProblemTooLarge
-        More than 20,000 draft tuples of a node, or 2,000,000 of all.
+    Raises `ProblemTooLarge` for more than 20,000 draft tuples of a node, or 2,000,000 of all.
     """
 
     def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
@@ -141,14 +127,8 @@ class RandomTrees:
         self._tokens, self._weights = np.concatenate(tokens), np.concatenate(weights)
 
     def first_met(self, order: Integers) -> Vector:
-        """Chance that each text is the first of an order that the tree holds; else the root.
-
-        Parameters
-        ----------
-        order : ndarray of int64
-            Texts, without the root.
-        """
-        from mdsd_opt.decoding.first_met_kernels import first_met
+        """Chance that each text is the first of an order that a tree holds; else the root."""
+        from mdsd_opt.decoding.tree_kernels import first_met
 
         texts = self._texts
         chances = np.zeros(texts.size)

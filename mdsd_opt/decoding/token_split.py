@@ -10,37 +10,39 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts
-from mdsd_opt.decoding.first_tries import first_tries
-from mdsd_opt.decoding.hull_plan import hull_masses
 from mdsd_opt.decoding.recursive_rejection import (
+    MANY_TOKENS,
     after_refusal,
     draft_law,
+    tried_one_by_one,
     whole_support_masses,
 )
-from mdsd_opt.decoding.valued_rules import Values
-from mdsd_opt.drafts import DraftScheme, WithReplacement
+from mdsd_opt.decoding.valued_rules import Values, valued_rule
+from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.prefix_search.random_draws import is_searched
+from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
+from mdsd_opt.verifiers.optimal.plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
 
 Law = NDArray[Any]
+
+_NO_TOKENS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSplit:
     """What goes on to the drafts of a node.
 
-    Attributes
-    ----------
-    masses : dict of int to float
-        Probability that each drafted token is passed, given the draws; at most 1 in sum.
-    kept : ndarray, shape (V,)
-        I, its mean over the draws.
+    `masses` are the probabilities that the drafted tokens are passed, given the draws, at most 1 in
+    sum; `kept` is I, shape (V,), their mean over the draws.
     """
 
     masses: dict[int, float]
@@ -59,22 +61,10 @@ def token_split(
     draws: NDArray[np.int64],
     values: Values,
 ) -> TokenSplit:
-    """What goes on to the drafts of a node; the target is of mass at most one.
+    """What goes on to the drafts of a node, of a target r p, shape (V,), of mass at most one.
 
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        r p.
-    drafts : DraftScheme or None
-        None at a leaf: nothing goes on.
-    draws : ndarray of int64, shape (K,)
-    values : ndarray, shape (K,)
-        What each place is worth, known before the draws.
-
-    Raises
-    ------
-    UnsupportedScheme
-        The drafts have no prefix order.
+    Nothing does at a leaf, where drafts are None. `values`, shape (K,), is what each place is
+    worth, known before the draws. Raises `UnsupportedScheme` for drafts without a prefix order.
     """
     if drafts is None or not target.any():
         return TokenSplit({}, 0 * target)
@@ -131,22 +121,14 @@ def split_with_tries(
     draws: NDArray[np.int64],
     values: Values,
 ) -> TokenSplit:
-    """`token_split` after `first_tries`, as one plan; with replacement only.
+    """`token_split` after `tried_one_by_one`, as one plan; with replacement only.
 
     What a try leaves is a problem of the same kind, whatever was drawn. Without replacement it
     depends on the draw that was refused, and its mean has no closed form: no try is made.
-
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        r p, of mass `demand`.
-    demand : float
-    drafts, draws, values
-        As for `token_split`.
     """
     tries = []
     if drafts is not None and drafts.random_draws is not None and drafts.random_draws.is_replaced:
-        tries = first_tries(target, demand, drafts, values)
+        tries = tried_one_by_one(target, demand, drafts, values)
     if drafts is None or not tries:
         return token_split(target, drafts, draws, values)
     masses: defaultdict[int, float] = defaultdict(int)
@@ -165,3 +147,31 @@ def split_with_tries(
     for token, mass in others.masses.items():
         masses[token] += left * mass
     return TokenSplit(dict(masses), target - left_on_average * (rest - others.kept))
+
+
+def hull_masses(
+    target: Law, drafts: PrefixDraftScheme, draws: NDArray[np.int64], values: Values
+) -> tuple[Law, Law]:
+    """Probability that each draft is passed, given the draws, shape (K,), and I, shape (V,).
+
+    I = min(t, p_I) is what goes on of a target t of mass at most one on average over the draws. The
+    drafts are without always-drafted tokens; values are of the places, known before they were
+    drawn.
+    """
+    random = drafts.random_draws
+    if draws.size == 1 and random is not None:
+        return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
+    from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+
+    plan: CollapsedPlan | SortedPlan
+    if target.size >= MANY_TOKENS and is_searched(random):
+        plan = CollapsedPlan(target, random)
+    else:
+        plan = SortedPlan(target, _NO_TOKENS, drafts)
+    rule_of = partial(valued_rule, values=values)
+    return acceptance_probabilities(plan, draws, rule_of), np.minimum(target, plan.selection)
+
+
+def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
+    """The same where nothing is to be chosen: p_I is the draft's own law."""
+    return np.array([accepted(target[token], q[token])]), np.minimum(target, q)

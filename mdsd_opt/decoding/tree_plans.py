@@ -133,7 +133,7 @@ class _Level:
 
 def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]:
     """One for each number of levels below a node; a single one if there is no limit."""
-    from mdsd_opt.decoding.plan_kernels import best_below
+    from mdsd_opt.decoding.tree_kernels import best_below
 
     size = num_nodes + 1
     levels: list[_Level] = []

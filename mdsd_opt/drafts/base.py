@@ -258,8 +258,15 @@ class DraftScheme(ABC):
         return law
 
     def is_possible(self, tokens: NDArray[np.int64]) -> bool:
-        """Whether the draft tuple (K,), padded with -1, has positive probability."""
+        """Whether the draft tuple (K,), padded with -1, has positive probability.
+
+        Schemes that draw a set take its tokens in any order.
+        """
         return bool(self.draw_masses(tokens[None]).possible[0])
+
+    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+        """Whether the tuple is possible as it stands: `tuple_law` has one order of each set."""
+        return self.is_possible(tokens) and np.array_equal(self.as_listed(tokens[None])[0], tokens)
 
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
         """Where the drafts of tuples (N, K), padded with -1, stand in their laws.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.plug_ins import loaded
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.sequential import NextLaw, SequentialDrafts

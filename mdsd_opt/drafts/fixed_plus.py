@@ -102,6 +102,10 @@ class FixedPlusDrafts(HoldsFixed):
         held, drawn = np.split(tokens, [self._fixed.size])
         return np.array_equal(held, self._fixed) and self.drafts.is_possible(drawn)
 
+    def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
+        held, drawn = np.split(tuples, [self._fixed.size], axis=1)
+        return np.concatenate([held, self.drafts.as_listed(drawn)], axis=1)
+
     def propensity(self) -> NDArray[np.float64]:
         propensity = self.drafts.propensity().copy()
         propensity[self._fixed] = 1.0

@@ -182,6 +182,9 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         is_one = others.size == int(self.beside_fixed is not None)
         return is_one and bool((self.last_draw[others] > 0).all())
 
+    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+        return bool(self.draw_masses(tokens[None]).possible[0])
+
     def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
         one = self.beside_fixed is not None
         return [([self.always_drafted.size], self.last_draw)] if one else []

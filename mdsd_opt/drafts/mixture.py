@@ -150,7 +150,7 @@ class MixtureDrafts(DraftScheme):
         return any(
             mass > 0
             and bool((tokens[component.num_drafts :] == -1).all())
-            and component.is_possible(tokens[: component.num_drafts])
+            and component._draws(tokens[: component.num_drafts])
             for mass, component in pairs
         )
 

@@ -140,3 +140,9 @@ class SequentialDrafts(SingleModelDrafts):
         for row, drafts in zip(tuples, self._tuples, strict=True):
             row[: len(drafts)] = drafts
         return tuples, np.array(list(self._tuples.values()))
+
+    def __repr__(self) -> str:
+        return (
+            f"RegisteredDrafts({self.scheme!r}, vocab_size={self.vocab_size}, "
+            f"num_drafts={self.num_drafts})"
+        )

@@ -82,17 +82,17 @@ class WithoutReplacement(OneDraft):
     @property
     def drafts_whole_support(self) -> bool:
         """Whether drafting runs out of tokens, so that the draft set is certain."""
-        return self._draws.are_certain
+        return self._successive.are_certain
 
     @property
-    def _draws(self) -> RandomDraws:
+    def _successive(self) -> RandomDraws:
         assert self.random_draws is not None
         return self.random_draws
 
     @property
     def _num_drawn(self) -> int:
         """How many tokens are drafted: there may be fewer than K."""
-        return min(self.num_drafts, self._draws.support_size)
+        return min(self.num_drafts, self._successive.support_size)
 
     @property
     def always_drafted(self) -> NDArray[np.int64]:

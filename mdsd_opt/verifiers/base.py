@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.threads import available_threads, map_rows
+from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable

@@ -12,7 +12,7 @@ import importlib.util
 import pkgutil
 from typing import Any
 
-from mdsd_opt.base.plug_ins import loaded
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.verifiers.base import Verifier
 

@@ -177,6 +177,18 @@ def test_batched_callables() -> None:
     assert report.tokens[0].z > 5
 
 
+def test_a_score_beyond_all_tails_is_told_as_a_bound() -> None:
+    def first(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        return drafts[:, 0]
+
+    report = mo.audit(first, PROBLEM, 0, 200_000, batched=True)
+    assert report.tokens[0].z is not None
+    assert abs(report.tokens[0].z) == 40.0
+    assert "|z| > 40" in str(report)
+    assert "z = +40" not in str(report)
+    assert "z = -40" not in str(report)
+
+
 def test_a_stated_law_is_enumerated_and_the_sampler_held_against_it() -> None:
     class Honest:
         def __call__(self, target: Any, draft: Any, drafts: Any, rng: Any) -> int:

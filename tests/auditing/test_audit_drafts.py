@@ -12,7 +12,7 @@ from scipy import stats
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.draft_transform import transform
+from mdsd_opt.auditing.draft_audit import transform
 from mdsd_opt.errors import InvalidInput
 
 Q = np.array([0.4, 0.0, 0.3, 0.2, 0.1])

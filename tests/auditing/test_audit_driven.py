@@ -11,8 +11,7 @@ from wrong_verifiers import faultless
 import mdsd_opt as mo
 from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
-from mdsd_opt.auditing.randomness.grids import DOUBLE, GRIDS
-from mdsd_opt.auditing.randomness.sources import EdgeSource
+from mdsd_opt.auditing.randomness.sources import DOUBLE, GRIDS, EdgeSource
 from mdsd_opt.errors import InvalidInput
 
 TARGET = np.array([0.4, 0.3, 0.2, 0.1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import factorial
 
@@ -11,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+import mdsd_opt as mo
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.cells import MIN_EXPECTED, merged_cells
 from mdsd_opt.auditing.detectability import detectable_bias, trials_needed
+from mdsd_opt.auditing.output_checks import deviations
+from mdsd_opt.auditing.recurrence import recurrence
+from mdsd_opt.auditing.report import TokenDeviation
 
 
 def all_counts(trials: int, cells: int) -> list[tuple[int, ...]]:
@@ -55,6 +60,48 @@ def test_scores_survive_counts_whose_tails_underflow() -> None:
     )
     assert np.isfinite(scores).all()
     assert statistics.chi_square(scores) < 1e-300
+
+
+def test_scores_beyond_the_tails_of_floating_point_are_bounds() -> None:
+    """z = -162, 100, 81 or 70 is not 40; where tails do not underflow, bounds are a little less."""
+    law = np.array([0.9, 0.06, 0.02, 0.015, 0.005])
+    found = deviations(np.array([500_000, 160_000, 160_000, 100_000, 80_000]), law)
+    report = mo.audit_drafts(lambda rng: [0], mo.WithReplacement(law, 1), 0, 100)
+    text = str(replace(report, tokens=(*found, TokenDeviation(7, 0.1, 0.2, -39.94))))
+    assert text.count("|z| > 40") == 5
+    assert text.count("z = -39.9") == 1
+    impossible = deviations(np.array([9, 1]), np.array([1.0, 0.0]))
+    assert {found.z for found in impossible} == {40.0, -40.0}
+    trials, share = 10_000, np.linspace(0.2, 0.5, 40)
+    hits = np.arange(3_500, 3_900, 10)
+    exact = stats.norm.isf(statistics.two_sided(hits, trials, share) / 2)
+    bounds = statistics.least_scores(hits, trials, share)
+    far = (exact > 5) & (exact < 37)
+    assert far.sum() > 10
+    assert (bounds[far] <= exact[far]).all()
+    assert (bounds[far] >= exact[far] - 0.5).all()
+
+
+def test_recurrences_alarm_no_more_often_than_stated() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 20, 300):
+        found = np.array([recurrence(rng.random(size), rng) for _ in range(400)])
+        for level in (0.2, 0.05, 0.01):
+            assert (found <= level).sum() <= stats.binom.isf(1e-5, 400, level)
+
+
+@pytest.mark.parametrize("kind", ["in turn", "by chance", "once more"])
+def test_points_that_come_again_are_found(kind: str) -> None:
+    """Of 50, new ones every 1,000 times; or 50 of every 1,000 once more, 50 later."""
+    rng = np.random.default_rng(1)
+    points = rng.random((20, 1_000))
+    if kind == "in turn":
+        points = np.tile(points[:, :50], 20)
+    elif kind == "by chance":
+        points = np.take_along_axis(points, rng.integers(50, size=points.shape), axis=1)
+    else:
+        points[:, 50:100] = points[:, :50]
+    assert recurrence(points.ravel(), rng) < 1e-8
 
 
 def test_one_cell_has_no_scores() -> None:

@@ -13,7 +13,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, get_rule, grow, parse_topology
-from mdsd_opt.decoding.generation import weigh
+from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
@@ -44,7 +44,7 @@ def record(verify: Any, tree: str, steps: int, seed: int = 0) -> dict[str, Any]:
     for n in range(steps):
         laws = Laws(1_000 * seed + n)
         root = grow(laws.drafted, topology, "with_replacement", rng)
-        weigh(root, laws.target)
+        set_targets(root, laws.target)
         texts: dict[tuple[int, ...], tuple[int, ...]] = {(): ()}
         by_text = {node.tokens: node for node in root.walk()}
         for i, place in enumerate(places):
@@ -98,6 +98,20 @@ def test_what_goes_wrong_after_the_first_token_is_found(tree: str) -> None:
     assert report.drafts_follow_law
     first = {k: v[:, 0] for k, v in trace.items() if k in ("target", "draft_law", "tokens")}
     assert mo.audit_trace(**first, drafts=trace["drafts"][:, :1]).lossless
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
+def test_one_token_a_step_is_a_tree_of_depth_one(scheme: str) -> None:
+    """Its checks are those of the first tokens of deeper trees, to the last digit."""
+    trace = record(get_rule("rrs").verify, "3x1", 300)
+    roots = {k: v[:, 0] for k, v in trace.items() if k in ("target", "draft_law", "tokens")}
+    first = mo.audit_trace(**roots, drafts=trace["drafts"], scheme=scheme)
+    whole = mo.audit_trace(**trace, scheme=scheme)
+    assert set(first.checks) < set(whole.checks)
+    for what in ("tokens", "acceptance_rate", "optimal_acceptance_rate", "violations"):
+        assert getattr(first, what) == getattr(whole, what), what
+    assert first.accept_length is None
+    assert whole.accept_length > 1
 
 
 def test_more_than_the_optimum_is_found() -> None:

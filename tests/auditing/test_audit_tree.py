@@ -13,9 +13,7 @@ from support.tree_rules import block, chain, drawn, path
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.auditing.trees.drawn_trees import drawn_trees
-from mdsd_opt.auditing.trees.tables import Laws
-from mdsd_opt.auditing.trees.texts import Texts
+from mdsd_opt.auditing.trees.texts import Laws, Texts, drawn_trees
 from mdsd_opt.decoding import Node, get_rule, parse_topology
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines
 from mdsd_opt.auditing.engines import Engine, loading, registry
+from mdsd_opt.auditing.engines.engine import Adapter
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
@@ -41,17 +41,12 @@ def accepts_at_zero(p: Any, q: Any, drafts: tuple[int, ...]) -> tuple[int, ...]:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Two engines, and what is installed of them."""
     versions = {"fake-engine": "1.0"}
-    adapter = ModuleType("fake_engine")
-    vars(adapter).update(
-        PACKAGE="fake-engine", TESTED=("0.9", "1.0"), FUNCTION="fake.verify", REBOUND="its name"
-    )
-    absent = ModuleType("absent_engine")
-    vars(absent).update(PACKAGE="absent", TESTED=("2.0",), FUNCTION="absent.verify", REBOUND="")
-    entries = {
-        "fake": registry._Entry(adapter, lambda: rejection),
-        "zero": registry._Entry(adapter, lambda: accepts_at_zero),
-        "absent": registry._Entry(absent, lambda: rejection),
-        "slow": registry._Entry(adapter, lambda: rejection, takes_long=True),
+    fake = ("fake-engine", ("0.9", "1.0"), "fake.verify", "its name")
+    adapters = {
+        "fake": Adapter(*fake, chain=lambda: rejection),
+        "zero": Adapter(*fake, chain=lambda: accepts_at_zero),
+        "absent": Adapter("absent", ("2.0",), "absent.verify", "", chain=lambda: rejection),
+        "slow": Adapter(*fake, chain=lambda: rejection, takes_long=True),
     }
 
     def version(package: str) -> str:
@@ -59,7 +54,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise loading.metadata.PackageNotFoundError(package)
         return versions[package]
 
-    monkeypatch.setattr(registry, "_ENTRIES", entries)
+    monkeypatch.setattr(registry, "ADAPTERS", adapters)
     monkeypatch.setattr(loading.metadata, "version", version)
     return versions
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt
-from mdsd_opt.base.versions import show_versions, versions
+from mdsd_opt.base.installed import show_versions, versions
 
 
 def test_every_dependency_is_named() -> None:

@@ -61,7 +61,8 @@ def test_full_vocabulary(scheme: str, name: str) -> None:
     for row in range(2):
         for n, k in enumerate((1, 4)):
             expected = [of_relax(target[row], draft[row], k, scheme, **{name: b}) for b in budgets]
-            np.testing.assert_allclose(found[row, n], expected, atol=2e-8)
+            np.testing.assert_allclose(found[row, n], expected, atol=1e-6)
+            assert (found[row, n] <= np.array(expected) + 2e-8).all()
 
 
 def test_several_at_once_are_those_of_single_calls() -> None:
@@ -83,7 +84,8 @@ def test_total_variation_and_nothing_are_exact(scheme: str) -> None:
     lossless = mo.acceptance_rates(target, draft, 2, scheme)
     assert (mo.relaxed_rates(target, draft, 2, scheme, kl=0) == lossless).all()
     found = mo.relaxed_rates(target, draft, 2, scheme, tv=0.05)
-    np.testing.assert_array_equal(found, np.minimum(lossless + 0.05, 1.0))
+    assert (found - lossless <= 0.05).all()
+    np.testing.assert_allclose(found, np.minimum(lossless + 0.05, 1.0), rtol=0, atol=2e-16)
 
 
 class TestDoubt:
@@ -103,7 +105,7 @@ class TestDoubt:
         assert found == pytest.approx(expected, abs=1e-9)
 
     def test_is_not_settled_by_buckets(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(relaxed_rows, "_ERROR", math.inf)
+        monkeypatch.setattr(relaxed_rows, "_SAFETY", 0.0)
         target, draft = self.pair()
         expected = of_relax(target, draft, 1, "with_replacement", kl=1e-10)
         assert mo.relaxed_rates(target, draft, 1, kl=1e-10) > expected + 2e-8
@@ -118,16 +120,31 @@ class TestDoubt:
             assert found == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["kl", "chi2"])
+def test_budgets_are_promises(scheme: str, name: str) -> None:
+    """Rates are those of laws within the budget, whatever groups of tokens hide."""
+    budgets = (1e-5, 1e-4, 1e-3, 0.01)
+    p = np.full(20_000, 1 / 20_000)
+    near = p * np.exp(0.1 * np.random.default_rng(3).standard_normal(p.size))  # many to a bucket
+    for target, draft in (sample([2, 18], np.float64), (logits([p]), logits([near]))):
+        found = mo.relaxed_rates(target, draft, (1, 3), scheme, **{name: budgets})
+        for row, n, b in np.ndindex(found.shape):
+            problem = mo.TransportProblem.from_logits(target[row], draft[row], (1, 3)[n], scheme)
+            law = mo.relax(problem, acceptance_rate=min(float(found[row, n, b]), 1.0))
+            assert getattr(law, name) <= budgets[b] * (1 + 1e-9)
+
+
 class TestSpread:
     @pytest.mark.parametrize("name", ["kl", "chi2"])
     def test_best_buys_what_equal_slopes_buy(self, name: str) -> None:
-        target, draft = sample(slice(0, 42, 5))
-        budgets = (0.002, 0.05)
+        target, draft = sample(slice(0, 42, 5), np.float64)
+        budgets = (1e-5, 0.002, 0.05)
         best = mo.relaxed_rates(target, draft, (1, 2), spread="best", **{name: budgets})
         equal = mo.relaxed_rates(target, draft, (1, 2), **{name: budgets})
-        assert best.shape == equal.shape == (9, 2, 2)
+        assert best.shape == equal.shape == (9, 2, 3)
         gains = (best - equal).mean(axis=0)
-        assert (gains > 1e-4).all()
+        assert (gains > [1e-6, 1e-4, 1e-4]).all()
         for n, k in enumerate((1, 2)):
             for b, budget in enumerate(budgets):
                 spent = [
@@ -138,8 +155,8 @@ class TestSpread:
                     for t, d, a in zip(target, draft, best[:, n, b].tolist(), strict=True)
                 ]
                 mean = float(np.mean([getattr(x, name) for x in spent]))
-                assert mean == pytest.approx(budget, rel=1e-3)
-                assert mean <= budget * (1 + 1e-5)
+                assert mean == pytest.approx(budget, rel=2e-3)
+                assert mean <= budget * (1 + 1e-9)
 
     def test_best_of_one_row_is_equal(self) -> None:
         target, draft = sample(4)

@@ -22,13 +22,13 @@ from mdsd_opt import cddlib_checks
 from mdsd_opt.cddlib_checks import cones, double_description, two_values, with_ppl
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
-from mdsd_opt.cddlib_checks.integer_flow import exact_acceptance
-from mdsd_opt.cddlib_checks.irrational import power_above, power_below
-from mdsd_opt.cddlib_checks.rows import primitive
+from mdsd_opt.cddlib_checks.false_conditions import power_above, power_below
 from mdsd_opt.cddlib_checks.subsets import (
     best_cut,
     best_cuts,
     containment_table,
+    exact_acceptance,
+    primitive,
     priority_law,
     priority_laws,
 )
@@ -404,6 +404,15 @@ def test_memory_runs_out():
         run_in_child(_fill_memory, {}, timeout=60, memory=2**30)
 
 
+def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones() -> None:
+    result = cddlib_checks.check("acceptance_one", vocab_size=8, num_drafts=8, timeout=1000)
+    assert result.holds
+    assert "every q, every K" in result.scope
+    # its 40,320 vertices take far longer than the cone
+    assert result.reason == "polytope of given drafts: not waited for, as this is settled"
+    assert result.seconds < 500
+
+
 def test_undecided_results_say_why():
     result = cddlib_checks.check("optimal_value", vocab_size=12, num_drafts=9, timeout=1.5)
     assert result.holds is None
@@ -615,7 +624,7 @@ def test_claims_for_given_different_drafts(zero):
 
 def test_a_wrong_threshold_is_noticed():
     """The check itself: against weights of another subset, tokens are out of place."""
-    from mdsd_opt.cddlib_checks.thresholds import misplaced
+    from mdsd_opt.cddlib_checks.enumerations import misplaced
 
     p = [Fraction(1, 10), Fraction(9, 10)]
     models = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]]

@@ -32,6 +32,17 @@ def test_tables_fit_a_terminal_and_the_picture_is_drawn(run_cli, logits, tmp_pat
     assert "picture saved" in done.stderr
 
 
+def test_table_and_picture_mean_the_same_by_best(run_cli, logits, tmp_path):
+    shown = run_cli("relax", logits, "--plot", tmp_path / "frontier.svg").stdout
+    picture = (tmp_path / "frontier.svg").read_text()
+    rows = json.loads(run_cli("relax", logits, "--json").stdout)["rules"]
+    for row in rows:
+        accepted, best = f"{row['acceptance_rate']:.4f}", f"{row['best_acceptance_rate']:.4f}"
+        assert f"{row['name']}: {accepted}, best {best}" in picture
+        (line,) = [line for line in shown.splitlines() if row["name"] in line and "│" in line]
+        assert best in line
+
+
 def test_numbers_are_those_of_the_functions(run_cli, logits):
     done = run_cli("relax", logits, "-k", "1,3", "--scheme", "without_replacement", "--json")
     document = json.loads(done.stdout)

@@ -15,7 +15,7 @@ from support.corpora import RUN, flip_a_byte
 from support.markov import MarkovModel, prompts
 
 from mdsd_opt import errors
-from mdsd_opt.base import progress
+from mdsd_opt.base import long_runs
 from mdsd_opt.base.files.arrays import read_safetensors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
 from mdsd_opt.corpora.capture import CaptureSettings, capture
@@ -187,8 +187,8 @@ def test_the_command_shows_what_is_there_and_says_what_is_not(tmp_path):
 
 def test_progress_tells_tokens_a_second_of_this_run_alone(capsys, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    with progress.token_progress_bar("prompts", 8, wanted=True) as advance:
+    monkeypatch.setattr(long_runs.time, "monotonic", lambda: clock[0])
+    with long_runs.token_progress_bar("prompts", 8, wanted=True) as advance:
         clock[0] = 3.0
         advance(4, 0)  # an earlier run's
         clock[0] = 5.0

@@ -13,7 +13,7 @@ from support.tree_programme import whole_programme
 import mdsd_opt as mo
 from mdsd_opt.decoding import Topology, get_rule, k_ary, tree_bound, tree_optimum, value_bound
 from mdsd_opt.decoding.text_tree import RandomTrees, TextTree
-from mdsd_opt.decoding.tree_programmes import FromAbove
+from mdsd_opt.decoding.tree_optimum import FromAbove
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem.solution import Status
 

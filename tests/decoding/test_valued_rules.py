@@ -17,18 +17,15 @@ from mdsd_opt.decoding import (
     PlannedTree,
     get_rule,
     grow,
-    hull_plan,
     k_ary,
+    recursive_rejection,
     sparse,
     tree_optimum,
 )
-from mdsd_opt.decoding import first_tries as tries_module
-from mdsd_opt.decoding.first_tries import first_tries
 from mdsd_opt.decoding.growth import first_plan
-from mdsd_opt.decoding.hull_plan import hull_masses, rank_chances
-from mdsd_opt.decoding.place_values import in_draw_order, place_values
-from mdsd_opt.decoding.token_split import split_with_tries, token_split
-from mdsd_opt.decoding.topology import Topology
+from mdsd_opt.decoding.recursive_rejection import rank_chances, tried_one_by_one
+from mdsd_opt.decoding.token_split import hull_masses, split_with_tries, token_split
+from mdsd_opt.decoding.topology import Topology, in_draw_order, place_values
 from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
@@ -159,7 +156,7 @@ LAWS = [
 def test_what_goes_on_is_what_is_kept_on_average(monkeypatch, plan, collapsed, p, q):
     """For every scheme, with values in any order: E[masses] = I <= r p, and sums at most one."""
     if collapsed:
-        monkeypatch.setattr(hull_plan, "MANY_TOKENS", 1)
+        monkeypatch.setattr("mdsd_opt.decoding.token_split.MANY_TOKENS", 1)
     p, q = np.array(p), np.array(q)
     for drafts in schemes_of(q):
         for demand, worth in product((1.0, 0.6), ((9, 1, 1, 1, 1, 1), (1, 5, 2, 7, 1, 3))):
@@ -210,7 +207,7 @@ def test_forecast_chances_are_those_of_the_ranks(p, q):
         for draws, weight in zip(*drafts.tuple_law(), strict=True):
             if weight > 0.0:
                 chances += weight * hull_masses(target, drafts, draws.astype(np.int64), values)[0]
-        in_order = tries_module._by_ratio(target, drafts.q)
+        in_order = recursive_rejection._by_ratio(target, drafts.q)
         np.testing.assert_allclose(rank_chances(*in_order, 3), chances, rtol=0, atol=1e-12)
 
 
@@ -236,7 +233,7 @@ def test_forecast_chances_are_those_of_the_plan(num_drafts):
                 masses @ (below[starts] ** k * below[stops] ** (num_drafts - 1 - k))
                 for k in range(num_drafts)
             ]
-            found = rank_chances(*tries_module._by_ratio(target, drafts.q), num_drafts)
+            found = rank_chances(*recursive_rejection._by_ratio(target, drafts.q), num_drafts)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
             assert found.sum() == pytest.approx(np.minimum(plan.p, plan.x).sum(), abs=1e-12)
 
@@ -249,7 +246,7 @@ def test_as_many_are_tried_as_bring_most():
         p, q = rng.dirichlet(np.full(4, 0.6), 2)
         drafts = mo.WithReplacement(q, 3)
         values = np.array([rng.choice([1.5, 3.0, 8.0]), 1.0, 1.0])
-        order = first_tries(p, 1.0, drafts, values)
+        order = tried_one_by_one(p, 1.0, drafts, values)
         assert order == list(range(len(order)))
         numbers.add(len(order))
         worth = []
@@ -257,7 +254,7 @@ def test_as_many_are_tried_as_bring_most():
 
             def masses(draws, number=number, p=p, drafts=drafts, values=values):
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(tries_module, "_best_number", lambda *_: number)
+                    patch.setattr(recursive_rejection, "_best_number", lambda *_: number)
                     made = split_with_tries(p, 1.0, drafts, draws, values)
                 first = np.unique(draws, return_index=True)[1]
                 passed = np.zeros(3)
@@ -278,10 +275,10 @@ def test_groups_of_similar_ratio_do_for_the_decision(monkeypatch):
     q = rng.dirichlet(np.full(4000, 0.1))
     p = q * np.exp(rng.standard_normal(q.size))
     p /= p.sum()
-    tokens = tries_module._by_ratio(p, q)
+    tokens = recursive_rejection._by_ratio(p, q)
     assert tokens[0].size == 4000
-    monkeypatch.setattr(tries_module, "MANY_TOKENS", 1)
-    groups = tries_module._by_ratio(p, q)
+    monkeypatch.setattr(recursive_rejection, "MANY_TOKENS", 1)
+    groups = recursive_rejection._by_ratio(p, q)
     assert groups[0].size <= 256
     for found in (tokens, groups):
         assert (np.diff(found[0] / found[1]) >= 0).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -115,6 +116,29 @@ def test_each_draft_follows_its_law_given_those_before(case: Case) -> None:
                 break
         assert probability == pytest.approx(mass, abs=1e-13)
         assert case.drafts.is_possible(np.array(row)) == (mass > 0)
+
+
+@given(cases(["mixture", "mixed_models"], max_vocab=3))
+def test_a_mixture_can_draw_what_has_mass(case: Case) -> None:
+    """In the order in which it is drawn, whatever else a component takes for the same set."""
+    exact = case.drafts.exact_tuple_law()
+    for row in product(range(-1, case.drafts.vocab_size), repeat=case.drafts.num_drafts):
+        assert case.drafts.is_possible(np.array(row)) == (exact.get(row, 0) > 0)
+
+
+@pytest.mark.parametrize("tiny", [1.0, 1e-200])  # whose products are no floats
+def test_a_set_in_a_mixture_has_one_order(tiny: float) -> None:
+    q = np.array([1.0, tiny, 0.0, tiny])
+    successive = WithoutReplacement(q / q.sum(), 2)
+    sets = DraftSetLaw(4, {(0, 1, 2): 1 - tiny / 2, (3,): tiny / 2})
+    drafts = MixtureDrafts([(0.5, successive), (0.5, sets)])
+    for row, possible in {
+        (0, 1, 2): True, (0, 2, 1): False, (3, -1, -1): True, (-1, 3, -1): False,
+        (3, 3, -1): False, (1, 3, -1): True, (3, 1, -1): True, (2, 0, -1): False,
+    }.items():  # fmt: skip
+        assert drafts.is_possible(np.array(row)) == possible
+        assert FixedPlusDrafts([2], drafts).is_possible(np.array([2, *row])) == possible
+    assert sets.is_possible(np.array([0, 2, 1]))  # by itself it is asked about the set
 
 
 @given(cases(PREFIX_SCHEMES), st.randoms(use_true_random=False))

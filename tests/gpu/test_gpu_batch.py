@@ -18,8 +18,8 @@ from support.kernel_cases import LOG2_E, near_rows
 
 import mdsd_opt as mo
 from mdsd_opt.base.arrays import Opened
-from mdsd_opt.batch import dispatch
-from mdsd_opt.batch.device_rates import Request, rates_in_chunks
+from mdsd_opt.batch import device as device_batch
+from mdsd_opt.batch.device import Request, rates_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import availability, dlpack
 from mdsd_opt.gpu.layout import DeviceLogits
@@ -258,11 +258,11 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
 ) -> None:
     engine = SimpleNamespace(engine_of_device=lambda number: f"engine {number}")
     monkeypatch.setitem(sys.modules, "mdsd_opt.gpu.cupy_engine", engine)
-    monkeypatch.setattr(dispatch, "is_available", lambda: True)
-    monkeypatch.setattr(dispatch, "require_device", lambda: None)
-    monkeypatch.setattr(dispatch.interop, "is_on_device", lambda array: held)
-    monkeypatch.setattr(dispatch.interop, "current_device", lambda: 3)
-    monkeypatch.setattr(dispatch.interop, "on_stream_of", lambda array: nullcontext(7))
+    monkeypatch.setattr(device_batch, "is_available", lambda: True)
+    monkeypatch.setattr(device_batch, "require_device", lambda: None)
+    monkeypatch.setattr(device_batch.interop, "is_on_device", lambda array: held)
+    monkeypatch.setattr(device_batch.interop, "current_device", lambda: 3)
+    monkeypatch.setattr(device_batch.interop, "on_stream_of", lambda array: nullcontext(7))
     side = Opened.of(np.zeros((2, 4), np.float32))
 
     def on_device(device: str | None, in_the_way: str) -> Any:
@@ -274,7 +274,7 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
         def in_chunks(engine: str, target: NDArray[Any], draft: NDArray[Any]) -> Any:
             return in_the_way or ("in chunks", engine)
 
-        return dispatch.on_device(side, side, device, in_place, in_chunks)  # type: ignore[arg-type]
+        return device_batch.on_device(side, side, device, in_place, in_chunks)  # type: ignore[arg-type]
 
     found = ("in place" if held else "in chunks", "engine 3")
     assert on_device("gpu", "") == found

@@ -23,8 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 import mdsd_opt.gpu
-from mdsd_opt.batch.device_rates import Request, rates_in_chunks
-from mdsd_opt.batch.device_verification import VerificationRequest, verify_in_chunks
+from mdsd_opt.batch.device import Request, rates_in_chunks
+from mdsd_opt.batch.device import VerificationRequest, verify_in_chunks
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.pair import FilterSettings
 from support.host_engine import HostEngine

@@ -20,8 +20,7 @@ from support.row_plans import PlanningEngine, RowPlan
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.batch.device_rates import Request
-from mdsd_opt.batch.device_verification import VerificationRequest, verify_in_chunks
+from mdsd_opt.batch.device import Request, VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.gpu import availability
 from mdsd_opt.gpu.pair import FilterSettings, with_filters

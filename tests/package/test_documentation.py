@@ -6,6 +6,7 @@ import doctest
 import importlib
 import importlib.util
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,19 @@ def test_examples_print_what_the_page_says(
     except MissingExtra as error:
         pytest.skip(str(error))
     assert not failures, "\n".join(failures)
+
+
+def test_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```(python|text)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    namespace: dict[str, object] = {"__name__": "README"}
+    printed = 0
+    for (language, code), (following, said) in pairwise([*blocks, ("", "")]):
+        if language == "python":
+            exec(compile(code, "README.md", "exec"), namespace)
+            assert capsys.readouterr().out == (said if following == "text" else "")
+            printed += following == "text"
+    assert printed == 3
 
 
 ROOMS = (

@@ -236,6 +236,45 @@ def test_a_full_device_is_one_line(arguments, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    command = f"'{sys.executable}' -c 'from mdsd_opt.cli import main; main()'"
+    return subprocess.run(
+        line.replace("mdsd-opt", command), cwd=folder, shell=True, capture_output=True, text=True,
+        timeout=300, executable="/bin/bash",
+    )  # fmt: skip
+
+
+#: A line for each verb that needs no model, and its exit code.
+LINES = {
+    "mdsd-opt solve problem.json": 0,
+    "mdsd-opt solve missing.json": 2,
+    "mdsd-opt rates logits.npz -k 2": 0,
+    "mdsd-opt relax logits.npz -k 2": 0,
+    "mdsd-opt check acceptance_one --vocab-size 3 -k 2": 0,
+    "mdsd-opt audit --verifier rrs --trials 2000": 0,
+    "mdsd-opt plan logits.npz --nodes 3": 0,
+    "mdsd-opt reproduce spechub logits.npz": 0,
+    "mdsd-opt decode": 2,
+    "mdsd-opt capture": 2,
+}
+
+
+@pytest.mark.skipif(not Path("/bin/bash").exists(), reason="no shell to close streams")
+@pytest.mark.parametrize("line", LINES)
+def test_streams_that_are_closed_lead_nowhere(line, tmp_path):
+    rng = np.random.default_rng(0)
+    logits = {name: rng.normal(size=(6, 20)) for name in ("target", "draft")}
+    np.savez(tmp_path / "logits.npz", **logits)
+    (tmp_path / "problem.json").write_bytes(PROBLEM)
+    told = shell(tmp_path, f"{line} 2>&-")
+    assert (told.returncode, told.stderr) == (LINES[line], "")
+    assert bool(told.stdout) == (LINES[line] == 0)  # results alone: errors are not among them
+    silent = shell(tmp_path, f"{line} <&- >&-")
+    assert silent.returncode == LINES[line]
+    assert silent.stdout == ""
+    assert "Traceback" not in silent.stderr
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

@@ -187,6 +187,53 @@ class TestBudgets:
         exact = mo.relax(self.problem, exact=True, **{name: budget})
         assert float(exact.acceptance_rate) == pytest.approx(found.acceptance_rate, abs=1e-12)
 
+    @pytest.mark.parametrize("exact", [False, True])
+    @pytest.mark.parametrize(
+        ("p", "q", "num_drafts", "budget"),
+        [
+            # the last unit of acceptance below the next float costs 645
+            (np.exp([0.0, -1, -2, -80, -83]), [0.4, 0.3, 0.1, 0.1, 0.1], 2, {"chi2": 0.01}),
+            # the largest rate of a finite distance is no float
+            ([0, 1e-29, 1 - 1e-7, 1e-7], [1e-5, 1e-8, 1 - 1e-5, 1e-17], 3, {"kl": 1.6e-7}),
+            ([0, 1, 1e-17, 1e-17], [1e-12, 1 - 1.2e-11, 1e-12, 1e-11], 1, {"kl": 1.6e-7}),
+            # costs of 1e118 and of 1e-11 on one curve
+            ([0.5, 0.05, 5e-151, 0.5, 5e-31, 5e-17], [1 / 6] * 6, 2, {"chi2": 4.4e-11}),
+        ],
+    )
+    def test_are_promises(
+        self, p: Any, q: Any, num_drafts: int, budget: dict[str, float], exact: bool
+    ) -> None:
+        p, q = (np.array(x) / np.sum(x) for x in (p, q))
+        schemes = [mo.WithReplacement(q, num_drafts), mo.IndependentDrafts([q, q[::-1]])]
+        if num_drafts == 2:
+            schemes.append(mo.WithoutReplacement(q, 2))
+        for drafts in schemes:
+            problem = mo.TransportProblem(p, drafts)
+            ((name, amount),) = budget.items()
+            found = mo.relax(problem, exact=exact, **budget)
+            assert getattr(found, name) <= amount
+            assert getattr(distances(found.target, problem.target), name) <= amount * (1 + 1e-14)
+            # no more acceptance is given away than floats can tell
+            rate = Fraction(found.acceptance_rate) + Fraction(1, 10**12)
+            if rate < 1:
+                more = mo.relax(problem, acceptance_rate=rate, exact=True)
+                assert getattr(more, name) > amount * (1 - 1e-9)
+
+    @pytest.mark.parametrize("scheme", ["with", "without", "greedy", "mixture", "fixed",
+                                        "different", "set_law", "fixed_different"])  # fmt: skip
+    def test_are_promises_where_masses_are_far_apart(self, scheme: str) -> None:
+        rng = np.random.default_rng([1, *scheme.encode()])
+        for _ in range(40):
+            powers = -rng.choice([0, 0, 1, 3, 8, 16, 17, 35, 80, 150, 299], (2, 5))
+            powers[:, rng.integers(5)] = 0
+            p, q = 10.0**powers * rng.integers(0, 4, (2, 5)).clip(0) + np.eye(5)[rng.integers(5)]
+            problem = mo.TransportProblem(p / p.sum(), KINDS[scheme](q / q.sum()))
+            for name in ("tv", "kl", "chi2"):
+                budget = float(10.0 ** rng.uniform(-12, 0))
+                found = mo.relax(problem, **{name: budget})
+                assert getattr(found, name) <= budget
+                assert found.gap < 1e-5
+
     @pytest.mark.parametrize("name", ["kl", "chi2", "tv"])
     @pytest.mark.parametrize("exact", [False, True])
     def test_that_buy_everything(self, name: str, exact: bool) -> None:
@@ -210,11 +257,26 @@ class TestBudgets:
             ({"chi2": math.nan}, "chi2 is nan"),
             ({"tv": "x"}, "tv is 'x'"),
             ({"acceptance_rate": 1.2}, "no law allows more than 1"),
+            ({"acceptance_rate": math.inf}, "no law allows more than 1"),
+            ({"acceptance_rate": math.nan}, "acceptance_rate is nan"),
+            ({"tv": -math.inf}, "tv is -inf"),
         ],
     )
     def test_that_make_no_sense(self, given_: dict[str, Any], message: str) -> None:
         with pytest.raises(InvalidInput, match=message):
             mo.relax(self.problem, **given_)
+
+    def test_of_any_size_are_numbers(self) -> None:
+        for name in ("tv", "kl", "chi2"):
+            for exact in (False, True):
+                assert mo.relax(self.problem, exact=exact, **{name: 10**400}).acceptance_rate == 1
+
+    @pytest.mark.parametrize("exact", [False, True])
+    def test_the_largest_rate_is_one_that_can_be_asked_for(self, exact: bool) -> None:
+        """1 - 1/5 is no float, and 0.8 is a little more."""
+        drafts = mo.DraftSetLaw(2, {(): Fraction(1, 5), (0,): Fraction(4, 5)})
+        problem = mo.TransportProblem([Fraction(1, 2), Fraction(1, 2)], drafts)
+        assert float(mo.relax(problem, acceptance_rate=0.8, exact=exact).acceptance_rate) == 0.8
 
 
 class TestZeros:
@@ -244,6 +306,13 @@ class TestZeros:
         assert found.acceptance_rate == 1 - 0.2**2
         assert 0 < found.kl < 1
         assert mo.relax(problem, acceptance_rate=found.acceptance_rate + 1e-9).kl == np.inf
+
+    def test_rounding_makes_no_token_possible(self) -> None:
+        """The float of 7/12 is larger than that of 1 - 5/12, the rate of the target itself."""
+        q = [Fraction(5, 12), Fraction(7, 12)]
+        problem = mo.TransportProblem([0.0, 1.0], mo.WithReplacement(q, 1))
+        found = mo.relax(problem, acceptance_rate=7 / 12)
+        assert (found.kl, found.chi2, found.tv) == (0, 0, 0)
 
     def test_several_are_shared_like_the_draft(self) -> None:
         p = [Fraction(0), Fraction(0), Fraction(1)]
@@ -411,6 +480,54 @@ def test_equal_slopes_spend_a_mean_budget_best() -> None:
     assert point.tv == pytest.approx(point.acceptance_rate - lossless.acceptance_rate, abs=1e-12)
     equal = [mo.relax(problem, kl=point.kl) for problem in problems]
     assert np.mean([found.acceptance_rate for found in equal]) < point.acceptance_rate
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        lambda q: mo.WithReplacement(q, 2),
+        lambda q: mo.IndependentDrafts([q, [Fraction(3, 4), Fraction(1, 4), Fraction(0)]]),
+    ],
+)
+def test_exact_laws_may_be_smaller_than_any_float(scheme: Callable[..., Any]) -> None:
+    """Where others gain, a token of 1.5e-300 is left with less than the least float."""
+    tiny = Fraction(15, 10**301)
+    p = [Fraction(1, 2), Fraction(1, 2) - tiny, tiny]
+    q = [Fraction(1), Fraction(0), Fraction(0)]
+    problem = mo.TransportProblem(p, scheme(q))
+    found = mo.relax(problem, acceptance_rate=Fraction(19, 20), exact=True)
+    x = found.problem.exact_target
+    assert 0 < x[2] < Fraction(1, 10**300)
+    assert sum(x) == 1
+    assert found.target[2] == 0
+    assert found.tv == found.acceptance_rate - found.lossless_acceptance_rate
+    optimal = mo.verifiers.get("optimal")
+    assert tuple(optimal.output_law(found.problem, exact=True)) == x
+    certificate = mo.certify(found.problem, mo.solve(found.problem), exact=True)
+    assert certificate.valid
+    assert certificate.upper == found.acceptance_rate
+
+
+@pytest.mark.parametrize("tiny", [1e-150, 1e-30])
+def test_steep_chains_are_found_where_no_order_is_known(tiny: float) -> None:
+    """The sets of the chain lie at slopes of 1 / tiny; the rate that is told is reached."""
+    drafts = mo.DraftSetLaw(6, {(): 0.25, (1,): 0.25, (4,): 0.5 - tiny, (2, 5): tiny})
+    target = np.array([0.0, 2 * tiny, 1.0, tiny, tiny, 3 * tiny])
+    problem = mo.TransportProblem(target, drafts)
+    for rate in (0.3, 0.5, 0.7):
+        found = mo.relax(problem, acceptance_rate=rate)
+        assert found.gap < 1e-6
+        exact = mo.relax(problem, acceptance_rate=rate, exact=True)
+        np.testing.assert_allclose(found.target, exact.target, atol=1e-8)
+
+
+def test_the_lossless_rate_is_the_optimum_where_no_order_is_known() -> None:
+    """A set of the chain that would add a millionth to the hull decides alpha* itself."""
+    models = [np.array([0.5, 0.5]), np.array([1.0 - 4e-7, 4e-7])]
+    problem = mo.TransportProblem(np.array([1.0 - 1e-8, 1e-8]), mo.IndependentDrafts(models))
+    expected = mo.solve(problem).acceptance_rate
+    found = mo.relax(problem, tv=0).lossless_acceptance_rate
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("tiny", [1e-300, 1e-200, 1e-17])

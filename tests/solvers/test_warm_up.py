@@ -73,7 +73,7 @@ def test_after_a_warm_up_no_method_loads_a_kernel(name):
 DECODING = """
 import numpy as np
 from mdsd_opt.decoding import generate
-from mdsd_opt.decoding.warm_up import warm_up
+from mdsd_opt.decoding.comparison import warm_up
 from support.kernels import compiled_forms
 how = {"rule": RULE, "scheme": SCHEME, "tree": "3x2"}
 warm_up(vocab_size=5000, **how)

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
-from mdsd_opt.decoding.place_values import place_values
+from mdsd_opt.decoding.topology import place_values
 from mdsd_opt.drafts.by_name import scheme_maker
 
 

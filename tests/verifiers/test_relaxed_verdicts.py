@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from support.fake_models import FakeModel
 from support.tables import Table, output_law, trees
 
 import mdsd_opt as mo
+from mdsd_opt.batch import verify_batch
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import DynamicTree, generate, get_rule, k_ary, parse_topology
-from mdsd_opt.decoding.generation import weigh
-from mdsd_opt.decoding.relaxed_targets import (
+from mdsd_opt.decoding.generation import set_targets
+from mdsd_opt.decoding.step_laws import (
     Distance,
     check_tree,
     distance_of,
@@ -82,6 +85,37 @@ class TestOneStep:
             mo.verifiers.get("optimal").verify(
                 problem, [3, 1], np.random.default_rng(0), relax=relax
             )
+
+
+_PROBLEM = mo.TransportProblem(P, mo.WithReplacement(Q, 2))
+_ROWS = np.log([P]), np.log([Q])
+
+#: All that take a budget.
+DOORS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "relax": lambda budget: mo.relax(_PROBLEM, **budget),
+    "relaxed_rates": lambda budget: mo.relaxed_rates(*_ROWS, 2, **budget),
+    "relaxed_rates, several": lambda budget: mo.relaxed_rates(
+        *_ROWS, 2, spread="best", **{name: [0.1, amount] for name, amount in budget.items()}
+    ),
+    "verify": lambda budget: mo.verifiers.get("optimal").verify(
+        _PROBLEM, [3, 1], np.random.default_rng(0), relax=budget
+    ),
+    "Verifier.verify_batch": lambda budget: mo.verifiers.get("optimal").verify_batch(
+        [P], [Q], [[3, 1]], np.random.default_rng(0), relax=budget
+    ),
+    "verify_batch": lambda budget: verify_batch(*_ROWS, [[3, 1]], relax=budget),
+    "generate": lambda budget: generate(
+        FakeModel(4, 1), FakeModel(4, 2), [1], tree="2x1", max_new_tokens=2, rng=0, relax=budget
+    ),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("amount", [np.nan, -np.inf, -1e-300, -(10**400), "x", 1j, []])
+@pytest.mark.parametrize("name", ["kl", "chi2"])
+def test_no_door_takes_what_is_no_amount(door: str, amount: Any, name: str) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        DOORS[door]({name: amount})
 
 
 class TestBatches:
@@ -196,7 +230,7 @@ class TestTrees:
         class Told(type(get_rule(name))):  # type: ignore[misc]
             def stops(self, root: Any) -> Any:
                 """Of the tree with the targets of the tables, relaxed here."""
-                distances = relax_targets(weigh(root, target), {"kl": 0.05})
+                distances = relax_targets(set_targets(root, target), {"kl": 0.05})
                 found = super().stops(root)
                 for stop in found:
                     tokens = (*stop.node.tokens, 0)
@@ -237,7 +271,7 @@ class TestTrees:
         target, draft = self.tables(3, 2)
         law = np.zeros(3)
         for root, probability in trees(draft, UNEVEN, "with_replacement"):
-            relax_targets(weigh(root, target), {"tv": 0.05})
+            relax_targets(set_targets(root, target), {"tv": 0.05})
             for stop in get_rule("optimal").stops(root):
                 if stop.node.tokens:
                     law[stop.node.tokens[0]] += probability * stop.probability

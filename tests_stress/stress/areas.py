@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stress import batches, evidence, large, schemes, solving, trees, verifying
+from stress import batches, budgets, evidence, large, schemes, solving, trees, verifying
 from stress.tally import Tally
 
 
@@ -27,6 +27,7 @@ AREAS = {
     "batches": Area(batches.check, 400),
     "many": Area(large.check, 500),
     "trees": Area(trees.check, 1500),
+    "budgets": Area(budgets.check, 600),
 }
 
 

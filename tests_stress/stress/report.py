@@ -22,6 +22,7 @@ TITLES = {
     "batches": "batches of logits, every column",
     "verifiers": "verifiers: output law, rate, verdicts",
     "trees": "tree rules: law of the whole output",
+    "budgets": "relaxed targets: budgets, rates, laws, in floats and exactly",
 }
 
 

@@ -14,8 +14,7 @@ as points to begin from. The law is exact up to these checks: a step that none o
 hidden.
 """
 
-from mdsd_opt.auditing.driving.draw_tree import DrawTree, Leaf, driven_tree
-from mdsd_opt.auditing.driving.driven_law import DrivenLaw
+from mdsd_opt.auditing.driving.draw_tree import DrawTree, Leaf, Undrivable, driven_tree
 from mdsd_opt.auditing.driving.tape import Tape
 
-__all__ = ["DrawTree", "DrivenLaw", "Leaf", "Tape", "driven_tree"]
+__all__ = ["DrawTree", "Leaf", "Tape", "Undrivable", "driven_tree"]

@@ -26,8 +26,8 @@ from mdsd_opt.auditing.driving.tape import (
     UniformDraw,
     Value,
 )
-from mdsd_opt.auditing.randomness.grids import Grid
 from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.sources import Grid
 from mdsd_opt.errors import InvalidInput
 
 #: Calls the engine with the tape as its source, and returns what came of it.
@@ -68,14 +68,10 @@ class Undrivable(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Values of a draw after which all goes the same way.
+    """Values of a draw after which all goes the same way, and their probability.
 
-    Attributes
-    ----------
-    start, stop : int
-        Of a uniform's grid, `stop` not included; of a category or a race, start is its number.
-    share : float
-        Probability.
+    They are points of a uniform's grid, `stop` not included; of a category or a race, `start` is
+    its number.
     """
 
     start: int
@@ -85,15 +81,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Where the engine draws no more.
-
-    Attributes
-    ----------
-    outcome : object
-    mass : float
-        Probability.
-    path : tuple of (Draw, Step)
-    """
+    """Where the engine draws no more: the outcome, its probability, the draws on the way."""
 
     outcome: Hashable
     mass: float
@@ -120,15 +108,7 @@ class _Node:
 
 
 class DrawTree:
-    """Finds the tree, checks it, and builds it again until the checks find nothing.
-
-    Parameters
-    ----------
-    run : callable
-    checks : int
-        Random runs that it must foretell.
-    tape : Tape
-    seed : int
+    """The tree that foretells `checks` random runs: built again until none contradicts it.
 
     Attributes
     ----------
@@ -365,12 +345,7 @@ def _range(draw: RaceDraw) -> Range:
 
 
 def driven_tree(run: Run, checks: int, race_width: int) -> DrawTree:
-    """The tree of an engine; rows of so many uniforms are taken for races if they can be.
-
-    Raises
-    ------
-    Undrivable
-    """
+    """The tree of an engine; rows of so many uniforms are taken for races if they can be."""
     tape = Tape(race_width)
     try:
         return DrawTree(run, checks, tape)

@@ -52,12 +52,7 @@ class NoRace(Exception):
 
 
 def race_weights(signature: Signature, width: int, within: Range, seed: int) -> Vector | None:
-    """Shares of the tokens, shape (width,), which sum to one; None if the row decides nothing.
-
-    Raises
-    ------
-    NoRace
-    """
+    """Shares of the tokens, shape (width,), which sum to one; None if the row decides nothing."""
     race = _Race(signature, width, within, np.random.default_rng(seed))
     return race.weights()
 

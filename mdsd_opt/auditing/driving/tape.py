@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.grids import DOUBLE, Clock, Grid
-from mdsd_opt.auditing.randomness.source import Integers, Shape, Vector
-from mdsd_opt.auditing.randomness.source_bits import SourceBits
-from mdsd_opt.auditing.randomness.sources import categories_at
+from mdsd_opt.auditing.randomness.sources import (
+    DOUBLE,
+    Clock,
+    Grid,
+    Integers,
+    Shape,
+    SourceBits,
+    Vector,
+    categories_at,
+)
 
 #: Draws in one call that can be explored; a race counts as one.
 MAX_DRAWS = 12
@@ -50,15 +56,9 @@ Value = int | tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What draws are answered by place: as written, else a constant, else random numbers.
+    """What draws are answered by place: as in the script, else a constant, else random numbers.
 
-    Attributes
-    ----------
-    seed : int
-    constant : float, optional
-        In [0, 1].
-    script : mapping of int to float or tuple
-        Numbers in [0, 1], or rows of exponentials.
+    The script holds numbers in [0, 1], as the constant is, or rows of exponentials.
     """
 
     seed: int
@@ -83,13 +83,10 @@ class Tail:
 
 
 class Tape:
-    """A source that follows a script.
+    r"""A source that follows a script.
 
-    Parameters
-    ----------
-    race_width : int
-        Uniforms in rows of this many are answered as a race, whose winner is
-        :math:`\\arg\\max_i w_i / e_i` with :math:`e_i = -\\log u_i`; 0 for none.
+    Uniforms in rows of `race_width` are answered as a race, whose winner is :math:`\arg\max_i w_i /
+    e_i` with :math:`e_i = -\log u_i`; 0 for none.
 
     Attributes
     ----------

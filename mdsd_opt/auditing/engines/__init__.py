@@ -1,7 +1,6 @@
 """Functions that installed engines ship, as callables that an audit takes."""
 
 from mdsd_opt.auditing.engines.engine import Engine
-from mdsd_opt.auditing.engines.registry import get, names, takes_long
-from mdsd_opt.auditing.engines.standard_audit import EngineAudit, audit_engine
+from mdsd_opt.auditing.engines.registry import EngineAudit, audit_engine, get, names, takes_long
 
 __all__ = ["Engine", "EngineAudit", "audit_engine", "get", "names", "takes_long"]

@@ -77,6 +77,31 @@ class Engine:
         return self.rule(root)
 
 
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """How a shipped function is found and called: the fields of an `Engine`, before it is loaded.
+
+    Either of `chain` and `rule` loads it. `takes_long` says that the standard audits take more than
+    ten minutes.
+    """
+
+    package: str
+    tested: tuple[str, ...]
+    function: str
+    rebound: str
+    chain: Callable[[], Chain] | None = None
+    rule: Callable[[], Rule] | None = None
+    drafted: Drafted = CHAINS
+    takes_long: bool = False
+
+    def loaded(self, name: str) -> Rule:
+        """The function as a rule for trees."""
+        if self.chain is not None:
+            return of_chains(name, self.chain())
+        assert self.rule is not None
+        return self.rule()
+
+
 def of_chains(name: str, chain: Chain) -> Rule:
     """A function for chains, as a rule for trees: those of one branch."""
 

@@ -1,4 +1,10 @@
-"""Find a shipped function in an installed package, without importing all of an engine."""
+"""Find a shipped function in an installed package, without importing all of an engine.
+
+A Triton kernel makes random numbers for itself: it hashes a seed, a position and a token. Under
+Triton's interpreter these hashes are functions of Python that the kernel looks up when it calls
+them: others, put in their place, draw from PyTorch, whose draws an audit answers. That the hashes
+are independent and uniform is assumed.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +12,26 @@ import importlib.util
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import numpy as np
 
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
 
 def installed_version(package: str, tested: tuple[str, ...], any_version: bool) -> str:
-    """The version that is installed.
+    """The version that is installed: one of those tested, or any, with a warning.
 
     Raises
     ------
     MissingExtra
-        None is.
     InvalidInput
-        It is not one of those tested, and `any_version` is False; a warning otherwise.
+        It is not one of those tested, and `any_version` is False.
     """
     try:
         version = metadata.version(package)
@@ -47,14 +57,7 @@ def installed_version(package: str, tested: tuple[str, ...], any_version: bool) 
 def file_alone(package: str, path: str, stand_ins: dict[str, ModuleType]) -> ModuleType:
     """One file of a package as a module, with other modules standing in while it is imported.
 
-    Parameters
-    ----------
-    package : str
-        As it is called where it was installed from.
-    path : str
-        Of the file.
-    stand_ins : dict
-        By full name; the file is imported as part of the package of the first of them.
+    The package is called as where it was installed from; stand-ins go by their full names.
     """
     found = Path(str(metadata.distribution(package).locate_file(path)))
     if not found.is_file():
@@ -101,3 +104,66 @@ def interpret_triton(package: str) -> None:
         import triton  # noqa: F401
     except ImportError as error:
         raise MissingExtra(f"the kernels of {package} need triton: {error}") from error
+
+
+def as_scalar(value: float) -> Any:
+    """A float32 as the interpreter hands it on."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    return tl.tensor(TensorHandle(np.array([value], dtype=np.float32), tl.float32), tl.float32)
+
+
+def as_block(values: Any) -> Any:
+    """A row of float32 as the interpreter hands it on."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    row = np.asarray(values, dtype=np.float32)
+    return tl.tensor(TensorHandle(row, tl.float32), tl.block_type(tl.float32, [row.size]))
+
+
+def coin(*where: Any, **options: Any) -> Any:
+    """A uniform."""
+    import torch
+
+    return as_scalar(float(torch.rand(1)))
+
+
+class Race:
+    """Uniforms of a race: those of the first tokens, of which a kernel makes its Gumbel noise.
+
+    They are :math:`u = 1 - e^{-x}` for exponentials x, of which the earliest wins, and of which the
+    small ones have all their digits. `vocab_size` is set before each call; other places of a block
+    are masked.
+    """
+
+    def __init__(self) -> None:
+        self.vocab_size = 0
+
+    def __call__(self, seed: Any, position: Any, offset: Any) -> Any:
+        import torch
+
+        block = np.full(offset.handle.data.size, 0.5)
+        drawn = torch.empty(self.vocab_size).exponential_().double().numpy()
+        block[: self.vocab_size] = -np.expm1(-drawn)
+        return as_block(block)
+
+
+@contextmanager
+def rebound(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Other values of attributes, for a while."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    for owner, name, value in changes:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def log1p(values: Any) -> Any:
+    """log(1 + x) of a row, which devices have in a library of their own."""
+    with np.errstate(all="ignore"):
+        return as_block(np.log1p(values.handle.data))

@@ -1,68 +1,48 @@
-"""Engines by name."""
+"""Engines by name, and the audits that every engine is put to.
+
+These are of one token with zeros in the target, and of whole texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from types import ModuleType
-from typing import NamedTuple
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from mdsd_opt.auditing.engines import (
-    dspark_engine,
-    dspark_kernel_engine,
-    eagle_engine,
-    lmdeploy_engine,
-    sglang_engine,
-    transformers_engine,
-    vllm_engine,
-    vllm_v2_engine,
-)
-from mdsd_opt.auditing.engines.engine import CHAINS, Chain, Drafted, Engine, Rule, of_chains
+import numpy as np
+
+from mdsd_opt.auditing import AuditReport, audit
+from mdsd_opt.auditing.engines import sglang_engines, torch_engines, vllm_engines
+from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.engines.loading import installed_version
+from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import UnknownName
+from mdsd_opt.problem import TransportProblem
 
+ADAPTERS: dict[str, Adapter] = (
+    torch_engines.ADAPTERS | vllm_engines.ADAPTERS | sglang_engines.ADAPTERS
+)
 
-class _Entry(NamedTuple):
-    adapter: ModuleType
-    chain: Callable[[], Chain] | None = None
-    rule: Callable[[], Rule] | None = None
-    drafted: Drafted = CHAINS
-    takes_long: bool = False
+#: Two tokens have no target: is one of them ever accepted?
+_TARGET, _DRAFT = (0.5, 0.5, 0.0, 0.0), (0.1, 0.2, 0.3, 0.4)
 
-    def ready(self, name: str) -> Rule:
-        """The function, loaded, as a rule for trees."""
-        if self.chain is not None:
-            return of_chains(name, self.chain())
-        assert self.rule is not None
-        return self.rule()
-
-
-_ENTRIES = {
-    "transformers": _Entry(transformers_engine, transformers_engine.chain),
-    "lmdeploy": _Entry(lmdeploy_engine, lmdeploy_engine.chain),
-    "eagle": _Entry(eagle_engine, rule=eagle_engine.rule, drafted=eagle_engine.DRAFTED),
-    "vllm": _Entry(vllm_engine, vllm_engine.chain),
-    "vllm_v2": _Entry(vllm_v2_engine, partial(vllm_v2_engine.chain, block=False), takes_long=True),
-    "vllm_v2_block": _Entry(
-        vllm_v2_engine, partial(vllm_v2_engine.chain, block=True), takes_long=True
-    ),
-    "sglang": _Entry(sglang_engine, partial(sglang_engine.chain, block=False)),
-    "sglang_block": _Entry(sglang_engine, partial(sglang_engine.chain, block=True)),
-    "sglang_dspark": _Entry(dspark_engine, dspark_engine.chain),
-    "sglang_dspark_kernel": _Entry(
-        dspark_kernel_engine, dspark_kernel_engine.chain, takes_long=True
-    ),
-}
+#: Tables (seeds of target and draft) whose residuals hold several tokens after an accepted draft.
+_TABLES = (6, 7)
+_VOCAB_SIZE = 3
 
 
 def names() -> tuple[str, ...]:
     """Engines with an adapter, installed or not."""
-    return tuple(_ENTRIES)
+    return tuple(ADAPTERS)
 
 
 def takes_long(name: str) -> bool:
     """Whether the standard audits of an engine take more than ten minutes."""
-    return _ENTRIES[name].takes_long
+    return ADAPTERS[name].takes_long
 
 
 def get(name: str, *, any_version: bool = False) -> Engine:
@@ -83,12 +63,119 @@ def get(name: str, *, any_version: bool = False) -> Engine:
     InvalidInput
         Another version is installed than the adapter was tested with.
     """
-    if name not in _ENTRIES:
-        raise UnknownName.among("engine", name, _ENTRIES)
-    entry = _ENTRIES[name]
-    package = entry.adapter.PACKAGE
-    version = installed_version(package, entry.adapter.TESTED, any_version)
-    adapter = entry.adapter
+    if name not in ADAPTERS:
+        raise UnknownName.among("engine", name, ADAPTERS)
+    adapter = ADAPTERS[name]
+    version = installed_version(adapter.package, adapter.tested, any_version)
     return Engine(
-        name, package, version, adapter.FUNCTION, adapter.REBOUND, entry.ready(name), entry.drafted
+        name,
+        adapter.package,
+        version,
+        adapter.function,
+        adapter.rebound,
+        adapter.loaded(name),
+        adapter.drafted,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAudit:
+    """What the standard audits say about an engine.
+
+    Attributes
+    ----------
+    engine : Engine
+    texts : TreeAuditReport
+        Of texts of three tokens over three, after two levels of drafts.
+    zeros : AuditReport
+        Of one token, where drafts may have a target probability of zero.
+    seconds : float
+    """
+
+    engine: Engine
+    texts: TreeAuditReport
+    zeros: AuditReport
+    seconds: float
+
+    @property
+    def lossless(self) -> bool:
+        """Whether both found nothing."""
+        return self.texts.lossless and self.zeros.lossless
+
+    def row(self) -> dict[str, Any]:
+        """One line of a table."""
+        best = self.texts.optimal_accept_length
+        return {
+            "engine": self.engine.name,
+            "package": f"{self.engine.package} {self.engine.version}",
+            "function": self.engine.function,
+            "texts_lossless": self.texts.lossless,
+            "total_variation": self.texts.total_variation,
+            "method": self.texts.method,
+            "tokens_a_step": self.texts.accept_length,
+            "optimal_tokens_a_step": best,
+            "impossible_mass": self.zeros.impossible_mass,
+            "finding": "" if self.lossless else self._finding(),
+            "rebound": self.engine.rebound,
+            "seconds": self.seconds,
+        }
+
+    def _finding(self) -> str:
+        return self.texts.verdict if not self.texts.lossless else self.zeros.verdict
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line."""
+        engine = self.engine
+        return [
+            ("function", f"{engine.function} ({engine.package} {engine.version})"),
+            *([("rebound", engine.rebound)] if engine.rebound else []),
+            ("whole texts", self.texts.verdict),
+            ("tokens a step", f"{self.texts.accept_length:.4f}"),
+            ("the optimum", f"{self.texts.optimal_accept_length or float('nan'):.4f}"),
+            ("zeros in the target", self.zeros.verdict),
+        ]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch on one thread: for three tokens, others only wait for each other."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def audit_engine(engine: Engine, seed: int = 0, seconds: float = 60.0) -> EngineAudit:
+    """Put an engine to both audits, by driving it where that is possible.
+
+    Parameters
+    ----------
+    engine : Engine
+    seed : int
+    seconds : float
+        For whole texts, where they have to be sampled.
+    """
+    began = time.perf_counter()
+    tree, scheme = engine.drafted
+    target, draft = (TableModel(_VOCAB_SIZE, table) for table in _TABLES)
+    problem = TransportProblem(_TARGET, scheme_maker(scheme)(np.array(_DRAFT), tree.drafts_at(())))
+    with _one_thread():
+        texts = audit_tree(
+            engine.verify,
+            target,
+            draft,
+            tree,
+            seed,
+            scheme=scheme,
+            seconds=seconds,
+            driven_checks=50,
+        )
+        zeros = audit(engine, problem, seed, 200, method="driven", driven_checks=50, edge_probes=64)
+    return EngineAudit(engine, texts, zeros, time.perf_counter() - began)

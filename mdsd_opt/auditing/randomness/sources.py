@@ -1,24 +1,158 @@
-"""Who answers: a generator (audits by sampling), with one draw put to an edge, or a script."""
+"""Who answers draws: a generator (audits by sampling), the same with one draw put to an edge.
+
+What can be answered is what a generator can return. PyTorch draws float32 and narrower uniforms
+from 24 bits and rounds them to the type; what rounds up to 1 becomes 0, so that a bfloat16 uniform
+is 0 once in 512 draws. Exponentials of every type come from 53 bits on a CPU; on a CUDA device they
+are never 0.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
-from typing import Any
+import threading
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mdsd_opt.auditing.randomness.grids import Clock, Grid
-from mdsd_opt.auditing.randomness.source import Integers, Shape, Vector
-from mdsd_opt.auditing.randomness.source_bits import SourceBits
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Shape = tuple[int, ...]
+
+_UINT64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
+_UINT32 = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
+_DOUBLE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Uniforms :math:`k 2^{-b}` for k below :math:`2^b`, rounded to a number of binary digits.
+
+    The digits, and the name, are those of the type in which they are returned.
+    """
+
+    bits: int
+    digits: int
+    name: str
+
+    @property
+    def size(self) -> int:
+        """Number of k."""
+        return 1 << self.bits
+
+    def values(self, k: NDArray[np.int64]) -> Vector:
+        """What the generator returns for each k."""
+        exact = np.ldexp(k.astype(np.float64), -self.bits)
+        if self.digits >= self.bits:
+            return exact
+        mantissa, exponent = np.frexp(exact)
+        rounded = np.ldexp(np.rint(np.ldexp(mantissa, self.digits)), exponent - self.digits)
+        return np.where(rounded >= 1.0, 0.0, rounded)
+
+    def value(self, k: int) -> float:
+        """What the generator returns for one k."""
+        return float(self.values(np.array([k], dtype=np.int64))[0])
+
+    @property
+    def highest(self) -> float:
+        """The largest value it can return."""
+        return 1.0 - 2.0 ** -min(self.bits, self.digits)
+
+    @property
+    def rarity(self) -> int:
+        """Of 0 and of the highest value: each comes about once in 2 to this many draws."""
+        return self.bits if self.digits >= self.bits else self.digits + 1
+
+
+DOUBLE = Grid(53, 53, "float64")
+SINGLE = Grid(24, 24, "float32")
+HALF = Grid(24, 11, "float16")
+BFLOAT = Grid(24, 8, "bfloat16")
+
+GRIDS = {grid.name: grid for grid in (DOUBLE, SINGLE, HALF, BFLOAT)}
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Exponentials of rate one between two ends, each of which comes once in 2**rarity draws."""
+
+    lowest: float
+    highest: float
+    rarity: int
+
+
+CPU_CLOCK = Clock(0.0, 53 * math.log(2.0), 53)
+CUDA_CLOCK = Clock(2.0**-24, 22.9, 24)
+
+
+class Source(Protocol):
+    """Answers every kind of draw."""
+
+    @property
+    def bit_generator(self) -> Any:
+        """What NumPy generators draw from, to be answered by this source."""
+
+    def uniforms(self, grid: Grid, shape: Shape) -> Vector:
+        """Uniforms of a type, in any shape."""
+
+    def clocks(self, clock: Clock, shape: Shape) -> Vector:
+        """Exponentials of rate one; each row, along the last axis, may be a race."""
+
+    def categories(self, weights: Vector, rounded: bool = False) -> Integers:
+        """One category for each row of weights, shape (n, V) -> (n,).
+
+        `rounded` says that they were computed in float32 or coarser.
+        """
+
+    def below(self, count: int) -> int:
+        """An integer in 0..count-1, each as likely as the others."""
+
+    def bits(self, width: int) -> int:
+        """So many random bits."""
+
+
+class _BitFunctions(ctypes.Structure):
+    """numpy's bitgen_t."""
+
+    _fields_ = (
+        ("state", ctypes.c_void_p),
+        ("next_uint64", _UINT64),
+        ("next_uint32", _UINT32),
+        ("next_double", _DOUBLE),
+        ("next_raw", _UINT64),
+    )
+
+
+class SourceBits:
+    """A bit generator that asks a source; `generator`, a genuine NumPy one, draws what it answers.
+
+    NumPy takes its randomness from a C structure of function pointers that a bit generator hands
+    over in a capsule. Here these functions are Python callbacks, so that any code written for
+    `numpy.random.Generator`, or for `numpy.random` itself, can be driven through chosen uniforms,
+    exactly 0.0 included.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.lock = threading.RLock()
+        self._functions = _BitFunctions(
+            None,
+            _UINT64(lambda _: source.bits(64)),
+            _UINT32(lambda _: source.bits(32)),
+            _DOUBLE(lambda _: source.uniforms(DOUBLE, (1,))[0]),
+            _UINT64(lambda _: source.bits(64)),
+        )
+        new_capsule = ctypes.pythonapi.PyCapsule_New
+        new_capsule.restype = ctypes.py_object
+        new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        self._name = b"BitGenerator"  # the capsule keeps a pointer to it
+        self.capsule = new_capsule(ctypes.addressof(self._functions), self._name, None)
+        self.generator = np.random.Generator(self)  # type: ignore[arg-type]  # duck-typed in numpy
 
 
 class SampledSource:
-    """Answers from a NumPy generator.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    """
+    """Answers from a NumPy generator."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -48,16 +182,8 @@ class SampledSource:
 class EdgeSource(SampledSource):
     """Answers from a generator, but for one draw that is put to an end of its range.
 
-    Uniforms and exponentials have ends; categories have none and are not counted.
-
-    Attributes
-    ----------
-    drawn : int
-        Draws with ends since `restart`.
-    rarity : int or None
-        Of the draw that was put to its end; None while none was.
-    value : float
-        The end.
+    Uniforms and exponentials have ends and are counted in `drawn`; categories have none. `rarity`
+    and `value` are those of the end; None while no draw was put to it.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdsd_opt.auditing.randomness.grids import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid
-from mdsd_opt.auditing.randomness.source import Source
+from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid, Source
 
 Answer = Callable[..., Any]
 
@@ -30,16 +29,8 @@ _NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """Inside, every random operator is answered by the source; one that is not known is refused.
 
-    Parameters
-    ----------
-    source : Source
-    refuse : callable
-        Takes what was drawn, and raises.
-
-    Attributes
-    ----------
-    narrow : bool
-        Whether any result had fewer bits than float64.
+    `refuse` takes what was drawn, and raises. `narrow`: whether any result had fewer bits than
+    float64.
     """
 
     @classmethod

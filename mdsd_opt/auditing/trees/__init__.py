@@ -2,6 +2,6 @@
 
 from mdsd_opt.auditing.trees.audit import audit_tree
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.tables import TableModel
+from mdsd_opt.auditing.trees.texts import TableModel
 
 __all__ = ["TableModel", "TreeAuditReport", "audit_tree"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -12,25 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.cells import merged_cells
-from mdsd_opt.auditing.detectability import detectable_bias
-from mdsd_opt.auditing.driving.draw_tree import Undrivable, driven_tree
-from mdsd_opt.auditing.driving.outcomes import Failure, outcome_of
-from mdsd_opt.auditing.driving.tape import Tape
-from mdsd_opt.auditing.output_checks import Words, law_checks
+from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
+from mdsd_opt.auditing.edges import tree_edges
+from mdsd_opt.auditing.findings import Findings, FoundLaw
+from mdsd_opt.auditing.output_checks import Words, law_checks, length_check
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check, Violation
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
-from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.auditing.trees.blind_spots import blind_spots
-from mdsd_opt.auditing.trees.calls import TreeVerify, answered, described
-from mdsd_opt.auditing.trees.drawn_trees import drawn_trees
-from mdsd_opt.auditing.trees.edges import tree_edges
-from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.tables import Laws
-from mdsd_opt.auditing.trees.texts import Texts
+from mdsd_opt.auditing.subject import (
+    Failure,
+    TreeVerify,
+    ViolationLog,
+    answered,
+    described,
+    outcome_of,
+)
+from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
+from mdsd_opt.auditing.trees.texts import Laws, Texts, drawn_trees
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.decoding.draft_tree import Node, grow
-from mdsd_opt.decoding.generation import weigh
+from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
@@ -53,7 +54,7 @@ _TEXTS = Words(
     "single texts",
     "one text too often or too rare",
     "succession",
-    "texts that depend on the step before",
+    "texts that depend on earlier steps",
 )
 
 #: Seconds for the optimum of the tree.
@@ -161,12 +162,12 @@ def audit_tree(
     p, q, make = Laws(target, "target"), Laws(draft, "draft"), scheme_maker(scheme)
     texts = Texts(p, topology.depth + 1)
     rng = generator_of(rng)
-    audit = _TreeAudit(verify, p, q, topology, make, texts, settings, tolerance)
+    audit = _TreeAudit(verify, p, q, topology, make, texts, settings)
     if method != "sampling":
         trees = list(islice(drawn_trees(p, q, topology, make), max_trees + 1))
         if len(trees) <= max_trees:
             try:
-                return audit.driven(trees, driven_checks)
+                return audit.driven(trees, driven_checks, tolerance)
             except Undrivable:
                 if method == "driven":
                     raise
@@ -178,25 +179,21 @@ def audit_tree(
     return audit.sampled(rng, seconds, edge_probes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _TreeAudit:
-    def __init__(
-        self,
-        verify: TreeVerify,
-        target: Laws,
-        draft: Laws,
-        topology: Topology,
-        make: SchemeMaker,
-        texts: Texts,
-        settings: Settings,
-        tolerance: float | None,
-    ) -> None:
-        self._verify, self._target, self._draft = verify, target, draft
-        self._topology, self._make, self._texts = topology, make, texts
-        self._settings, self._tolerance = settings, tolerance
-        self._log = ViolationLog()
+    verify: TreeVerify
+    target: Laws
+    draft: Laws
+    topology: Topology
+    make: SchemeMaker
+    texts: Texts
+    settings: Settings
 
-    def driven(self, trees: list[tuple[Node, float]], checks: int) -> TreeAuditReport:
-        texts, size = self._texts, self._target.vocab_size
+    def driven(
+        self, trees: list[tuple[Node, float]], checks: int, tolerance: float | None
+    ) -> TreeAuditReport:
+        """The law of all texts, from that of each tree."""
+        texts, log = self.texts, ViolationLog()
         law = np.zeros(texts.law.size)
         accepted = failing = 0.0
         num_checks, coarse = 0, False
@@ -205,7 +202,7 @@ class _TreeAudit:
             def run(tape: Tape, root: Node = root) -> Hashable:
                 return self._outcome(root, tape.bit_generator.generator)
 
-            found = driven_tree(run, checks, size)
+            found = driven_tree(run, checks, texts.vocab_size)
             num_checks += found.num_checks
             coarse |= found.coarse
             for leaf in found.outcomes():
@@ -214,7 +211,7 @@ class _TreeAudit:
                 if isinstance(outcome, Failure):
                     failing += mass
                     text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
-                    self._log.add(outcome.kind, (), f"{text} given these drafts")
+                    log.add(outcome.kind, (), f"{text} given these drafts")
                     continue
                 assert isinstance(outcome, tuple)
                 here = texts.place(outcome)
@@ -222,45 +219,41 @@ class _TreeAudit:
                 accepted += mass * len(outcome)
                 if mass > 0 and not texts.law[here].any():
                     where = f" with {leaf.where}" if leaf.where else ""
-                    self._log.add(
-                        "impossible text",
-                        (),
-                        f"{described(root)}{where} gave {outcome}, which has probability zero: "
-                        f"probability {mass:.3g} in all",
-                    )
+                    text = f"{described(root)}{where} gave {outcome}, which has probability zero"
+                    log.add("impossible text", (), f"{text}: probability {mass:.3g} in all")
         if failing > 1 - 1e-9:
             raise InvalidInput(
-                f"verify fails on every call: {self._log.listed[0].message}. It is called with "
+                f"verify fails on every call: {log.listed[0].message}. It is called with "
                 "(root, rng)."
             )
-        tolerance = self._tolerance
-        if tolerance is None:
-            tolerance = COARSE if coarse else FINE
-        distance = 0.5 * (float(np.abs(law - texts.law).sum()) + failing)
-        return self._report(
-            law,
-            distance,
-            accepted,
-            lossless=distance <= tolerance and not self._log.count,
-            method="driven",
-            num_trees=len(trees),
+        found_law = FoundLaw(
+            distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
+            tolerance=(COARSE if coarse else FINE) if tolerance is None else tolerance,
             num_checks=num_checks,
-            tolerance=tolerance,
         )
+        findings = Findings(
+            settings=self.settings,
+            law=found_law,
+            wrong_tokens=log,
+            accept_length=accepted,
+            optimal_accept_length=self._optimum(),
+            edges=(ViolationLog(), None),
+        )
+        return self._report(findings, law, len(trees))
 
     def _outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
         """The tokens of a call, or a `Failure`."""
-        return outcome_of(lambda: answered(self._verify, root, rng, self._target.vocab_size))
+        return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
 
     def sampled(
         self, rng: np.random.Generator, seconds: float, edge_probes: int
     ) -> TreeAuditReport:
-        texts, deadline = self._texts, time.perf_counter() + seconds
-        self._log = ViolationLog()  # of this, not of a law that could not be driven to its end
+        """A sample of texts, until there are enough or time is up."""
+        texts, log, deadline = self.texts, ViolationLog(), time.perf_counter() + seconds
         numbers: list[int] = []
         lengths: list[int] = []
         with served(rng) as serving:
-            for n in range(self._settings.num_trials):
+            for n in range(self.settings.num_trials):
                 if n and time.perf_counter() > deadline:
                     break
                 root = self._drawn(rng)
@@ -268,119 +261,70 @@ class _TreeAudit:
                 if n == 0:
                     serving.check()
                 if isinstance(outcome, Failure):
-                    self._log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
-                    if self._log.count == n + 1 == _HOPELESS_CALLS:
+                    log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
+                    if log.count == n + 1 == _HOPELESS_CALLS:
                         raise InvalidInput(
                             f"verify failed on each of its first {_HOPELESS_CALLS} calls: "
-                            f"{self._log.listed[-1].message}. It is called with (root, rng)."
+                            f"{log.listed[-1].message}. It is called with (root, rng)."
                         )
                     continue
                 assert isinstance(outcome, tuple)
                 if not texts.law[texts.place(outcome)].any():
                     text = f"{described(root)} gave {outcome}, which has probability zero"
-                    self._log.add("impossible text", (), text)
+                    log.add("impossible text", (), text)
                     continue
                 numbers.append(texts.completed(outcome, rng))
                 lengths.append(len(outcome))
         drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
         law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
-        optimum = self._optimum()
-        cells, checks = self._checks(drawn, steps, optimum, rng)
-        p_value = 0.0 if self._log.count else self._settings.combined(checks)
-        edges, num_edge_probes = tree_edges(
-            self._verify, lambda: self._drawn(rng), self._target.vocab_size, rng, edge_probes
-        )
-        return self._report(
-            law,
-            0.5 * float(np.abs(law - texts.law).sum()),
-            float(steps.mean()) if steps.size else math.nan,
-            optimum=optimum,
-            lossless=p_value >= self._settings.false_alarm and not edges.count,
-            method="sampling",
-            edges=tuple(edges.listed),
-            num_edge_probes=num_edge_probes,
-            num_trials=drawn.size + self._log.count,
-            p_value=p_value,
-            checks=tuple(checks),
-            bias=detectable_bias(
-                drawn.size, cells, self._settings.level(checks), self._settings.power
+        optimum, in_order = self._optimum(), np.arange(law.size)
+        checks = [*law_checks(texts.law, in_order, drawn, rng, _TEXTS)]
+        if optimum is not None and steps.size:
+            excess = float(steps.mean()) - optimum
+            checks.append(length_check(excess, self.topology.depth, steps.size))
+        findings = Findings(
+            settings=self.settings,
+            num_trials=drawn.size + log.count,
+            checks=checks,
+            distance=(0.5 * float(np.abs(law - texts.law).sum()), None),
+            outcomes=drawn.size,
+            cells=merged_cells(texts.law, in_order, drawn.size).probabilities.size,
+            wrong_tokens=log,
+            accept_length=float(steps.mean()) if steps.size else math.nan,
+            optimal_accept_length=optimum,
+            edges=tree_edges(
+                self.verify, lambda: self._drawn(rng), texts.vocab_size, rng, edge_probes
             ),
         )
+        return self._report(findings, law)
 
     def _drawn(self, rng: np.random.Generator) -> Node:
         """A tree of drafts with the target's laws at its nodes."""
-        root = grow(self._laws_of, self._topology, self._make, rng)
-        weigh(root, self._target)
+
+        def laws(texts: Any) -> NDArray[Any]:
+            return np.stack([self.draft(tuple(text)) for text in texts])
+
+        root = grow(laws, self.topology, self.make, rng)
+        set_targets(root, self.target)
         return root
-
-    def _laws_of(self, continuations: Any) -> NDArray[Any]:
-        return np.stack([self._draft(tuple(tokens)) for tokens in continuations])
-
-    def _checks(
-        self, drawn: NDArray[np.int64], steps: NDArray[Any], optimum: float | None, rng: Any
-    ) -> tuple[int, list[Check]]:
-        """How many groups of texts are told apart, and the checks."""
-        law = self._texts.law
-        in_order = np.arange(law.size)
-        checks = [*law_checks(law, in_order, drawn, rng, _TEXTS)]
-        if optimum is not None and steps.size:
-            above = max(float(steps.mean()) - optimum, 0.0) / self._topology.depth
-            p_value = math.exp(-2.0 * steps.size * above**2)  # Hoeffding
-            looks_for = "more than any lossless rule accepts"
-            checks.append(Check("accept length", looks_for, p_value, weight=ACCEPTANCE_WEIGHT))
-        return merged_cells(law, in_order, drawn.size).probabilities.size, checks
 
     def _optimum(self) -> float | None:
         """Tokens of a step, at most."""
         try:
             bound = tree_bound(
-                self._target, self._draft, self._topology, self._make, time_limit=_OPTIMUM_SECONDS
+                self.target, self.draft, self.topology, self.make, time_limit=_OPTIMUM_SECONDS
             )
         except (ProblemTooLarge, UnsupportedScheme):
             return None
         return 1.0 + bound.upper
 
-    def _report(
-        self,
-        law: Vector,
-        distance: float,
-        accept_length: float,
-        *,
-        lossless: bool,
-        method: str,
-        optimum: float | None = None,
-        num_trees: int = 0,
-        num_trials: int = 0,
-        num_checks: int | None = None,
-        tolerance: float | None = None,
-        p_value: float | None = None,
-        bias: float | None = None,
-        checks: tuple[Check, ...] = (),
-        edges: tuple[Violation, ...] = (),
-        num_edge_probes: int | None = None,
-    ) -> TreeAuditReport:
-        texts = self._texts
+    def _report(self, findings: Findings, law: Vector, num_trees: int = 0) -> TreeAuditReport:
+        texts = self.texts
         first = texts.first_token(law) - texts.first_token(texts.law)
-        return TreeAuditReport(
-            lossless=lossless,
-            method=method,
+        return findings.report(
+            TreeAuditReport,
             length=texts.length,
-            total_variation=distance,
             first_token_variation=0.5 * float(np.abs(first).sum()),
-            accept_length=accept_length,
-            optimal_accept_length=self._optimum() if method == "driven" else optimum,
             num_trees=num_trees,
-            num_trials=num_trials,
-            num_checks=num_checks,
-            tolerance=tolerance,
-            p_value=p_value,
-            false_alarm=self._settings.false_alarm,
-            power=self._settings.power,
-            detectable_bias=bias,
-            checks=checks,
-            violations=tuple(self._log.listed),
-            num_violations=self._log.count,
-            edge_violations=edges,
-            num_edge_probes=num_edge_probes,
-            blind_spots=blind_spots(texts.vocab_size, self._topology.depth),
+            blind_spots=blind_spots(texts.vocab_size, self.topology.depth),
         )

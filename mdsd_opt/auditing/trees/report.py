@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
-from mdsd_opt.auditing.report import (
-    Check,
-    Violation,
-    edges_text,
-    p_text,
-    p_value_text,
-    plain,
-)
-from mdsd_opt.auditing.trees.blind_spots import BlindSpots
+from mdsd_opt.auditing.report import Check, Report, Violation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TreeAuditReport:
+class TreeAuditReport(Report):
     """Verdict of `audit_tree`.
 
     Attributes
@@ -85,32 +75,27 @@ class TreeAuditReport:
     num_violations: int
     edge_violations: tuple[Violation, ...]
     num_edge_probes: int | None
-    blind_spots: BlindSpots
+    blind_spots: tuple[str, ...]
 
     @property
     def verdict(self) -> str:
         """One sentence."""
         if not self.lossless:
             return f"NOT LOSSLESS: {self._reason()}."
-        blind = f" Not seen: {'; '.join(self.blind_spots)}." if self.blind_spots else ""
         if self.method == "driven":
-            return (
-                f"lossless, exact up to {self.num_checks:,} random checks: the law of "
-                f"{self.length} tokens is the target's.{blind}"
-            )
-        if self.detectable_bias is None or not math.isfinite(self.detectable_bias):
-            return "no deviation found, but there are too few trials to see one."
-        return (
-            f"no deviation found in {self.num_trials:,} steps; a bias of "
-            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
-            f"{blind}"
-        )
+            found = f"lossless, {self._up_to}: the law of {self.length} tokens is the target's."
+        else:
+            found = self._none_found("steps")
+            if self._too_few:
+                return found
+        return found + (f" Not seen: {'; '.join(self.blind_spots)}." if self.blind_spots else "")
 
     def _reason(self) -> str:
-        if self.method == "driven" and self.total_variation > (self.tolerance or 0.0):
+        tolerance = self.tolerance or 0.0
+        if self.method == "driven" and self.total_variation > tolerance:
             first = (
                 "which its first token does not show"
-                if self.first_token_variation <= (self.tolerance or 0.0)
+                if self.first_token_variation <= tolerance
                 else f"{self.first_token_variation:.3g} of it in the first token"
             )
             failing = f"; {self.violations[0].message}" if self.violations else ""
@@ -118,19 +103,16 @@ class TreeAuditReport:
                 f"the law of {self.length} tokens is {self.total_variation:.3g} away from the "
                 f"target's, {first}{failing}"
             )
-        if self.violations:
-            return f"{self.num_violations:,} impossible outcomes, e.g. {self.violations[0].message}"
-        if self.edge_violations:
-            return f"at the edge of its draws, {self.edge_violations[0].message}"
+        if outcomes := self._outcomes_wrong(self.violations):
+            return outcomes
         assert self.p_value is not None  # nothing else is left
-        worst = min(self.checks, key=lambda check: check.p_value / check.weight)
-        return f"{p_text(self.p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
+        return self._check_wrong(self.p_value)
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         how = f"sampled, {self.num_trials:,} steps"
         if self.method == "driven":
-            how = f"{self.num_trees:,} trees, exact up to {self.num_checks:,} random checks"
+            how = f"{self.num_trees:,} trees, {self._up_to}"
         rows = [
             ("verdict", self.verdict),
             ("method", f"{self.method} ({how})"),
@@ -140,21 +122,20 @@ class TreeAuditReport:
         ]
         if self.optimal_accept_length is not None:
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6f}"))
-        if self.p_value is not None:
-            shown = p_value_text(self.p_value)
-            rows.append(("p-value", f"{shown} (false alarm below {self.false_alarm:g})"))
-        rows += [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
-        if self.num_edge_probes is not None:
-            rows.append(("edges of the draws", edges_text(self)))
+        rows += [*self._p_value_rows(), *self._check_rows(), *self._edge_rows()]
         rows += [("not seen", spot) for spot in self.blind_spots]
-        rows += [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
-        return rows
+        return rows + self._violation_rows()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, in types that JSON knows (an infinite number becomes None)."""
-        result = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
-        return result | {"verdict": self.verdict}
 
-    def __str__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
+def blind_spots(vocab_size: int, depth: int) -> tuple[str, ...]:
+    """What no audit can see on problems so small, in words."""
+    spots = []
+    if vocab_size < 3:
+        spots.append(
+            f"a residual of the wrong scale (with V = {vocab_size} it is one token: take V >= 3)"
+        )
+    if depth < 2:
+        spots.append("what is wrong from the second draft on (take two levels or more)")
+    elif depth < 3:
+        spots.append("what is wrong in the middle of a block only (take three levels or more)")
+    return tuple(spots)

@@ -1,34 +1,78 @@
-"""The law of texts of a fixed length, and of how a shorter one goes on under the target."""
+"""Models that are tables, the law of the texts they make, and every tree of drafts over them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.trees.tables import Laws
-from mdsd_opt.decoding.draft_tree import Tokens
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.decoding.draft_tree import Node, Tokens
+from mdsd_opt.decoding.topology import Place, Topology, in_draw_order, place_values
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
-from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 Vector = NDArray[np.float64]
+
+#: Drafts after a text, how they are drawn, and their place.
+Hung = dict[Tokens, tuple[DraftScheme, NDArray[np.int64]]]
 
 #: Texts that an audit tells apart.
 MAX_TEXTS = 200_000
 
 
-class Texts:
-    """Texts of a length, numbered in lexicographic order.
+class TableModel:
+    """Random laws of the next token, drawn when they are first asked for; each text has its own.
 
     Parameters
     ----------
-    target : Laws
-    length : int
-
-    Raises
-    ------
-    ProblemTooLarge
-        There are more than 200,000.
+    vocab_size : int
+        V.
+    seed : int
+        Another seed makes another model.
+    concentration : float
+        Of the Dirichlet law they are drawn from; small ones make peaked laws.
     """
+
+    def __init__(self, vocab_size: int, seed: int = 0, concentration: float = 1.0) -> None:
+        self.vocab_size, self.seed, self.concentration = vocab_size, seed, concentration
+
+    def __call__(self, text: Tokens) -> Vector:
+        rng = np.random.default_rng([self.seed, self.vocab_size, len(text), *text])
+        return rng.dirichlet(np.full(self.vocab_size, self.concentration))
+
+
+class Laws:
+    """The laws of a model, asked for once and checked: each text has one of as many tokens."""
+
+    def __init__(self, model: Callable[[Tokens], Any], name: str) -> None:
+        if not callable(model):
+            raise InvalidInput(
+                f"{name} is a {type(model).__name__}: give a function from a text (a tuple of "
+                "token ids) to the probabilities of the next token"
+            )
+        self._model, self._name = model, name
+        self._known: dict[Tokens, Vector] = {}
+        self.vocab_size = self(()).size
+
+    def __call__(self, text: Tokens) -> Vector:
+        if text not in self._known:
+            law = Distribution.of(self._model(text), f"{self._name} after {text}").values
+            if self._known and law.size != self.vocab_size:
+                raise InvalidInput(
+                    f"{self._name} gives {law.size} probabilities after {text}, and "
+                    f"{self.vocab_size} after ()"
+                )
+            self._known[text] = law
+        return self._known[text]
+
+
+class Texts:
+    """Texts of a length, numbered in lexicographic order; at most 200,000 (`ProblemTooLarge`)."""
 
     def __init__(self, target: Laws, length: int) -> None:
         count = count_power(target.vocab_size, length)
@@ -78,3 +122,49 @@ class Texts:
         """Law of the first token under a law of the texts."""
         sums: Vector = law.reshape(self.vocab_size, -1).sum(axis=1)
         return sums
+
+
+def drawn_trees(
+    target: Laws, draft: Laws, topology: Topology, make: SchemeMaker
+) -> Iterator[tuple[Node, float]]:
+    """Trees as `decoding.grow` draws them, with the target's laws at their nodes."""
+    topology = in_draw_order(topology)
+    values = place_values(topology)
+    for hung, probability in _ways(draft, topology, make, [((), ())], {}, 1.0):
+        root = Node((), ())
+        nodes = [root]
+        for node in nodes:
+            node.target = target(node.tokens)
+            if node.tokens in hung:
+                drafts, draws = hung[node.tokens]
+                nodes += node.add_drafts(drafts, draws, values[node.place])
+        yield root, probability
+
+
+def _ways(
+    draft: Laws,
+    topology: Topology,
+    make: SchemeMaker,
+    waiting: list[tuple[Tokens, Place]],
+    hung: Hung,
+    probability: float,
+) -> Iterator[tuple[Hung, float]]:
+    """All ways to draw what comes after the nodes that wait."""
+    open_nodes = [(text, place) for text, place in waiting if topology.drafts_at(place)]
+    if not open_nodes:
+        yield hung, probability
+        return
+    (text, place), rest = open_nodes[0], open_nodes[1:]
+    drafts = make(draft(text), topology.drafts_at(place))
+    tuples, weights = drafts.tuple_law()
+    for n in np.flatnonzero(weights > 0).tolist():
+        draws = tuples[n].astype(np.int64)
+        ranks: dict[int, int] = {}
+        for rank, token in enumerate(draws.tolist()):
+            if token >= 0:
+                ranks.setdefault(token, rank)
+        children = [((*text, token), (*place, rank)) for token, rank in ranks.items()]
+        more = {**hung, text: (drafts, draws)}
+        yield from _ways(
+            draft, topology, make, [*rest, *children], more, probability * float(weights[n])
+        )

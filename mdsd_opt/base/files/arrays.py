@@ -1,7 +1,7 @@
-"""Arrays from files that may be broken or hostile: .npy, .npz and .safetensors, never a pickle.
+"""Arrays from files that may be broken or hostile: .npy, .npz, .safetensors, .pt; never code.
 
 Every size that a header claims is held against the bytes that are there before memory is taken.
-Arrays of .npy and .safetensors files are read-only memory maps.
+All but those of .npz files are memory maps.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import frozen, to_numpy
 from mdsd_opt.base.files import atomic_write, file_size, parse_json, unreadable
-from mdsd_opt.errors import MdsdError, UnreadableFile
+from mdsd_opt.errors import MdsdError, MissingExtra, UnreadableFile
 
 Arrays = dict[str, NDArray[Any]]
 
 #: How large the arrays of one compressed file may become in memory, in bytes.
 MAX_UNPACKED_BYTES = 4 * 1024**3
+
+# Read here and not by `safetensors.safe_open`, which as of 0.8.0 reads a tensor into memory as a
+# whole and twice, has no 8-bit floats for NumPy, and does not mind two tensors of one name.
 
 #: How long the header of a .safetensors file may be, in bytes (the format's own limit).
 _MAX_SAFETENSORS_HEADER = 100_000_000
@@ -52,10 +55,7 @@ _SAFETENSORS_DTYPES = {
 def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Memory-map the array of a .npy file.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, truncated, not a .npy file, or an array of Python objects.
+    Raises `UnreadableFile` if it is missing, truncated, not a .npy file, or of Python objects.
     """
     size = file_size(path)
     try:
@@ -74,11 +74,8 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
 def read_npz(path: str | os.PathLike[str], max_bytes: int = MAX_UNPACKED_BYTES) -> Arrays:
     """Read every array of a .npz file.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, truncated, not a .npz file, arrays of Python objects, or a directory that
-        announces more than `max_bytes`.
+    Raises `UnreadableFile` if it is missing, truncated, not a .npz file, has arrays of Python
+    objects, or a directory that announces more than `max_bytes`.
     """
     file_size(path)
     try:
@@ -152,17 +149,10 @@ def _require_bytes(source: str, shape: tuple[int, ...], dtype: np.dtype[Any], th
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, str]]:
-    """Memory-map the arrays of a .safetensors file; bfloat16 arrives as `ml_dtypes.bfloat16`.
+    """Arrays, memory-mapped, and metadata of a .safetensors file; bfloat16 as `ml_dtypes.bfloat16`.
 
-    Returns
-    -------
-    arrays : dict of str to ndarray
-    metadata : dict of str to str
-
-    Raises
-    ------
-    UnreadableFile
-        Missing, truncated, not a .safetensors file, or a dtype NumPy has not.
+    Raises `UnreadableFile` if it is missing, truncated, not a .safetensors file, or of a dtype that
+    NumPy has not.
     """
     size = file_size(path)
     try:
@@ -186,10 +176,7 @@ def write_safetensors(
 ) -> None:
     """Write arrays as a .safetensors file, atomically and without a copy in memory.
 
-    Raises
-    ------
-    InvalidInput
-        The file cannot be written: no such folder, no permission, no room.
+    Raises `InvalidInput` where the file cannot be written: no such folder, no permission, no room.
     """
     codes = {name: code for code, name in _SAFETENSORS_DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata or {})}
@@ -285,3 +272,46 @@ def checked_suffix(
         listed = ", ".join(f"{name} ({what})" for name, what in known.items())
         raise error(f"{path} has the suffix {suffix!r}. Known: {listed}.")
     return suffix
+
+
+def read_torch(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """Arrays of a .pt file that holds a dictionary of tensors.
+
+    Raises `UnreadableFile` if it is missing, truncated, or a pickle of anything else, and
+    `MissingExtra` where PyTorch is not installed.
+    """
+    content = _loaded(path)
+    if not isinstance(content, Mapping):
+        raise UnreadableFile(
+            f"{path} holds a {type(content).__name__}: save a dictionary with tensors 'target' and "
+            "'draft', or give one file for each"
+        )
+    return {str(name): _array(tensor, path) for name, tensor in content.items()}
+
+
+def only_tensor(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array of a .pt file that holds one tensor; errors as `read_torch`."""
+    return _array(_loaded(path), path)
+
+
+def _loaded(path: str | os.PathLike[str]) -> Any:
+    file_size(path)
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra.of("PyTorch", "models", f"reading {path}") from error
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # zip, pickle, and what PyTorch itself finds wrong
+        reason = str(error).partition("\n")[0][:200]
+        raise UnreadableFile(
+            f"{path} is no file of tensors that torch.save wrote, or truncated: {reason}"
+        ) from error
+
+
+def _array(tensor: Any, path: str | os.PathLike[str]) -> NDArray[Any]:
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        raise UnreadableFile(f"{path} holds a {type(tensor).__name__} where a tensor should be")
+    return np.asarray(to_numpy(tensor, str(path)))

@@ -1,8 +1,9 @@
-"""Log-probabilities as servers write them: JSON lines, one request each.
+"""What serving engines write: log-probabilities, and counts of accepted tokens.
 
-Read are vLLM (`prompt_logprobs` of its Python class and of its server), SGLang
-(`input_top_logprobs`) and servers in the style of OpenAI (completions and chat). Of a request that
-scored its prompt the positions are those of the prompt, else those of the generated text.
+Log-probabilities come as JSON lines, one request each: of vLLM (`prompt_logprobs` of its Python
+class and of its server), SGLang (`input_top_logprobs`) and servers in the style of OpenAI
+(completions and chat). Of a request that scored its prompt the positions are those of the prompt,
+else those of the generated text. Counts come one step a line, or as arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mdsd_opt.base.files import parse_json, unreadable
+import numpy as np
+
+from mdsd_opt.base.files import parse_json, read_bytes, unreadable
+from mdsd_opt.base.files.arrays import checked_suffix, missing_array, read_npy, read_npz
 from mdsd_opt.errors import UnreadableFile
 
 Lists = list[dict[Any, float] | None]
@@ -28,15 +32,9 @@ _KNOWN = (
 class ScoredText:
     """What one request says.
 
-    Attributes
-    ----------
-    lists : list
-        Of each position, the likeliest tokens and their log-probabilities; None where there is
-        none, as at the first token of a text.
-    tokens : list or None
-        The tokens of the text, if the request tells them.
-    by_id : bool
-        Whether tokens are named by their ids; by their text otherwise.
+    Of each position the likeliest tokens and their log-probabilities, None where there is none, as
+    at the first token of a text; the text's tokens, if they are told; and whether tokens are named
+    by their ids, or by their text.
     """
 
     lists: Lists
@@ -47,11 +45,8 @@ class ScoredText:
 def read_scored_texts(path: str | os.PathLike[str]) -> Iterator[ScoredText]:
     """The requests of a file, one after another.
 
-    Raises
-    ------
-    UnreadableFile
-        Missing, or a line that is no JSON or holds no lists of log-probabilities; the message
-        names the line.
+    Raises `UnreadableFile`, which names the line, if the file is missing, or a line is no JSON or
+    holds no lists of log-probabilities.
     """
     try:
         with Path(path).open("rb") as file:
@@ -68,10 +63,7 @@ def paired_positions(
 ) -> Iterator[list[tuple[dict[Any, float], dict[Any, float]]]]:
     """Of each text, the lists of both models at the positions where both have one.
 
-    Raises
-    ------
-    UnreadableFile
-        The files do not score the same texts.
+    Raises `UnreadableFile` if the files do not score the same texts.
     """
     sides = read_scored_texts(target), read_scored_texts(draft)
     number = 0
@@ -205,3 +197,46 @@ def _without_the_extra(entries: dict[Any, float], token: Any) -> dict[Any, float
     if len(entries) == 1 or (token is not None and token != last):
         return entries
     return {name: x for name, x in entries.items() if name != last}
+
+
+_FIELDS = ("accepted", "num_drafts", "depth", "sequence")
+
+_FORMATS = {
+    ".jsonl": "one step a line with 'accepted', 'num_drafts', perhaps 'depth' and 'sequence'",
+    ".npz": "arrays of these names",
+    ".npy": "'accepted' alone",
+}
+
+_MAX_BYTES = 1 << 30
+
+
+def read_accepted(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the file says, as arguments of `mdsd_opt.accepted_rates`.
+
+    Raises `UnreadableFile`, which names the line, if it is missing, broken, or without counts.
+    """
+    suffix = checked_suffix(path, _FORMATS, UnreadableFile)
+    if suffix == ".npy":
+        return {"accepted": read_npy(path)}
+    if suffix == ".npz":
+        arrays = read_npz(path)
+        if "accepted" not in arrays:
+            raise missing_array(str(path), "accepted", arrays)
+        return {name: arrays[name] for name in _FIELDS if name in arrays}
+    steps: list[dict[str, int]] = []
+    for number, line in enumerate(read_bytes(Path(path), _MAX_BYTES).splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"line {number} of {path}"
+        step = parse_json(line, where)
+        if not isinstance(step, dict) or "accepted" not in step:
+            raise UnreadableFile(f"{where} has no 'accepted': the accepted tokens of one step")
+        wrong = [x for x in _FIELDS if x in step and type(step[x]) is not int]
+        if wrong or (steps and step.keys() & {*_FIELDS} != steps[0].keys()):
+            raise UnreadableFile(
+                f"{where}: give integers, and the same of {', '.join(_FIELDS)} in every line"
+            )
+        steps.append({name: step[name] for name in _FIELDS if name in step})
+    if not steps:
+        raise UnreadableFile(f"{path} holds no step")
+    return {name: np.array([step[name] for step in steps]) for name in steps[0]}

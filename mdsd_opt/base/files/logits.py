@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened, frozen
+from mdsd_opt.base.arrays import Opened, as_logits, frozen
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
     MAX_UNPACKED_BYTES,
     Arrays,
     checked_suffix,
     missing_array,
+    only_tensor,
     read_npy,
     read_npz,
     read_safetensors,
+    read_torch,
     text_of,
 )
-from mdsd_opt.base.files.torch_files import only_tensor, read_torch
-from mdsd_opt.base.kinds import as_logits
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 _FORMATS = {
@@ -44,20 +44,11 @@ Path = str | os.PathLike[str]
 class LogitsSample:
     """Logits of two models at the same positions.
 
-    Attributes
-    ----------
-    target : ndarray, shape (..., V)
-        Logits of the target model, read-only, in the dtype they were stored in.
-    draft : ndarray, shape (..., V')
-        Logits of the draft model; V' differs from V if one vocabulary is padded.
-    sequence, position, tokens : ndarray of integers, shape (...), optional
-        Which text each row belongs to, its place in it, and the token that was sampled there.
-    metadata : mapping
-        Whatever else the file says about itself.
-    source : str
-        Where it was read from.
-    mapped : path or two paths, optional
-        Where to map it from again, which gives back the memory of what was looked at.
+    Both are read-only, of shape (..., V), in the dtype they were stored in; V differs if one
+    vocabulary is padded. `sequence`, `position` and `tokens`, of shape (...), tell which text each
+    row belongs to, its place in it, and the token that was sampled there; `metadata` is whatever
+    else the file says of itself. What is `mapped` can be mapped again, which gives back the memory
+    of what was looked at.
     """
 
     target: NDArray[Any]
@@ -140,18 +131,10 @@ def first_axis(rows: tuple[int, ...]) -> NDArray[np.int64] | None:
 def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYTES) -> LogitsSample:
     """Read the logits of a target and a draft model.
 
-    Parameters
-    ----------
-    source : path, or two paths
-        A .npz or .safetensors file with arrays ``target`` and ``draft`` (and perhaps ``sequence``,
-        ``position``, ``tokens`` and a JSON string ``metadata``), a .pt file with a dictionary of
-        such tensors, or the .npy or .pt files of the target and of the draft.
-    max_bytes : int
-        How much memory the arrays of a .npz file may take; the other formats are mapped, not read.
-
-    Returns
-    -------
-    LogitsSample
+    From a .npz or .safetensors file with arrays ``target`` and ``draft`` (and perhaps ``sequence``,
+    ``position``, ``tokens`` and a JSON string ``metadata``), a .pt file with a dictionary of such
+    tensors, or the .npy or .pt files of the target and of the draft. The arrays of a .npz file may
+    take `max_bytes` of memory; the other formats are mapped, not read.
 
     Raises
     ------

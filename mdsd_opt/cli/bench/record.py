@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.versions import versions
+from mdsd_opt.base.installed import versions
 from mdsd_opt.errors import UnreadableFile
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mdsd_opt.base.threads import available_threads
+from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.cli.bench.record import Record, Report, circumstances
 from mdsd_opt.errors import InvalidInput, UnknownName
 

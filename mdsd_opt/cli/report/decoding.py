@@ -57,7 +57,7 @@ def metrics_cells(metrics: Metrics) -> tuple[str, ...]:
         str(metrics.num_tokens),
         str(metrics.num_steps),
         f"{metrics.accept_length:.2f}",
-        f"{metrics.acceptance_rate:.3f}",
+        f"{metrics.first_token_acceptance_rate:.3f}",
         f"{1e3 * metrics.seconds_per_token:.0f}",
         f"{metrics.verify_share:.1%}",
     )
@@ -88,7 +88,7 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
     if row.prompts:
         entry |= {
             "accept_length": _over_prompts(row, "accept_length").to_dict(),
-            "acceptance_rate": _over_prompts(row, "acceptance_rate").to_dict(),
+            "acceptance_rate": _over_prompts(row, "first_token_acceptance_rate").to_dict(),
             "observed_accepted": _over_prompts(row, "accepted_per_step").to_dict(),
             "total": row.total.to_dict(),
         }
@@ -131,7 +131,7 @@ def compared_table(
             total = row.total
             cells = [
                 with_interval(_over_prompts(row, "accept_length")),
-                with_interval(_over_prompts(row, "acceptance_rate")),
+                with_interval(_over_prompts(row, "first_token_acceptance_rate")),
                 f"{1e3 * total.seconds_per_token:.1f}",
                 f"{total.verify_share:.1%}",
                 *([f"{total.kl_per_token:.4g}"] if relaxed else []),

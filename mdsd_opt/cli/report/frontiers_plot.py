@@ -15,19 +15,18 @@ from mdsd_opt.cli.report.pictures import check_plot_path, new_figure
 from mdsd_opt.solvers.frontier.survey import FrontierPoint, RulePoint
 
 #: Labels stand to the right of points up to here, in widths of a panel, and so far from them.
-_RIGHT, _ASIDE = 0.67, 0.02
+_RIGHT, _ASIDE = 0.64, 0.02
 
 
 def save_frontier_plot(
     points: Sequence[FrontierPoint],
     rules: Sequence[RulePoint],
-    best: Sequence[FrontierPoint],
     path: str | os.PathLike[str],
     title: str,
 ) -> None:
     """Draw acceptance against KL and against total variation, a colour for each K.
 
-    A rule stands below the `best` laws for its draft, by what it gives away at its price.
+    A rule stands below the best laws that spend its KL at each position, by what it gives away.
 
     Raises
     ------
@@ -53,34 +52,32 @@ def save_frontier_plot(
                     f"K = {k}", (xs[0], ys[0]), (8, 8), textcoords="offset points",
                     color=f"C{n}", fontsize=9, fontweight="bold",
                 )  # fmt: skip
-        curve = [(getattr(x, name), x.acceptance_rate) for x in best]
-        finite = [rule for rule in rules if math.isfinite(getattr(rule, name))]
-        _draw_rules(axes, name, finite, curve)
+        _draw_rules(axes, name, [rule for rule in rules if math.isfinite(getattr(rule, name))])
         axes.set_xlabel(label)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("mean acceptance rate")
     figure.suptitle(
         "What acceptance costs. Lines: the closest laws, K drafts. "
-        "Points: rules in use, one draft, and the best at the same price.\n" + title,
+        "Points: rules in use, one draft, and the best that spend their KL.\n" + title,
         fontsize=10, x=0.01, ha="left",
     )  # fmt: skip
     with atomic_write(path) as file:
         figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=150)
 
 
-def _draw_rules(
-    axes: Any, name: str, rules: Sequence[RulePoint], best: Sequence[tuple[float, float]]
-) -> None:
-    """Each rule with what it accepts, and how much the best laws, on a curve, do at its price."""
+def _draw_rules(axes: Any, name: str, rules: Sequence[RulePoint]) -> None:
+    """Each rule with what it accepts, and how much the best laws do at its KL."""
     xs = [getattr(rule, name) for rule in rules]
-    room = 1.45 if name == "tv" else 20.0  # for the labels
+    room = 1.45 if name == "tv" else 40.0  # for the labels
     axes.set_xlim(0, room * max([*xs, *(x for line in axes.lines for x in line.get_xdata())]))
     low, high = axes.get_ylim()
     height = np.inf  # of the label above
     for rule, x in sorted(zip(rules, xs, strict=True), key=lambda item: -item[0].acceptance_rate):
-        there = float(np.interp(x, *np.array(best).T))
-        text = f"{rule.name}: {rule.acceptance_rate:.3f}, best {there:.3f}"
-        axes.plot([x, x], [rule.acceptance_rate, there], color="0.5", linestyle=":")
+        text = f"{rule.name}: {rule.acceptance_rate:.4f}"
+        if name == "kl":
+            text += f", best {rule.best_acceptance_rate:.4f}"
+            ends = [rule.acceptance_rate, rule.best_acceptance_rate]
+            axes.plot([x, x], ends, color="0.5", linestyle=":", marker="_")
         axes.plot(x, rule.acceptance_rate, color="0.2", linestyle="", marker="o", markersize=5)
         height = min(rule.acceptance_rate, height - 0.045 * (high - low))
         place = axes.transAxes.inverted().transform(axes.transData.transform((x, height)))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.decoding.place_values import expected_accepted
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
     Place,
@@ -16,6 +15,7 @@ from mdsd_opt.decoding.topology import (
     Topology,
     balanced,
     chain,
+    expected_accepted,
     sparse,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan

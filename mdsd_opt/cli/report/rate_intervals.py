@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.base.files.engine_output import paired_positions
-from mdsd_opt.base.progress import progress_bar
-from mdsd_opt.batch.top_logprobs.interval import interval_ends
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.batch.top_logprobs import interval_ends
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.errors import MdsdError, UnreadableFile
 
@@ -96,7 +97,7 @@ def rate_intervals(
                 except MdsdError as error:
                     raise type(error)(f"request {number}, list {place + 1}: {error}") from error
                 found.append([x for x, _, _ in ends])
-                tails.append([side.tail for side in ends[0][1:]])
+                tails.append([side.unlisted for side in ends[0][1:]])
                 texts.append(number)
             advance(1)
     if not found:
@@ -145,8 +146,10 @@ def intervals_table(intervals: RateIntervals, title: str) -> Table:
             table.add_section()
         name = title_of(row.scheme) if row.scheme != previous else ""
         low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
-        sampled = f"{low:.4f} .. {high:.4f}" if intervals.num_texts > 1 else "takes several texts"
-        certified = f"{row.lower.mean:.4f} .. {row.upper.mean:.4f}"
+        sampled = (
+            " .. ".join(_ends(low, high, 4)) if intervals.num_texts > 1 else "takes several texts"
+        )
+        certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
         table.add_row(name, str(row.num_drafts), certified, sampled)
         previous = row.scheme
     return table
@@ -158,7 +161,15 @@ def intervals_conclusion(intervals: RateIntervals) -> str:
     best = max(
         (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
     )
+    low, high = _ends(best.lower.mean, best.upper.mean, 3)
     return (
-        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {best.lower.mean:.3f} on "
-        f"average and at most {best.upper.mean:.3f}; more tokens a list narrow it"
+        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {low} on average and at most "
+        f"{high}; more tokens a list narrow it"
     )
+
+
+def _ends(low: float, high: float, places: int) -> tuple[str, str]:
+    """Rounded outwards: what is certified stays so."""
+    scale = 10.0**places
+    low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
+    return f"{low:.{places}f}", f"{high:.{places}f}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdsd_opt.base.progress import token_progress_bar
+from mdsd_opt.base.long_runs import token_progress_bar
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 

@@ -125,12 +125,11 @@ def decode(
     from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
     from mdsd_opt.corpora.capture.texts import read_prompts
     from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
-    from mdsd_opt.decoding.forecasts import informed
+    from mdsd_opt.decoding.comparison import warm_up
     from mdsd_opt.decoding.generation import require_room
+    from mdsd_opt.decoding.growth import informed
     from mdsd_opt.decoding.models.tree_pass import TreeModel
-    from mdsd_opt.decoding.relaxed_targets import check_tree
-    from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
-    from mdsd_opt.decoding.warm_up import warm_up
+    from mdsd_opt.decoding.step_laws import DEVICE_RULES, check_tree, require_device_rule
     from mdsd_opt.drafts.by_name import scheme_maker
 
     if bool(prompt) == (prompts is not None):
@@ -277,7 +276,7 @@ def _with_a_bar(
     options: dict[str, Any], texts: list[str], tokenizer: Any, outputs: list[Generation],
     keep: OnStep,
 ) -> None:  # fmt: skip
-    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.decoding import generate_batch
 
     tokens = options["max_new_tokens"]
@@ -353,7 +352,7 @@ def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
 def _summary(metrics: Metrics) -> str:
     return (
         f"{metrics.num_tokens} tokens in {metrics.num_steps} target calls: accept length "
-        f"{metrics.accept_length:.2f}, acceptance rate {metrics.acceptance_rate:.3f}, "
+        f"{metrics.accept_length:.2f}, acceptance rate {metrics.first_token_acceptance_rate:.3f}, "
         f"{1e3 * metrics.seconds_per_token:.0f} ms a token, verifier "
         f"{metrics.verify_share:.1%} of it"
     )
@@ -393,7 +392,7 @@ def _compare(
     forecast: float | None,
 ) -> None:
     """All rules on the same prompts; what is done is shown even if it is interrupted."""
-    from mdsd_opt.base.progress import progress_bar
+    from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.cli.output import say, show_table
     from mdsd_opt.cli.report.decoding import compared_document, compared_table, conclusion
     from mdsd_opt.cli.report.tables import as_json as to_json

@@ -20,7 +20,7 @@ def show_accepted(
     **options: Any,
 ) -> None:
     """Print rates of counts, and the optimal ones if logits are given."""
-    from mdsd_opt.base.files.accepted_counts import read_accepted
+    from mdsd_opt.base.files.engine_output import read_accepted
     from mdsd_opt.cli.output import show_table
     from mdsd_opt.cli.report import tables
     from mdsd_opt.corpora.accepted import accepted_rates

@@ -100,5 +100,5 @@ def relax(
         show_table(rules_table(rules))
         say(conclusion(listed, rules))
     if plot is not None:
-        save_frontier_plot(points, rules, survey_frontier(single, slopes), plot, title)
+        save_frontier_plot(points, rules, plot, title)
         remark(f"picture saved as {plot}")

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened
+from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files.logits import first_axis
-from mdsd_opt.base.kinds import as_logits
-from mdsd_opt.base.threads import available_threads, map_rows
+from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.draft_choice.temperature import best_draft_temperature
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval

@@ -24,9 +24,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
 
 #: What models can run in.
@@ -116,7 +116,7 @@ class LoadedModel:
 
         with torch.inference_mode():
             output = self.model(self._tensor(ids), use_cache=False).logits[0]
-            return to_numpy_array(output[torch.as_tensor(list(rows), device=output.device)])
+            return to_numpy(output[torch.as_tensor(list(rows), device=output.device)])
 
     def continuation(
         self, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
@@ -132,7 +132,7 @@ class LoadedModel:
             while len(tokens) < count:
                 output = self.model(step, past_key_values=cache, use_cache=True)
                 cache = output.past_key_values
-                tokens.append(choose(to_numpy_array(output.logits[0, -1])))
+                tokens.append(choose(to_numpy(output.logits[0, -1])))
                 if tokens[-1] in ends:
                     break
                 step = self._tensor(tokens[-1:])
@@ -240,11 +240,8 @@ def load_model(
 def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
     """The same model without some decoder layers; the others keep order, weights and memory.
 
-    Raises
-    ------
-    InvalidInput
-        A layer that the model does not have, none left, or an architecture without a known list
-        of layers.
+    Raises `InvalidInput` for a layer that the model does not have, where none is left, or for an
+    architecture without a known list of layers.
     """
     import torch
 
@@ -420,20 +417,6 @@ def _shallow(module: Any) -> Any:
     twin = copy.copy(module)
     twin._modules = dict(module._modules)
     return twin
-
-
-def to_numpy_array(tensor: Any) -> NDArray[Any]:
-    """An array of the same dtype, bfloat16 included."""
-    import torch
-
-    tensor = tensor.detach().cpu()
-    if tensor.dtype != torch.bfloat16:
-        array: NDArray[Any] = tensor.numpy()
-        return array
-    import ml_dtypes
-
-    bits: NDArray[Any] = tensor.contiguous().view(torch.uint16).numpy()
-    return bits.view(np.dtype(ml_dtypes.bfloat16))
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """Ways of a causal language model to the logits after many continuations of one text.
 
-The first is the fastest, the last asks least of the model; `self_check` tells which of them gives
+The first is the fastest, the last asks least of the model; `tree_pass` finds which of them gives
 what plain passes give. All keep what they can of a text between calls, and forget the drafts.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -21,18 +22,9 @@ Tokens = tuple[int, ...]
 
 
 class TreeReader(ABC):
-    """Reads continuations of a text with one model.
+    """Reads continuations of a text with one model; `how` says in which way, for a remark.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-    room : int
-        Tokens of text and drafts to make room for at once, by those that make it beforehand.
-
-    Attributes
-    ----------
-    how : str
-        What it does, for a remark.
+    Those that make room beforehand make it for so many tokens of text and drafts.
     """
 
     how: ClassVar[str]
@@ -210,8 +202,6 @@ class CachedPaths(TreeReader):
         self._read = ids
 
     def _pass(self, rows: Sequence[Sequence[int]], cache: Any) -> tuple[Any, Any]:
-        from mdsd_opt.decoding.models.caches import cache_of, named_cache
-
         given = {} if cache is None else named_cache(self._model, cache)
         output = self._model(self._ids(rows), use_cache=True, **given)
         return output.logits, cache_of(output)
@@ -264,3 +254,73 @@ def _as_rows(paths: Sequence[Tokens]) -> list[list[int]]:
 def _rows_of(paths: Sequence[Tokens]) -> dict[Tokens, tuple[int, int]]:
     """Of each continuation: a row that begins with it, and the place of its last token there."""
     return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}
+
+
+class StaticTreePass(TreePass):
+    """`TreePass` with a `StaticCache` of the transformers library.
+
+    A cache that text and drafts outgrow is made anew, with twice the room, and both are read again.
+    Layers with a window hold only what they still see, so that no draft can be taken back: the
+    first pass raises `NotImplementedError`.
+    """
+
+    how = "as a tree in one pass with a static cache"
+
+    def _pass(self, rest: list[int], new: list[Tokens]) -> None:
+        held = len(self._read) + len(rest) + len(self._nodes) + len(new)
+        if held > self._room:
+            rest, new = self._read + rest, [*self._nodes, *new]
+            self._read, self._nodes, self._logits, self._cache = [], [], {}, None
+            self._room = 2 * held
+        super()._pass(rest, new)
+
+    def _new_cache(self) -> Any:
+        from transformers import StaticCache
+
+        cache = StaticCache(config=self._model.config, max_cache_len=self._room)
+        if any(layer.is_sliding for layer in cache.layers):
+            raise NotImplementedError("a static cache of layers with a window")
+        return cache
+
+    def _width(self, held: int) -> int:
+        return self._room
+
+    def _placed(self, start: int, stop: int) -> dict[str, Any]:
+        """Where keys and values go, for versions of the library whose caches do not count."""
+        import torch
+
+        if "cache_position" not in inspect.signature(type(self._model).forward).parameters:
+            return {}
+        return {"cache_position": torch.arange(start, stop, device=self._model.device)}
+
+    def _crop(self, count: int) -> None:
+        for layer in self._cache.layers:
+            if hasattr(layer, "cumulative_length"):
+                layer.cumulative_length.sub_(count)
+
+
+#: What a cache is called, in arguments and outputs.
+_NAMES = ("past_key_values", "cache_params", "state")
+
+
+def cache_of(output: Any) -> Any:
+    """The cache in a model's output; None if there is none."""
+    found = (getattr(output, name, None) for name in _NAMES)
+    return next((cache for cache in found if cache is not None), None)
+
+
+def named_cache(model: Any, cache: Any) -> dict[str, Any]:
+    """The argument by which a model takes its cache."""
+    parameters = inspect.signature(model.forward).parameters
+    return {next((name for name in _NAMES if name in parameters), _NAMES[0]): cache}
+
+
+def shortest_window(config: Any) -> int | None:
+    """Tokens that the layer with the shortest view attends to; None if all see the whole text.
+
+    A shorter text is read alike with and without windows.
+    """
+    config = config.get_text_config()
+    sizes = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    known = [int(size) for size in sizes if size]  # 0: windows are switched off
+    return min(known, default=None)

@@ -1,15 +1,30 @@
-"""Logits of a causal language model over a tree of continuations, with a cache of the text."""
+"""Logits of a causal language model over a tree of continuations, with a cache of the text.
+
+Which way of reading a tree gives what plain passes of the model give is tried out, once a model.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.decoding.device_laws.promises import PromisedToken
-from mdsd_opt.decoding.models.loading import LoadedModel, to_numpy_array
-from mdsd_opt.decoding.models.passes import Tokens, TreeReader, with_ancestors
+from mdsd_opt.decoding.models.loading import LoadedModel
+from mdsd_opt.decoding.models.passes import (
+    READERS,
+    StaticTreePass,
+    Tokens,
+    TreePass,
+    TreeReader,
+    shortest_window,
+    with_ancestors,
+)
 from mdsd_opt.errors import InvalidInput
 
 #: Drafts that a static cache has room for behind the text.
@@ -56,13 +71,11 @@ class TreeModel:
         InvalidInput
             An empty text; no way to read trees gives what plain passes of the model give.
         """
-        return to_numpy_array(self.tree_tensor(ids, continuations))
+        return to_numpy(self.tree_tensor(ids, continuations))
 
     def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """`tree_logits` as a tensor on the model's device."""
         import torch
-
-        from mdsd_opt.decoding.models.self_check import reader_class
 
         if not ids:
             raise InvalidInput("the text is empty: a model needs at least one token")
@@ -90,3 +103,139 @@ class TreeModel:
             token if isinstance(token, PromisedToken) else min(token, last) for token in tokens
         )
         return tuple(capped)
+
+
+#: Distances of logits, by a model's numbers, that are put down to rounding: the norm of the
+#: difference by the norm of what the logits vary. Thirty layers in bfloat16 come to 0.11. Where
+#: masks or positions are wrong the trees of the check, with a node behind many that it must not
+#: see, give far more.
+_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.03, "bfloat16": 0.2}
+
+_TEXT = 12  # tokens of the check's text
+_BRANCHES = 12  # drafts that a token of the tree must not see
+_MOST_READ = 32  # tokens that the check keeps of text and tree at once, at most
+
+#: What a model raises on masks, positions or caches that it does not take.
+_FAILURES = (
+    TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError,
+    AssertionError,
+)  # fmt: skip
+
+#: By model, whether there is as much to read as its window holds, and whether a static cache is
+#: wanted.
+_known: WeakKeyDictionary[Any, dict[tuple[bool, bool], type[TreeReader]]] = WeakKeyDictionary()
+
+
+class PathByPath(UserWarning):
+    """Drafts are scored in a slower way than was tried first, which the model does not take."""
+
+
+def reader_class(model: Any, name: str, length: int, static: bool = False) -> type[TreeReader]:
+    """The fastest way that gives this model's own logits; each model is checked once.
+
+    Once more, where its layers attend to a window of the text, when text and drafts, of so many
+    tokens that a cache holds at once, are as long. A static cache is tried first if it is wanted.
+    Raises `InvalidInput` where no way gives what plain passes give.
+    """
+    window = shortest_window(model.config)
+    beyond = window is not None and max(length, _MOST_READ) >= window
+    known = _known.setdefault(model, {})
+    if (beyond, static) not in known:
+        readers: list[type[TreeReader]] = [*([StaticTreePass] if static else []), *READERS]
+        known[beyond, static] = _checked(model, name, window if beyond else None, readers)
+    return known[beyond, static]
+
+
+def _checked(
+    model: Any, name: str, window: int | None, readers: Sequence[type[TreeReader]]
+) -> type[TreeReader]:
+    for reader in readers:
+        if _agrees(model, reader, window):
+            if reader is not readers[0]:
+                longer = "" if window is None else f" once it has {window:,} tokens"
+                warnings.warn(
+                    f"{name} does not read drafts {readers[0].how}{longer}: they are scored "
+                    f"{reader.how}",
+                    PathByPath,
+                    stacklevel=2,
+                )
+            return reader
+    if _gives_nan(model):
+        raise InvalidInput(
+            f"{name} gives logits that are NaN: its weights are damaged, or too large for "
+            f"{model.dtype}; try another precision"
+        )
+    raise InvalidInput(
+        f"{name} cannot score drafts: neither as a tree nor path by path in a batch does it give "
+        "the logits of its plain passes, so that the text would not follow the model"
+    )
+
+
+def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
+    """Whether some trees after a text that grows, and then changes, get the plain logits."""
+    import torch
+
+    if issubclass(reader, TreePass) and model.config._attn_implementation == "flex_attention":
+        return False  # compiled for a CPU it writes beyond its memory when it gets a mask of a tree
+
+    rng = np.random.default_rng(0)
+    size = int(model.get_output_embeddings().weight.shape[0])
+    tokens = rng.integers(size, size=_TEXT + 2 if window is None else window + 2).tolist()
+    branches = list(dict.fromkeys(rng.integers(size, size=_BRANCHES).tolist()))
+    first, last = branches[0], branches[-1]
+    tree: list[Tokens] = [(), *((token,) for token in branches), (first, last), (last, first)]
+    tree.append((last, first, last))
+    few: list[Tokens] = [(), (last,), (last, first)]
+    text = tokens[:-2]
+    try:
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what is only tried
+            tried = reader(model)
+            return all(
+                _same(tried.logits(ids, paths), _plain(model, ids, paths))
+                for ids, paths in (
+                    (text, few[:1]),
+                    (text, tree),
+                    (text, few),
+                    ([*text, last, first, first], few),
+                    (tokens, few),
+                    ([*tokens[:-4], first], few),
+                )
+            )
+    except _FAILURES:
+        return False
+
+
+def _gives_nan(model: Any) -> bool:
+    import torch
+
+    try:
+        with torch.inference_mode():
+            return bool(_plain(model, _TEXT * [0], [()]).isnan().any())
+    except _FAILURES:
+        return False
+
+
+def _plain(model: Any, ids: list[int], paths: list[Tokens]) -> Any:
+    """Logits after each path by a pass of its own, without masks, positions and caches."""
+    import torch
+
+    rows = []
+    for path in paths:
+        text = torch.as_tensor([[*ids, *path]], device=model.device)
+        rows.append(model(text, use_cache=False).logits[0, -1])
+    return torch.stack(rows)
+
+
+def _same(found: Any, plain: Any) -> bool:
+    import torch
+
+    numbers = torch.finfo(plain.dtype)
+    found, plain = (x.double() for x in (found, plain))
+    if found.shape != plain.shape:
+        return False
+    varying = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
+    distance = (found - plain).norm(dim=-1) / varying.clamp(min=1e-30)
+    # coarse numbers may choose other experts at a row or two
+    share = distance.max() if numbers.bits > 16 else distance.median()
+    return bool(share <= _TOLERANCE[numbers.dtype])

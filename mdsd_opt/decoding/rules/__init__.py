@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule
-from mdsd_opt.decoding.rules.block_verification import BlockVerification
-from mdsd_opt.decoding.rules.level_sequential import LevelSequential
+from mdsd_opt.decoding.rules.level_sequential import BlockVerification, LevelSequential
 from mdsd_opt.decoding.rules.top_down import TopDown
-from mdsd_opt.decoding.rules.traversal import Traversal
-from mdsd_opt.decoding.rules.traversal_hull import TraversalHull
+from mdsd_opt.decoding.rules.traversal import Traversal, TraversalHull
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.verifiers import names as verifier_names
 

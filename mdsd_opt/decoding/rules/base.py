@@ -70,14 +70,12 @@ class TreeRule(ABC):
     Attributes
     ----------
     name : str
+    host_only : str
+        Why it cannot decide from sums over bins while the laws stay on a device; or nothing.
     """
 
     name: ClassVar[str]
-
-    @property
-    def host_only(self) -> str:
-        """Why it cannot decide from sums over bins while the laws stay on a device; or nothing."""
-        return "it asks for the probability of every token"
+    host_only: str = "it asks for the probability of every token"
 
     @abstractmethod
     def stops(self, root: Node) -> list[Stop]:

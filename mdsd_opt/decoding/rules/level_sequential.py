@@ -1,4 +1,10 @@
-"""Level by level: masses from the root down, decisions from the leaves up."""
+r"""Level by level: masses from the root down, decisions from the leaves up; and along one path.
+
+Block verification is for a single path of drafts, accepted as far as its whole weight allows. Along
+the path, :math:`r_0 = 1` and :math:`r_i = \min(1, r_{i-1}\, p(x_i) / q(x_i))`. From the leaf up,
+the path ends at node i with :math:`Z / (Z + 1 - r_i)`, where Z sums the masses
+:math:`(r_i p - q)_+` of the extra token; at the leaf with :math:`r_i`, the extra token from p.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from numpy.typing import NDArray
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import split_with_tries
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 Law = NDArray[np.float64]
 
@@ -35,10 +42,7 @@ class LevelSequential(TreeRule):
     """
 
     name: ClassVar[str] = "level_sequential"
-
-    @property
-    def host_only(self) -> str:
-        return ""
+    host_only = ""
 
     def stops(self, root: Node) -> list[Stop]:
         levels: list[tuple[list[_Passed], float]] = []
@@ -68,17 +72,7 @@ def _one(node: Node) -> float:
 def _next_level(
     masses: list[tuple[Node, float]],
 ) -> tuple[list[_Passed], float, list[tuple[Node, float]]]:
-    """What goes on from one level to the next.
-
-    Returns
-    -------
-    passed : list
-        The nodes of this level.
-    left : float
-        Mean probability that nothing goes on.
-    masses : list of (Node, float)
-        The next level.
-    """
+    """The nodes of a level, the mean probability that nothing goes on, and the next level."""
     passed: list[_Passed] = []
     following: list[tuple[Node, float]] = []
     remains = mean = _one(masses[0][0])  # of what may go on: given these draws, and on average
@@ -97,3 +91,59 @@ def _next_level(
         remains *= max(1 - sum(split.masses.values()), 0)
         mean *= 1 - alpha
     return passed, mean, following
+
+
+class BlockVerification(TreeRule):
+    """The best rule there is for one path; trees that branch are refused.
+
+    Cost: O(V) for each draft. Source: [BV].
+    """
+
+    name: ClassVar[str] = "block_verification"
+    host_only = "it asks for (r p - q)+ of every token; of one path, level_sequential does the same"
+
+    def stops(self, root: Node) -> list[Stop]:
+        found: list[Stop] = []
+        reach = 1.0
+        for node, passed in reversed(_path(root)):
+            if node.drafts is None:
+                ends, masses = passed, node.target
+            else:
+                masses = np.maximum(passed * node.target - _draft_law(node), 0.0)
+                total = float(masses.sum())
+                refused = 1.0 - passed
+                ends = total / (total + refused) if total + refused > 0.0 else 1.0
+            if reach * ends > 0.0:
+                found.append(Stop(node, reach * ends, masses))
+            reach *= 1.0 - ends
+        return completed(found, root, reach)
+
+
+def _path(root: Node) -> list[tuple[Node, float]]:
+    """The nodes from the root to the leaf, each with its r."""
+    node, passed = root, 1.0
+    path = [(node, passed)]
+    while node.drafts is not None:
+        q = _draft_law(node)
+        token = int(node.draws[0])
+        passed = min(1.0, passed * float(node.target[token] / q[token]))
+        node = node.children[token]
+        path.append((node, passed))
+    return path
+
+
+def _draft_law(node: Node) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Law of the only draft after a node."""
+    assert node.drafts is not None
+    draws = node.drafts.random_draws
+    if draws is None:
+        raise UnsupportedScheme(
+            f"rule 'block_verification' is not lossless for {node.drafts.scheme!r} drafts: "
+            "it takes with_replacement and without_replacement"
+        )
+    if draws.num_drafts != 1:
+        raise InvalidInput(
+            f"rule 'block_verification' takes a single path, but {draws.num_drafts} drafts follow "
+            f"{node.tokens}: give a tree such as chain5, or another rule such as traversal"
+        )
+    return draws.q

@@ -19,21 +19,14 @@ class TopDown(TreeRule):
 
     Lossless wherever the verifier is for the draft scheme. Cost: one verification for each token.
     Source: [SpecInfer], [Hu25].
-
-    Parameters
-    ----------
-    verifier : str or Verifier
     """
 
     name: ClassVar[str] = "top_down"
 
     def __init__(self, verifier: str | Verifier = "optimal") -> None:
         self._verifier = get(verifier) if isinstance(verifier, str) else verifier
-
-    @property
-    def host_only(self) -> str:
-        verifier = self._verifier.name
-        return "" if verifier == "optimal" else f"{verifier!r} asks for every token's probability"
+        name = self._verifier.name
+        self.host_only = "" if name == "optimal" else f"{name!r} asks for every token's probability"
 
     def stops(self, root: Node) -> list[Stop]:
         found: list[Stop] = []

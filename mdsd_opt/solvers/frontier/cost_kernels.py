@@ -24,15 +24,21 @@ KL, CHI2 = 0, 1  # divergences, as the kernels call them
 _BEFORE, _AFTER, _HEIGHT = 0, 1, 2
 # Of its edges: slope, and where the line through an edge is at 0 and, less Q(V), at 1.
 _SLOPE, _AT_ZERO, _AT_ONE = 3, 4, 5
-_SUMS = 6  # and the next: what the edges before a vertex cost in each divergence
-_DOUBTS = 8  # and the next: the same of what groups of tokens may hide
+# What the edges between a vertex and that where slopes pass one cost in each divergence, two rows
+# each, and what groups of tokens may hide. Sums from the first edge would drown in its cost.
+_SUMS = 6
+_DOUBTS = 8
 ROWS = 10
 
 #: Relative differences below this enter the logarithm by their series.
 _SMALL = 1e-3
 
-#: Halvings and steps of Newton's method together: the former alone would do.
-_STEPS = 100
+#: Steps of Newton's method and halvings, which are every third and would do alone: where the cost
+#: bends sharply, Newton's steps are tiny.
+_STEPS = 180
+
+#: Rates are told apart by about so much.
+_LEAST_STEP = 1e-16
 
 
 @kernel(inner=True)
@@ -54,6 +60,32 @@ def _steepness(slope: float, divergence: int) -> float:
     if divergence == CHI2:
         return 2.0 * (slope - 1.0)
     return np.log(slope) if slope > 0.0 else -np.inf
+
+
+@kernel(inner=True)
+def _first_at_least(values: Vector, count: int, bound: float) -> int:
+    """Of ascending values."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] >= bound:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel(inner=True)
+def _first_below(values: Vector, count: int, bound: float) -> int:
+    """Of descending values."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < bound:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 @kernel
@@ -87,65 +119,50 @@ def build_hull(
     hull[_AFTER, 0] = after
     before = 0.0
     height = start
-    for row in range(_SUMS, ROWS):
-        hull[row, 0] = 0.0
     first = 0
+    middle = _first_below(hull[_SLOPE], count, 1.0)
     for b in range(count):
         width, gain, slope = hull[_BEFORE, b], hull[_HEIGHT, b], hull[_SLOPE, b]
         hull[_BEFORE, b] = before
         hull[_HEIGHT, b] = height
         hull[_AT_ZERO, b] = height - slope * before
         hull[_AT_ONE, b] = height + slope * hull[_AFTER, b] - 1.0
-        doubt = 0.0
+        far = b if b < middle else b + 1  # the end of the edge that is farther from the middle
+        hull[_SUMS + KL, far] = width * _excess(slope, KL)
+        hull[_SUMS + CHI2, far] = width * _excess(slope, CHI2)
+        hull[_DOUBTS + KL, far] = 0.0
+        hull[_DOUBTS + CHI2, far] = 0.0
         for i in range(first, ends[b]):
-            doubt += gains[i] * doubts[i] if gains[i] > 0.0 else 0.0
+            if gains[i] > 0.0 and doubts[i] > 0.0:
+                hull[_DOUBTS + KL, far] += gains[i] * doubts[i]
+                hull[_DOUBTS + CHI2, far] += gains[i] * doubts[i] * (gains[i] / masses[i])
         first = ends[b]
-        hull[_SUMS + KL, b + 1] = hull[_SUMS + KL, b] + width * _excess(slope, KL)
-        hull[_SUMS + CHI2, b + 1] = hull[_SUMS + CHI2, b] + width * _excess(slope, CHI2)
-        hull[_DOUBTS + KL, b + 1] = hull[_DOUBTS + KL, b] + doubt
-        hull[_DOUBTS + CHI2, b + 1] = hull[_DOUBTS + CHI2, b] + 2.0 * slope * doubt
         before += width
         height += gain
     hull[_BEFORE, count] = before
     hull[_HEIGHT, count] = height
+    for row in range(_SUMS, ROWS):
+        hull[row, middle] = 0.0
+        for v in range(middle - 1, -1, -1):
+            hull[row, v] += hull[row, v + 1]
+        for v in range(middle + 1, count + 1):
+            hull[row, v] += hull[row, v - 1]
     return count
-
-
-@kernel(inner=True)
-def _first_at_least(values: Vector, count: int, bound: float) -> int:
-    """Of ascending values."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if values[middle] >= bound:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@kernel(inner=True)
-def _first_below(values: Vector, count: int, bound: float) -> int:
-    """Of descending values."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if values[middle] < bound:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 @kernel(inner=True)
 def _cost(hull: Matrix, count: int, lost: float, divergence: int) -> tuple[float, float, float]:
     """The divergence at c = `lost`, its derivative by a, and what groups may hide of it."""
+    if count == 0:
+        return 0.0, 0.0, 0.0
     low = _first_at_least(hull[_AT_ZERO], count, lost)
     high = _first_below(hull[_AT_ONE], count, lost)
-    if low > high or count == 0:
-        return 0.0, 0.0, 0.0
+    doubts = hull[_DOUBTS + divergence]
+    hidden = doubts[min(high + 1, count)] + doubts[max(low - 1, 0)]
+    if low > high:
+        return 0.0, 0.0, hidden
     first = hull[_SLOPE, 0]
-    cost = hull[_SUMS + divergence, high] - hull[_SUMS + divergence, low]
+    cost = hull[_SUMS + divergence, high] + hull[_SUMS + divergence, low]
     if hull[_BEFORE, low] > 0.0:
         first = (hull[_HEIGHT, low] - lost) / hull[_BEFORE, low]
         cost += hull[_BEFORE, low] * _excess(first, divergence)
@@ -153,8 +170,6 @@ def _cost(hull: Matrix, count: int, lost: float, divergence: int) -> tuple[float
     if hull[_AFTER, high] > 0.0:
         last = ((1.0 - hull[_HEIGHT, high]) + lost) / hull[_AFTER, high]
         cost += hull[_AFTER, high] * _excess(last, divergence)
-    doubts = hull[_DOUBTS + divergence]
-    hidden = doubts[min(high + 1, count)] - doubts[max(low - 1, 0)]
     slope = _steepness(first, divergence) - _steepness(last, divergence)
     return cost, max(slope, 0.0), hidden
 
@@ -171,28 +186,35 @@ def point(
 def rate_within(
     hull: Matrix, count: int, least: float, most: float, budget: float, divergence: int
 ) -> float:
-    """The largest acceptance rate from `least` to `most` that costs no more than the budget."""
+    """The largest acceptance rate from `least` to `most` that costs no more than the budget.
+
+    Never one that costs more, were it by rounding.
+    """
     if budget <= 0.0 or most <= least:
         return least
     short, over = 1.0 - least, 1.0 - most  # c that costs too little, and too much
     if _cost(hull, count, over, divergence)[0] <= budget:
         return most
     lost = over
-    for _ in range(_STEPS):
+    for n in range(_STEPS):
         cost, slope, _ = _cost(hull, count, lost, divergence)
         excess = cost - budget
         if excess > 0.0:
             over = lost
         else:
             short = lost
-        step = excess / slope if 0.0 < slope < np.inf else np.inf
-        if abs(step) <= 1e-16 or short - over <= 1e-16:
+        if short - over <= 2.0 * _LEAST_STEP:
             break
-        following = lost + step
-        if not over < following < short:
+        step = abs(excess) / slope if 0.0 < slope < np.inf else 0.0
+        step = max(step, _LEAST_STEP)
+        following = lost + step if excess > 0.0 else lost - step
+        if n % 3 == 2 or not over < following < short:
             following = (over + short) / 2.0
         lost = following
-    return min(max(1.0 - lost, least), most)
+    rate = 1.0 - short
+    if 1.0 - rate < short:
+        rate = np.nextafter(rate, 0.0)
+    return min(max(rate, least), most)
 
 
 @kernel

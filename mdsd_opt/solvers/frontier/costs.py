@@ -89,7 +89,11 @@ class CostCurve:
 
     def doubt(self, name: str, acceptance_rate: float) -> float:
         """By how much the divergence may be larger, for what the steps of the chain hide."""
-        return self._point(name, acceptance_rate)[2]
+        if acceptance_rate > self.most_finite:
+            return 0.0
+        from mdsd_opt.solvers.frontier.cost_kernels import point
+
+        return point(self.hull, self.num_edges, acceptance_rate, DIVERGENCES[name])[2]
 
     def rate_within(self, name: str, budget: float) -> float:
         """The largest acceptance rate that costs no more than a budget."""
@@ -107,11 +111,11 @@ class CostCurve:
         ends = self.least, self.most_finite
         return rate_at_slope(self.hull, self.num_edges, *ends, slope, DIVERGENCES[name])
 
-    def _point(self, name: str, acceptance_rate: float) -> tuple[float, float, float]:
+    def _point(self, name: str, acceptance_rate: float) -> tuple[float, float]:
         if acceptance_rate <= self.least:  # the target itself, which is no matter of rounding
-            return 0.0, 0.0, 0.0
+            return 0.0, 0.0
         if acceptance_rate > self.most_finite:
-            return np.inf, np.inf, 0.0
+            return np.inf, np.inf
         from mdsd_opt.solvers.frontier.cost_kernels import point
 
-        return point(self.hull, self.num_edges, acceptance_rate, DIVERGENCES[name])
+        return point(self.hull, self.num_edges, acceptance_rate, DIVERGENCES[name])[:2]

@@ -93,7 +93,7 @@ class Frontier:
         """p_a, shape (V,), for an acceptance rate from `least` to `most`."""
         blocks = self._blocks(acceptance_rate)
         x: Vector = self.p * blocks.slopes()[self.groups]
-        if self.massless.tokens.size and blocks.widths[0] == 0:
+        if acceptance_rate > self.most_finite and blocks.widths[0] == 0:
             x[self.massless.tokens] = self.massless.shares(1 - acceptance_rate)
         return x
 

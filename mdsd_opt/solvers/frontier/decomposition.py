@@ -20,6 +20,9 @@ Subset = NDArray[np.bool_]
 #: How much the hull of the chain may lack in height, in floating point.
 TOLERANCE = 1e-6
 
+#: Error of alpha* itself, in floating point.
+_LOSSLESS = 1e-10
+
 #: Vocabulary up to which all subsets are compared in exact arithmetic.
 MAX_EXACT_VOCAB = 12
 
@@ -39,7 +42,8 @@ def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier
     sets = _AllSubsets(problem) if exact else _Minimised(problem)
     massless, everything = sets.p == 0, sets.p >= 0
     empty = sets.point(~everything)
-    chain = _chain_between(sets, sets.point(massless), sets.point(everything))
+    lossless = sets.point(sets.highest(1, _LOSSLESS) | massless)  # the set of alpha* itself
+    chain = _chain_between(sets, sets.point(massless), lossless, sets.point(everything))
     groups = np.full(sets.p.size, len(chain), dtype=np.int64)
     for step in range(len(chain) - 1, -1, -1):
         groups[chain[step].subset] = step
@@ -100,7 +104,7 @@ class _Sets(ABC):
         """Q(H)."""
 
     @abstractmethod
-    def highest(self, slope: Any) -> Subset:
+    def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Subset:
         """A set that minimises slope P(H) - Q(H), the empty one aside."""
 
 
@@ -114,11 +118,12 @@ class _Minimised(_Sets):
     def contained(self, subset: Subset) -> float:
         return self.problem.drafts.containment(subset)
 
-    def highest(self, slope: float) -> Subset:
+    def highest(self, slope: float, tolerance: float = TOLERANCE / 10) -> Subset:
         from mdsd_opt.solvers.submodular import Limits, smallest_difference
 
-        limits = Limits(tolerance=TOLERANCE / 10)
-        return smallest_difference(self.problem, slope * self.p, limits)[0]
+        # A token that weighs more than Q in all is in no such set, however much more it weighs.
+        masses = np.minimum(slope * self.p, 2.0)
+        return smallest_difference(self.problem, masses, Limits(tolerance))[0]
 
 
 class _AllSubsets(_Sets):
@@ -138,13 +143,15 @@ class _AllSubsets(_Sets):
     def contained(self, subset: Subset) -> Fraction:
         return self.problem.drafts.exact_containment(subset)
 
-    def highest(self, slope: Fraction) -> Subset:
+    def highest(self, slope: Any, tolerance: float = 0.0) -> Subset:
         return min(self._points, key=lambda x: slope * x.mass - x.contained).subset
 
 
-def _chain_between(sets: _Sets, first: _Point, last: _Point) -> list[_Point]:
+def _chain_between(sets: _Sets, first: _Point, inner: _Point, last: _Point) -> list[_Point]:
     """The sets of the chain from `first` (left out if it holds nothing) to `last`, growing."""
     chain, ahead = [first] if first.subset.any() else [], [last]
+    if first.mass < inner.mass < last.mass:
+        ahead.append(inner)
     low = first
     while ahead:
         high = ahead[-1]

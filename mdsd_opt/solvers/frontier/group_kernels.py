@@ -111,6 +111,13 @@ def _next_used(counts: NDArray[np.int32], bucket: int) -> int:
     return bucket
 
 
+@kernel(inner=True)
+def _doubt(spread: float) -> float:
+    """Half of what a group may hide, whose ratios are within this factor."""
+    width = spread - 1.0  # no less than the logarithm
+    return spread * spread * spread * width * width / 8.0
+
+
 @kernel
 def merge_buckets(
     sums: Matrix, counts: NDArray[np.int32], lowest: float, highest: float,
@@ -120,8 +127,8 @@ def merge_buckets(
 
     Rows of `groups` are P, q, what a group may hide of KL for each unit of acceptance, and its
     number of tokens. A law may spread the ratios x/p within a group no further than p/q, and a
-    spread of w of the logarithm is worth at most w^2/8. All sums are cleared but those of the last
-    bucket, tokens that are never drafted.
+    spread by a factor 1 + w is worth about w^2/8, at most (1 + w)^3 w^2/4. All sums are cleared but
+    those of the last bucket, tokens that are never drafted.
 
     Parameters
     ----------
@@ -142,8 +149,7 @@ def merge_buckets(
         stop = highest if bucket == ABOVE else _EDGES[bucket + 1]
         merged = False
         if factor > 0.0 and bucket < ABOVE:
-            width = stop * factor - 1.0  # no less than the logarithm
-            doubt = width * width / 8.0
+            doubt = _doubt(stop * factor)
             both = max(groups[0, count - 1] + p, groups[1, count - 1] + q)
             if both * doubt <= _HIDDEN:
                 merged = True
@@ -155,8 +161,7 @@ def merge_buckets(
             factor = 1.0 / start if bucket > BELOW else 0.0
             groups[0, count] = p
             groups[1, count] = q
-            width = stop / start - 1.0 if bucket > MASSLESS and number > 1 else 0.0
-            groups[2, count] = width * width / 8.0
+            groups[2, count] = _doubt(stop / start) if bucket > MASSLESS and number > 1 else 0.0
             groups[3, count] = number
             count += 1
         group_of_bucket[bucket] = count - 1

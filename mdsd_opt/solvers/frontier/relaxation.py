@@ -11,14 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.budgets import checked_relax, the_budget
 from mdsd_opt.solvers.frontier.costs import CostCurve
 from mdsd_opt.solvers.frontier.curve import Frontier
 from mdsd_opt.solvers.frontier.decomposition import by_decomposition, shortfall
-from mdsd_opt.solvers.frontier.distances import distances
+from mdsd_opt.solvers.frontier.distances import Distances, distances
 from mdsd_opt.solvers.frontier.prefixes import by_prefixes
+
+#: Relative error of a distance in floating point, at most.
+_ROUNDING = 1e-14
+
+#: Steps back from what a budget does not cover double from here.
+_LEAST_STEP = 2.0**-53
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,8 +110,9 @@ def relax(
         a, at least 0. Below the optimum of the problem the answer is the target itself.
     tv, kl, chi2 : float, optional
         The most that the law may be away from the target: total variation, KL(relaxed || target)
-        in nats, chi-square. Exactly one of the four budgets is to be given. A budget that buys more
-        than can be accepted is not used up.
+        in nats, chi-square. Exactly one of the four budgets is to be given. A budget is never
+        overspent: where rounding would, the answer is a little further back on the frontier. One
+        that buys more than can be accepted, an infinite one at least, is not used up.
     exact : bool
         Compute in Fractions, from the given numbers divided by their sum. The acceptance rate that
         a budget of KL or chi-square buys is found in floating point and then taken exactly.
@@ -135,14 +143,15 @@ def relax(
     """
     budgets = {"acceptance_rate": acceptance_rate, "tv": tv, "kl": kl, "chi2": chi2}
     name, budget = the_budget(budgets)
-    checked_amount(name, budget)
+    budget = checked_amount(name, budget)
     frontier = frontier_of(problem, exact)
     reached = _bought(problem, frontier, name, budget)
-    relaxed = problem
-    if reached > frontier.least:
-        relaxed = TransportProblem(list(frontier.law(reached)), problem.drafts)
-    x = np.array(relaxed.exact_target, dtype=object) if exact else relaxed.target
-    found = distances(x, frontier.p)
+    relaxed, found = _relaxed(problem, frontier, reached)
+    step = _number(frontier, _LEAST_STEP)
+    while name != "acceptance_rate" and _overspent(getattr(found, name), budget):  # by rounding
+        reached = max(reached - step, frontier.least)
+        relaxed, found = _relaxed(problem, frontier, reached)
+        step *= 2
     return Relaxation(
         problem=relaxed,
         acceptance_rate=reached,
@@ -167,6 +176,25 @@ def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
     return by_decomposition(problem, exact)
 
 
+def _relaxed(
+    problem: TransportProblem, frontier: Frontier, reached: Any
+) -> tuple[TransportProblem, Distances]:
+    """The problem of p_a, and the distances of p_a from the target."""
+    relaxed = problem
+    if reached > frontier.least:
+        law = frontier.law(reached)
+        target: Any = Distribution.computed(tuple(law)) if frontier.exact else law
+        relaxed = TransportProblem(target, problem.drafts)
+    x = np.array(relaxed.exact_target, dtype=object) if frontier.exact else relaxed.target
+    return relaxed, distances(x, frontier.p)
+
+
+def _overspent(spent: Any, budget: Any) -> bool:
+    """Whether a distance is above its budget, or a float so close that its sum may hide it."""
+    allowed = budget if isinstance(spent, Fraction) else float(budget) * (1 - _ROUNDING)
+    return bool(spent > 0 and spent > allowed)
+
+
 def _gap(relaxed: TransportProblem, reached: Any) -> float:
     if relaxed.drafts.prefix_form is not None or isinstance(reached, Fraction):
         return 0.0
@@ -186,11 +214,14 @@ def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: An
         if budget >= 1:
             return frontier.most
         return min(frontier.least + _number(frontier, budget), frontier.most)
-    if budget > frontier.most:
+    if budget > float(frontier.most) * (1 + _ROUNDING):
         raise InvalidInput(
             f"acceptance_rate is {budget}: no law allows more than {float(frontier.most):.12g}"
         )
-    return max(frontier.least, _number(frontier, budget))
+    rate = min(_number(frontier, budget), frontier.most)
+    if not frontier.exact and rate <= frontier.most_finite * (1 + _ROUNDING):
+        rate = min(rate, frontier.most_finite)  # else rounding decides what is impossible
+    return max(frontier.least, rate)
 
 
 def _number(frontier: Frontier, budget: Any) -> Any:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 Matrix = NDArray[np.float64]
 
-#: By how much a rate may be too large for what groups hide, before tokens are taken one by one.
-_ERROR = 1e-6
+#: By how much a rate may be too small for what groups hide, before tokens are taken one by one.
+ERROR = 1e-6
 
 #: A curve inside groups costs at most so many times what a law inside them would.
 _SAFETY = 2.0
@@ -40,7 +40,9 @@ class RelaxedRows:
     amounts : tuple of float
         Budgets; or slopes, if there are many positions to share a budget.
     by_slope : bool
-        Write, for each slope, the rate and what it costs.
+        Write, for each slope, the rate and what it costs at most.
+    doubtful : float
+        How much of such a cost groups may hide, before tokens are taken one by one.
     """
 
     lossless: tuple[Callable[..., None], ...]
@@ -48,6 +50,7 @@ class RelaxedRows:
     name: str
     amounts: tuple[float, ...]
     by_slope: bool = False
+    doubtful: float = ERROR
 
     @property
     def num_columns(self) -> int:
@@ -64,16 +67,20 @@ class RelaxedRows:
         rates: Matrix,
         totals: Matrix,
     ) -> None:
-        shape = len(target), len(self.schemes), num_drafts.size, -1
+        shape = len(target), len(self.schemes), num_drafts.size, len(self.amounts), -1
         found = rates.reshape(shape)
         least = np.empty(found.shape[:3])
-        if self.name == "tv" or (0.0 in self.amounts and not self.by_slope):
+        amounts = np.array(self.amounts)
+        nothing = amounts == 0.0
+        if self.name == "tv" or nothing.any():
             for n, function in enumerate(self.lossless):
                 room = np.empty((len(target), num_drafts.size))
                 function(target, draft, target_scale, draft_scale, num_drafts, room, totals)
                 least[:, n] = room
         if self.name == "tv":  # each unit of it buys one of acceptance
-            found[...] = np.minimum(least[..., None] + np.array(self.amounts), 1.0)
+            reached = np.minimum(least[..., None] + amounts, 1.0)
+            over = reached - least[..., None] > amounts  # by rounding
+            found[..., 0] = np.where(over, np.nextafter(reached, 0.0), reached)
             return
         from mdsd_opt.solvers.frontier.row_groups import RowGroups
 
@@ -84,39 +91,35 @@ class RelaxedRows:
             if not np.isfinite(totals[row]).all():
                 continue
             for n, scheme in enumerate(self.schemes):
-                made = SINGLE_MODEL_SCHEMES[scheme].composition
-                chains = None if made is None else groups.chains(made, counts)
-                for m, k in enumerate(counts):
-                    curve = None if chains is None else chains[m].costs()
-                    if curve is None or self._is_doubtful(curve):
-                        curve = _token_by_token(groups, scheme, k)
-                    found[row, n, m] = self._of_curve(curve)
-        if not self.by_slope:
-            nothing = np.array(self.amounts) == 0.0
-            found[..., nothing] = least[..., None]
+                for m, chain in enumerate(
+                    groups.chains(SINGLE_MODEL_SCHEMES[scheme].composition, counts)
+                ):
+                    bought = None if chain is None else self._bought(chain.costs())
+                    if bought is None:
+                        bought = self._bought(_token_by_token(groups, scheme, counts[m]))
+                    found[row, n, m] = bought
+        if nothing.any():
+            found[..., nothing, :] = 0.0
+            found[..., nothing, 0] = least[..., None]
 
-    def _of_curve(self, curve: CostCurve) -> list[float]:
-        if not self.by_slope:
-            return [curve.rate_within(self.name, amount) for amount in self.amounts]
-        rates = [curve.rate_at_slope(self.name, amount) for amount in self.amounts]
-        return [value for rate in rates for value in (rate, curve.cost(self.name, rate))]
-
-    def _is_doubtful(self, curve: CostCurve) -> bool:
-        """Whether what groups hide may matter to some rate, or to the sum of what rates cost."""
+    def _bought(self, curve: CostCurve) -> list[tuple[float, ...]] | None:
+        """What is bought for certain; None if what groups hide may take too much of it."""
+        found: list[tuple[float, ...]] = []
         for amount in self.amounts:
-            if amount in (0.0, np.inf):
-                continue
             if self.by_slope:
                 rate = curve.rate_at_slope(self.name, amount)
-                if _SAFETY * curve.doubt(self.name, rate) > _ERROR:
-                    return True
+                hidden = _SAFETY * curve.doubt(self.name, rate)
+                if hidden > self.doubtful:
+                    return None
+                found.append((rate, curve.cost(self.name, rate) + hidden))
                 continue
             rate = curve.rate_within(self.name, amount)
-            hidden = _SAFETY * curve.doubt(self.name, rate)
-            surely = curve.rate_within(self.name, amount - hidden) if amount > hidden else 0.0
-            if hidden > 0.0 and rate - surely > _ERROR:
-                return True
-        return False
+            hidden = _SAFETY * curve.doubt(self.name, rate) if 0.0 < amount < np.inf else 0.0
+            surely = curve.rate_within(self.name, amount - hidden) if hidden > 0.0 else rate
+            if hidden > 0.0 and (hidden >= amount or rate - surely > ERROR):
+                return None
+            found.append((surely,))
+        return found
 
 
 def _token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,11 +104,13 @@ class RowGroups:
         tokens = np.flatnonzero(self._keys == bucket)
         return float(which(self.p[tokens] / self.q[tokens]))
 
-    def chains(self, made: Composition, counts: tuple[int, ...]) -> list[Chain] | None:
-        """The chains of drafts that come from q in this way, for each K; None if it is not known.
+    def chains(self, made: Composition | None, counts: tuple[int, ...]) -> Sequence[Chain | None]:
+        """Of drafts that come from q in this way, for each K; None where groups do not serve it.
 
-        None is known beside fixed tokens where several are drawn.
+        None are known beside fixed tokens where several others are drawn.
         """
+        if made is None:
+            return [None] * len(counts)
         if made.is_random and made.is_replaced:
             reached = np.minimum(self.table[1].cumsum(), 1.0)
             return [self._chain(reached**k) for k in counts]
@@ -119,7 +121,7 @@ class RowGroups:
             return [_certain(float(self.p[tokens].sum())) for tokens in fixed]
         if made.num_random == 1:
             return [self._beside_fixed(tokens) for tokens in fixed]
-        return None
+        return [None] * len(counts)
 
     def _chain(self, contained: Vector) -> Chain:
         masses = np.append(self.table[0], self._rest)

@@ -1,0 +1,90 @@
+"""What is installed here: versions, for bug reports and measurements, and what users name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from typing import Any, TextIO
+
+from mdsd_opt._version import __version__
+from mdsd_opt.errors import InvalidInput
+
+#: Dependencies by the name they are imported or spoken of, and the distributions that provide them.
+_DISTRIBUTIONS = {
+    "numpy": ("numpy",),
+    "scipy": ("scipy",),
+    "numba": ("numba",),
+    "highspy": ("highspy",),
+    "cvxpy": ("cvxpy",),
+    "safetensors": ("safetensors",),
+    "ml_dtypes": ("ml-dtypes",),
+    "rich": ("rich",),
+    "typer": ("typer",),
+    "pycddlib": ("pycddlib",),
+    "pplpy": ("pplpy",),
+    "normaliz": ("pynormaliz",),
+    "ortools": ("ortools",),
+    "igraph": ("igraph",),
+    "pot": ("pot",),
+    "matplotlib": ("matplotlib",),
+    "torch": ("torch",),
+    "transformers": ("transformers",),
+    "jax": ("jax",),
+    "dask": ("dask",),
+    "ray": ("ray",),
+    "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+}
+
+
+def versions() -> dict[str, str]:
+    """Python, platform, CPUs, mdsd_opt and every dependency, by name; nothing is imported."""
+    result = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": str(os.cpu_count()),
+        "mdsd_opt": __version__,
+    }
+    for name, distributions in _DISTRIBUTIONS.items():
+        found = (_installed(distribution) for distribution in distributions)
+        result[name] = next((version for version in found if version), "not installed")
+    return result
+
+
+def _installed(distribution: str) -> str | None:
+    from importlib import metadata  # 18 ms, of which verifiers, who use this file, need nothing
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def show_versions(file: TextIO | None = None) -> None:
+    """Print `versions`, one a line.
+
+    Parameters
+    ----------
+    file : text file, optional
+        Where to; standard output unless given.
+    """
+    known = versions()
+    width = max(map(len, known))
+    for name, version in known.items():
+        print(f"{name:<{width}}  {version}", file=file or sys.stdout)
+
+
+def loaded(spec: str) -> Any:
+    """What ``"module:attribute"`` names; `InvalidInput` if there is no such module or attribute."""
+    module, _, attribute = spec.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # importing runs foreign code
+        text = str(error).partition("\n")[0][:200]
+        raise InvalidInput(
+            f"cannot load {spec!r}: {type(error).__name__}" + (f": {text}" if text else "")
+        ) from error
+    return found

@@ -1,0 +1,95 @@
+"""Long runs: shared among threads, and shown by a progress bar on stderr."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def available_threads() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threaded(
+    function: Callable[[Item], Result], items: Sequence[Item], num_threads: int, name: str
+) -> Iterator[Result]:
+    """What the function gives for every item, in order; of several errors the first is raised."""
+    workers = min(num_threads, len(items))
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(workers, thread_name_prefix=name) as pool:
+        try:
+            yield from pool.map(function, items)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def map_rows(
+    function: Callable[[int], Result], num_rows: int, num_threads: int, name: str
+) -> list[Result]:
+    """function(0), ..., function(num_rows - 1), see `threaded`."""
+    return list(threaded(function, range(num_rows), num_threads, name))
+
+
+@contextmanager
+def progress_bar(
+    title: str, total: int, wanted: bool, finished: int = 0
+) -> Iterator[Callable[[int], None]]:
+    """Yield what to call with the number of steps done; without effect where no bar is wanted."""
+    with token_progress_bar(title, total, wanted, finished) as advance:
+        yield lambda steps: advance(steps, None)
+
+
+@contextmanager
+def token_progress_bar(
+    title: str, total: int, wanted: bool, finished: int = 0
+) -> Iterator[Callable[[int, int | None], None]]:
+    """`progress_bar`, called with steps and tokens done, which also shows tokens a second.
+
+    Steps with 0 tokens were done in an earlier run: they count neither for the speed nor for the
+    estimate of the end. None: tokens are not counted.
+    """
+    if not wanted:
+        yield lambda steps, tokens: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    speed = TextColumn("{task.fields[speed]}")
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
+    began = time.monotonic()
+    done = 0
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total, completed=finished, speed="")
+
+        def advance(steps: int, tokens: int | None) -> None:
+            nonlocal began, done, finished
+            if tokens == 0:
+                finished += steps
+                began = time.monotonic()
+                bar.reset(task, completed=finished)  # forgets the speed, too
+                return
+            bar.advance(task, steps)
+            if tokens is not None:
+                done += tokens
+                bar.update(task, speed=f"{done / (time.monotonic() - began):,.1f} tokens/s")
+
+        yield advance

@@ -1,0 +1,331 @@
+"""Rates and decisions on a CUDA device: what goes there, and how it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt import verifiers
+from mdsd_opt.base.arrays import Opened
+from mdsd_opt.batch.job import RowJob
+from mdsd_opt.batch.row_functions import entry
+from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.gpu import interop, rates, streaming
+from mdsd_opt.gpu.availability import is_available, require_device
+from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.layout import DeviceLogits, index_shape
+from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
+from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.verification import RowTokens, verify_rows
+from mdsd_opt.verifiers import BatchRates, Verifier
+from mdsd_opt.verifiers.base import BatchVerdict, first_places
+
+
+def on_device(
+    target: Opened,
+    draft: Opened,
+    device: str | None,
+    in_place: Callable[[Engine, int, Opened], Any],
+    in_chunks: Callable[[Engine, NDArray[Any], NDArray[Any]], Any],
+) -> Any | None:
+    """What is found on the device, or None where the CPU should work on the batch.
+
+    Device None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu"
+    raises instead. ``in_place(engine, stream, reference)`` is for logits of which a side is on the
+    device, and hands results back in the library of `reference`; ``in_chunks(engine, target,
+    draft)`` is for arrays on the host. Text from them is what is in the way.
+
+    Raises
+    ------
+    NoDevice
+        There is no device, and one was asked for.
+    UnsupportedScheme
+        The kernels do not do it, and a device was asked for.
+    InvalidDistribution
+        A row is none.
+    """
+    held = [side for side in (target, draft) if interop.is_on_device(side)]
+    if device == "gpu":
+        require_device()
+    elif not held or not is_available():
+        return None
+    from mdsd_opt.gpu.cupy_engine import engine_of_device
+
+    if held:
+        with interop.on_stream_of(held[0]) as stream:
+            found = in_place(engine_of_device(interop.current_device()), stream, held[0])
+    else:
+        engine = engine_of_device(interop.current_device())
+        found = in_chunks(engine, target.numpy(), draft.numpy())
+    if not isinstance(found, str):
+        return found
+    if device == "gpu":
+        raise UnsupportedScheme(f'device="gpu": {found}. device=None computes on the CPU instead.')
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to compute; a scale is log2(e) divided by the temperature."""
+
+    scheme: str
+    verifier: str | Verifier
+    num_drafts: tuple[int, ...]
+    target_scale: float
+    draft_scale: float
+    filters: FilterSettings | None = None
+
+    @classmethod
+    def of(cls, job: RowJob) -> Request:
+        """What a job asks for."""
+        target, draft = job.target_sampling, job.draft_sampling
+        filters = filter_settings(target, draft)
+        return cls(job.scheme, job.verifier, job.num_drafts, target.scale, draft.scale, filters)
+
+    @property
+    def declared(self) -> BatchRates:
+        """What the verifier declares for these drafts."""
+        return entry(self.scheme, self.verifier) or BatchRates()
+
+    @property
+    def names(self) -> str:
+        """Verifier and drafts, for messages."""
+        return f"verifier {verifiers.get(self.verifier).name!r} with drafts {self.scheme!r}"
+
+    def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
+        """Why the kernels cannot do it, for logits of these shapes; "" if they can."""
+        if not self.declared.device:
+            return f"there is no kernel of {self.names}"
+        if not all(1e-6 < scale < 1e6 for scale in (self.target_scale, self.draft_scale)):
+            return "the temperature is too large or too small for single precision"
+        if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):
+            return "the last axis of both logits must hold the tokens"
+        try:
+            np.broadcast_shapes(target[:-1], draft[:-1])
+        except ValueError:
+            return f"logits of shapes {tuple(target)} and {tuple(draft)} do not fit to each other"
+        if target[-1] != draft[-1]:
+            return f"the vocabularies differ in size, {target[-1]} and {draft[-1]}"
+        if target[-1] > rates.MAX_VOCAB_SIZE:
+            return f"a vocabulary of {target[-1]} is larger than {rates.MAX_VOCAB_SIZE}"
+        most = rates.most_drafts(self.declared.device, target[-1], threads_per_row)
+        if max(self.num_drafts) > most:
+            return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
+        return ""
+
+    def pair(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> Pair:
+        """Both sides as the kernels take them; filters are launched."""
+        pair = Pair(target, draft, self.target_scale, self.draft_scale)
+        return pair if self.filters is None else with_filters(engine, pair, self.filters)
+
+    def compute(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> RowRates:
+        """Launch the kernels; several times where there are many numbers of drafts."""
+        pair = self.pair(engine, target, draft)
+        function: Callable[..., RowRates] = getattr(rates, self.declared.device)
+        step = rates.MAX_COUNTS
+        parts = [
+            function(engine, pair, self.num_drafts[i : i + step])
+            for i in range(0, len(self.num_drafts), step)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return RowRates(engine.join([part.rates for part in parts]), None, parts[0].is_bad)
+
+
+def filter_settings(target: Sampling, draft: Sampling) -> FilterSettings | None:
+    """What the kernels have to leave out, None for nothing; filters are the same on both sides."""
+    if not (target.masks_tokens or draft.masks_tokens):
+        return None
+    top_k = None if target.top_k is None else int(target.top_k)
+    return FilterSettings(
+        target.temperature == 0, draft.temperature == 0, top_k, target.top_p, target.min_p
+    )
+
+
+NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
+
+
+def device_rates(target: Opened, draft: Opened, request: Request, device: str | None) -> Any | None:
+    """Rates of shape (..., len(num_drafts)), or None and errors as `on_device` says."""
+
+    def in_place(engine: Engine, stream: int, reference: Opened) -> Any:
+        obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
+        sides = None if obstacle else _opened(engine, target, draft, stream, reference)
+        if sides is None:
+            return obstacle or NOT_READ
+        result = request.compute(engine, *sides)
+        shape = index_shape(*sides)
+        interop.check_rows(engine.download(result.is_bad), shape, target, draft)
+        found = result.rates.reshape(*shape, len(request.num_drafts))
+        return interop.handed_back(reference, found)
+
+    def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> Any:
+        return rates_in_chunks(engine, p, q, request)
+
+    return on_device(target, draft, device, in_place, in_chunks)
+
+
+def _opened(
+    engine: Engine, target: Opened, draft: Opened, stream: int, reference: Opened
+) -> tuple[DeviceLogits, DeviceLogits] | None:
+    """Both sides as the kernels read them; None if they are of types that these do not read."""
+    p, q = (interop.opened(engine, side, stream, reference) for side in (target, draft))
+    return None if p is None or q is None else (p, q)
+
+
+def rates_in_chunks(
+    engine: Engine,
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    request: Request,
+    chunk_bytes: int = streaming.CHUNK_BYTES,
+) -> Any:
+    """Rates of arrays on the host, of any size, or what is in the way."""
+    obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
+    if obstacle:
+        return obstacle
+    if not (interop.is_readable(target) and interop.is_readable(draft)):
+        return NOT_READ
+    shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
+    found = np.empty((int(np.prod(shape)), len(request.num_drafts)))
+    is_bad = np.empty(found.shape[0], np.int32)
+
+    def collect(result: RowRates, rows: slice) -> None:
+        found[rows] = engine.download(result.rates)
+        is_bad[rows] = engine.download(result.is_bad)
+
+    streaming.in_chunks(
+        engine.lane,
+        target,
+        draft,
+        lambda p, q, start: request.compute(engine, p, q),
+        collect,
+        chunk_bytes,
+    )
+    interop.check_rows(
+        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
+    )
+    return found.reshape(*shape, len(request.num_drafts))[()]
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRequest:
+    """What to decide, by which random numbers; `rule` as for rates of one number of drafts."""
+
+    rule: Request
+    randomness: Randomness
+    with_rates: bool
+
+    def obstacle(self, engine: Engine, target: Sequence[int], draft: Sequence[int]) -> str:
+        """Why the kernels cannot do it, for logits of these shapes; "" if it can."""
+        if not self.rule.declared.decides_on_device:
+            return f"no kernel decides by {self.rule.names}"
+        return self.rule.obstacle(engine.threads_per_row, target, draft)
+
+    def compute(
+        self,
+        engine: Engine,
+        target: DeviceLogits,
+        draft: DeviceLogits,
+        drafts: Any,
+        uniforms: Any,
+        first_row: int = 0,
+    ) -> RowTokens:
+        """Launch the kernels on rows of a batch that begin with `first_row`."""
+        pair = self.rule.pair(engine, target, draft)
+        return verify_rows(
+            engine,
+            pair,
+            drafts,
+            self.randomness,
+            uniforms,
+            first_row,
+            self.with_rates,
+            SINGLE_MODEL_SCHEMES[self.rule.scheme].draws_independently(),
+        )
+
+
+def verify_on_device(
+    target: Opened,
+    draft: Opened,
+    drafts: Opened,
+    uniforms: NDArray[np.float64] | None,
+    request: VerificationRequest,
+    device: str | None,
+) -> BatchVerdict | None:
+    """Decisions by the kernel, or None and errors as `on_device` says."""
+
+    def in_place(engine: Engine, stream: int, reference: Opened) -> BatchVerdict | str:
+        import cupy
+
+        obstacle = request.obstacle(engine, target.shape, draft.shape)
+        sides = None if obstacle else _opened(engine, target, draft, stream, reference)
+        if sides is None:
+            return obstacle or NOT_READ
+        held = interop.is_on_device(drafts)
+        ids = cupy.from_dlpack(drafts.array) if held else cupy.asarray(drafts.numpy())
+        ids = cupy.ascontiguousarray(ids.astype(np.int64).reshape(-1, ids.shape[-1]))
+        draws = None if uniforms is None else engine.upload(uniforms)
+        result = request.compute(engine, *sides, ids, draws)
+        shape = index_shape(*sides)
+        interop.check_rows(engine.download(result.is_bad), shape, target, draft)
+        hits = ids == result.tokens[:, None]
+        places = cupy.where(hits.any(axis=1), hits.argmax(axis=1), -1).astype(np.int64)
+        told = (result.rates, result.gaps) if request.with_rates else ()
+        columns = (result.tokens, places, *told)
+        return BatchVerdict(*(interop.handed_back(reference, x.reshape(shape)) for x in columns))
+
+    def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> BatchVerdict | str:
+        return verify_in_chunks(engine, p, q, drafts.numpy(), uniforms, request)
+
+    return on_device(target, draft, device, in_place, in_chunks)
+
+
+def verify_in_chunks(
+    engine: Engine,
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    drafts: NDArray[Any],
+    uniforms: NDArray[np.float64] | None,
+    request: VerificationRequest,
+    chunk_bytes: int = streaming.CHUNK_BYTES,
+) -> BatchVerdict | str:
+    """Decisions for arrays on the host, of any size, or what is in the way.
+
+    The same as in one piece, to the bit: random numbers go by the row's number in the whole batch.
+    """
+    obstacle = request.obstacle(engine, target.shape, draft.shape)
+    if obstacle:
+        return obstacle
+    if not (interop.is_readable(target) and interop.is_readable(draft)):
+        return NOT_READ
+    shape = drafts.shape[:-1]
+    rows = drafts.astype(np.int64).reshape(-1, drafts.shape[-1])
+    beside: dict[str, NDArray[Any]] = {"drafts": rows}
+    if uniforms is not None:
+        beside["uniforms"] = uniforms
+    tokens, is_bad = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
+    rates, gaps = (np.empty(len(rows) if request.with_rates else 0) for _ in range(2))
+
+    def compute(p: DeviceLogits, q: DeviceLogits, start: int, ids: Any, draws: Any = None) -> Any:
+        return request.compute(engine, p, q, ids, draws, start)
+
+    def collect(result: RowTokens, part: slice) -> None:
+        tokens[part] = engine.download(result.tokens)
+        is_bad[part] = engine.download(result.is_bad)
+        if request.with_rates:
+            rates[part] = engine.download(result.rates)
+            gaps[part] = engine.download(result.gaps)
+
+    streaming.in_chunks(engine.lane, target, draft, compute, collect, chunk_bytes, beside)
+    interop.check_rows(
+        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
+    )
+    columns = [tokens, first_places(rows, tokens), *((rates, gaps) if request.with_rates else ())]
+    return BatchVerdict(*(column.reshape(shape)[()] for column in columns))

@@ -1,0 +1,288 @@
+r"""Lists of the likeliest tokens, and the subsets H that they leave to look at.
+
+Where two laws are half known, the least of 1 + P(H) - Q(H) is found among few subsets. Tokens
+are of four kinds: listed on both sides, only the draft's (their p is open), only the target's
+(their q is open), on neither side. In whichever way the open masses are chosen, some H of least
+1 + P(H) - Q(H) is made of
+
+- a prefix of the tokens listed on both sides, ordered by p/q (the prefix theorem), and
+- a prefix of one sequence of all others: the draft's tokens, the largest q first; the tokens on
+  neither side; the target's tokens, the smallest p first.
+
+For a token that only the draft lists has at least the q of any that it does not list, and its p
+counts no more than theirs; a token that only the target lists costs at least the p of any that it
+does not list, and its q counts as theirs: exchanging one for the other in H never makes it worse.
+Proofs: docs/theory/unknown-tails.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY, SUM_TOLERANCE
+from mdsd_opt.batch.rounding import rounding
+from mdsd_opt.errors import InvalidDistribution, InvalidInput
+
+Vector = NDArray[np.float64]
+
+#: By how much the mass of the tokens that are not listed may exceed what fits beside the others,
+#: beyond what rounding explains.
+_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """One side: the likeliest tokens, and what is left for the others.
+
+    Attributes
+    ----------
+    probabilities : dict
+        Token -> probability.
+    cap : float
+        The smallest of them: no other token has more.
+    tail : float
+        Mass of the tokens that are not listed.
+    slack : float
+        How much more there may be of it, or of any other tokens.
+    roundings : ndarray, shape (n,)
+        By how much each logarithm may be off. That of the last token listed, which has the largest,
+        goes for all that are not.
+    shift : float
+        By how much all of them may be off together.
+    """
+
+    probabilities: dict[Hashable, float]
+    cap: float
+    tail: float
+    slack: float
+    roundings: Vector
+    shift: float
+
+    @classmethod
+    def of(cls, logprobs: Any, name: str, vocab_size: int | None) -> Listed:
+        """Check the list of one side: the probabilities as given, right up to scale.
+
+        Raises
+        ------
+        InvalidInput
+            No mapping, an empty one, or one of more tokens than there are.
+        InvalidDistribution
+            No logarithms of probabilities, or a mass that does not fit into the vocabulary.
+        """
+        if not isinstance(logprobs, Mapping) or not logprobs:
+            raise InvalidInput(f"{name} is {logprobs!r:.60}: give a mapping token id -> logprob")
+        if vocab_size is not None and len(logprobs) > vocab_size:
+            raise InvalidInput(
+                f"{name} lists {len(logprobs)} tokens, and vocab_size is {vocab_size}"
+            )
+        logs = np.array([_number(x, token, name) for token, x in logprobs.items()])
+        each, shift = rounding(logs, vocab_size)
+        # What is not zero stays above it.
+        mass = np.where(np.isfinite(logs), np.maximum(np.exp(logs), SMALLEST_PROBABILITY), 0.0)
+        total = math.fsum(mass)
+        low = math.exp(-shift) - math.fsum(mass * np.exp(each))
+        high = math.exp(shift) - math.fsum(mass * np.exp(-each))
+        if high < -SUM_TOLERANCE:
+            raise InvalidDistribution(f"the probabilities of {name} sum to {total:.6g}, over one")
+        if len(mass) == vocab_size:  # the sum tells the shift
+            if low > SUM_TOLERANCE:
+                raise InvalidDistribution(
+                    f"{name} lists all {vocab_size} tokens, whose probabilities sum to {total:.6g}"
+                )
+            mass, low, high = mass / total, 0.0, 0.0
+            shift = math.log(math.fsum(mass * np.exp(each)))
+        elif high < 0:  # shifted by more than was thought
+            shift, high = math.log(total), total - math.fsum(mass * np.exp(-each))
+        cap, margin = float(mass.min()), float(each[mass.argmin()])
+        others = math.inf if vocab_size is None else vocab_size - len(mass)
+        room = cap * others if cap else 0.0
+        low = max(low, 0.0) * math.exp(-margin)
+        if low > room + _TOLERANCE:
+            raise InvalidDistribution(
+                f"{name} leaves {1 - total:.3g} for {others:,} tokens, none of which may have more "
+                f"than the {cap:.3g} of the last one listed. Are these the likeliest tokens?"
+            )
+        high = min(high, room)
+        low = min(low, high)
+        probabilities = dict(zip(logprobs, mass.tolist(), strict=True))
+        return cls(probabilities, cap, low, high - low, each, shift)
+
+    def at_least(self) -> Listed:
+        """What all tokens have for certain; the slack is all that is left of one."""
+        mass = np.array(list(self.probabilities.values()))
+        margin = math.exp(-self.shift - float(self.roundings[mass.argmin()]))
+        mass *= np.exp(-self.shift - self.roundings)
+        tail = self.tail * margin
+        return replace(
+            self,
+            probabilities=dict(zip(self.probabilities, mass.tolist(), strict=True)),
+            cap=self.cap * margin,
+            tail=tail,
+            slack=max(1.0 - math.fsum(mass) - tail, 0.0),
+        )
+
+    @property
+    def unlisted(self) -> float:
+        """What the probabilities leave of one."""
+        left = 1.0 - math.fsum(self.probabilities.values())
+        return min(max(left, self.tail), self.tail + self.slack)
+
+    @property
+    def tokens_of_tail(self) -> int:
+        """How many tokens it takes at least to hold the tail."""
+        return math.ceil(self.tail / self.cap) if self.tail else 0
+
+    def draws_errors(self, counts: Sequence[int], *, replaced: bool) -> Vector:
+        """By how much chances of K draws may be off, shape (len(counts),), but for slack and shift.
+
+        A draw is off, in total variation, by no more than the mean error of the tokens that are
+        left: after whichever draws before it.
+        """
+        mass = np.append(list(self.probabilities.values()), self.tail + self.slack)
+        errors = np.expm1(np.append(self.roundings, self.roundings[mass[:-1].argmin()]))
+        means = [
+            _largest_mean(mass, errors, 0 if replaced else drawn) for drawn in range(max(counts))
+        ]
+        return np.cumsum(means)[np.array(counts) - 1]
+
+
+def _number(logprob: Any, token: Hashable, name: str) -> float:
+    try:
+        value = math.nan if isinstance(logprob, (str, bytes)) else float(logprob)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not value <= SUM_TOLERANCE:  # NaN, too
+        raise InvalidDistribution(
+            f"{name} gives token {token!r} the logprob {logprob!r:.40}: give the logarithm of a "
+            "probability"
+        )
+    return value
+
+
+def _largest_mean(mass: Vector, errors: Vector, drawn: int) -> float:
+    """Mean error without so many tokens, whichever they are, and with the last or without.
+
+    Tokens leave the larger a mean than some level, the more they lie below it: the level is raised
+    to the mean that is left until there is none larger.
+    """
+    if drawn + 1 >= mass.size:
+        return float(errors.max())
+    mean = float(mass @ errors) / math.fsum(mass)
+    while True:
+        gains = mass * (errors - mean)
+        left = gains > 0
+        left[:-1] = True
+        out = np.argpartition(gains[:-1], drawn)[:drawn]
+        left[out] = gains[out] > 0
+        kept = float(mass[left].sum())
+        raised = float(mass[left] @ errors[left]) / kept if kept else mean
+        if raised <= mean:
+            return mean
+        mean = raised
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subsets:
+    """Prefixes of the sequence of half-listed tokens (rows, R) and of common ones (columns, C + 1).
+
+    Attributes
+    ----------
+    common_p, common_q : ndarray, shape (C,)
+        Tokens listed on both sides, by ascending p/q.
+    draft_only : ndarray, shape (A,)
+        q of the tokens that the draft alone lists, descending; `num_draft_only` of them are in H.
+    target_only_mass : ndarray, shape (R,)
+        p of the tokens in H that the target alone lists.
+    target_open, draft_open : ndarray, shape (R,)
+        Tokens in H that the target, the draft does not list; `num_...` those of the vocabulary.
+    """
+
+    target: Listed
+    draft: Listed
+    common_p: Vector
+    common_q: Vector
+    draft_only: Vector
+    num_draft_only: NDArray[np.int64]
+    target_only_mass: Vector
+    target_open: Vector
+    draft_open: Vector
+    num_target_open: int
+    num_draft_open: int
+
+    @classmethod
+    def of(cls, target: Listed, draft: Listed, vocab_size: int | None) -> Subsets:
+        """Those of two lists. A vocabulary of unknown size has room for the tails side by side."""
+        p, q = target.probabilities, draft.probabilities
+        common = [(p[token], q[token]) for token in p.keys() & q.keys()]
+        common.sort(key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
+        draft_only = sorted((q[token] for token in q.keys() - p.keys()), reverse=True)
+        target_only = sorted(p[token] for token in p.keys() - q.keys())
+        if vocab_size is None:
+            neither = target.tokens_of_tail + draft.tokens_of_tail
+        else:
+            neither = vocab_size - len(common) - len(draft_only) - len(target_only)
+        taken = _numbers_taken(neither, target, draft)
+        first, last = len(draft_only), len(target_only)
+        # One row for each prefix: some draft-only tokens; then tokens on neither side; then all.
+        before = np.concatenate([np.arange(first), np.full(len(taken) + last, first)])
+        between = np.concatenate([np.zeros(first), taken, np.full(last, float(neither))])
+        after = np.concatenate([np.zeros(first + len(taken), np.int64), np.arange(1, last + 1)])
+        return cls(
+            target,
+            draft,
+            np.array([pair[0] for pair in common]),
+            np.array([pair[1] for pair in common]),
+            np.array(draft_only, dtype=np.float64),
+            before,
+            np.concatenate([[0.0], np.cumsum(target_only)])[after],
+            before + between,
+            between + after,
+            first + neither,
+            last + neither,
+        )
+
+    def target_mass(self, most: bool) -> Vector:
+        """The largest or smallest p of H without its common tokens, shape (R,)."""
+        open_mass = _open_mass(self.target, self.target_open, self.num_target_open, most)
+        return self.target_only_mass + open_mass
+
+    def draft_open_mass(self, most: bool) -> Vector:
+        """The largest or smallest q of the tokens in H that the draft does not list, shape (R,)."""
+        return _open_mass(self.draft, self.draft_open, self.num_draft_open, most)
+
+    def rows(self, chosen: NDArray[np.bool_]) -> Subsets:
+        """Some of the rows alone."""
+        return replace(
+            self,
+            num_draft_only=self.num_draft_only[chosen],
+            target_only_mass=self.target_only_mass[chosen],
+            target_open=self.target_open[chosen],
+            draft_open=self.draft_open[chosen],
+        )
+
+
+def _open_mass(side: Listed, inside: Vector, everywhere: int, most: bool) -> Vector:
+    """The largest or smallest mass of `inside` tokens that the side does not list.
+
+    The largest has the slack, which may belong to any tokens.
+    """
+    if most:
+        return np.minimum(side.tail, side.cap * inside) + side.slack
+    return np.maximum(0.0, side.tail - side.cap * (everywhere - inside))
+
+
+def _numbers_taken(neither: int, target: Listed, draft: Listed) -> list[float]:
+    """How many tokens that no side lists H has where it has the least value, some of them.
+
+    Between these numbers the value is monotone or concave.
+    """
+    full = [neither - target.tail / target.cap if target.cap else neither,
+            draft.tail / draft.cap if draft.cap else 0.0]  # fmt: skip
+    numbers = {0, neither} | {int(f(x)) for x in full for f in (math.floor, math.ceil)}
+    return [float(min(max(x, 0), neither)) for x in sorted(numbers) if 0 <= x <= neither]

@@ -1,0 +1,86 @@
+"""The tower: imports run down, rooms are those that CONTRIBUTING shows, old names lead to them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mdsd_opt
+from mdsd_opt import _old_names
+
+PACKAGE = Path(mdsd_opt.__file__).parent
+
+#: From the ground up; a module imports from its own room and from those before it.
+ROOMS = (
+    *("base", "prefix_search", "drafts", "problem", "solvers", "verifiers", "cddlib_checks"),
+    *("gpu", "batch", "decoding", "auditing", "corpora", "cli"),
+)
+
+#: Imported by any room.
+LOOSE = {"errors", "_version", "data"}
+
+
+def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and first part of every import from the package, those inside functions included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "mdsd_opt":
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mdsd_opt."):
+            yield node.lineno, str(node.module).split(".")[1]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+            yield from ((node.lineno, name[1] if name[1:] else "") for name in names
+                        if name[0] == "mdsd_opt")  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_run_down(room: str) -> None:
+    below = {*LOOSE, *ROOMS[: ROOMS.index(room) + 1]}
+    if room == "cli":  # above all: it may ask for what is public by the package's own name
+        below |= {"", *mdsd_opt.__all__}
+    paths = (PACKAGE / room).rglob("*.py")
+    found = [(path, *place) for path in paths for place in rooms_imported(path)]
+    upward = [
+        f"{path.relative_to(PACKAGE)}:{line}: {to}" for path, line, to in found if to not in below
+    ]
+    assert not upward
+
+
+def test_the_test_sees_an_import_that_runs_up(tmp_path: Path) -> None:
+    for told in ("from mdsd_opt.cli import app", "from mdsd_opt import cli", "import mdsd_opt.cli"):
+        path = tmp_path / "module.py"
+        path.write_text(f"def f():\n    {told}\n", encoding="utf-8")
+        assert [name for _, name in rooms_imported(path)] == ["cli"]
+
+
+def test_folders_are_the_rooms() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders - {"data"} == set(ROOMS)
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\|[a-z ]*\| `(\w+)` \|", text, re.MULTILINE) == [*reversed(ROOMS)]
+
+
+@pytest.mark.parametrize("name", sorted({**_old_names.MOVED, **_old_names.PUBLIC}))
+def test_an_old_name_is_the_module_of_today(name: str) -> None:
+    today = importlib.import_module({**_old_names.MOVED, **_old_names.PUBLIC}[name])
+    code = (
+        f"import warnings, {today.__name__} as new\nwarnings.simplefilter('ignore')\nimport {name}"
+    )
+    code += f"\nassert sys.modules['{name}'] is new and new.__spec__.name == new.__name__"
+    subprocess.run([sys.executable, "-c", f"import sys\n{code}"], check=True)
+
+
+def test_names_that_are_not_public_warn() -> None:
+    code = "import mdsd_opt.engines, mdsd_opt.frontier.rules\nimport mdsd_opt.certificate"
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("DeprecationWarning") == 1
+    assert "mdsd_opt.certificate is now mdsd_opt.problem.certificate" in done.stderr
