@@ -15,8 +15,8 @@ from scipy.stats import chisquare
 from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
-from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
-from mdsd_opt.decoding.device_laws import laws, tables
+from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names, valued_rules
+from mdsd_opt.decoding.device_laws import tables
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
 from mdsd_opt.decoding.device_laws.tables import bin_tables, sums_on_device, undrafted_table
 from mdsd_opt.decoding.device_laws.transfers import PromisedToken, token_ids
@@ -25,7 +25,7 @@ from mdsd_opt.decoding.draft_tree import settle
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search import bins as bin_groups
+from mdsd_opt.prefix_search import bins
 from mdsd_opt.prefix_search.bins import race_sums_of_row, raced_groups
 from mdsd_opt.verifiers import get
 
@@ -210,16 +210,19 @@ def test_every_rule_decides_on_the_device_or_says_why_not():
 
 
 def test_the_enumeration_finds_a_wrong_race(monkeypatch):
-    right = bin_groups.raced_groups
-    monkeypatch.setattr(bin_groups, "raced_groups", bin_groups.replaced_groups)
+    right = bins.raced_groups
+    monkeypatch.setattr(bins, "raced_groups", bins.replaced_groups)
     assert _off(Distinct) > 1e-3
-    monkeypatch.setattr(bin_groups, "raced_groups", lambda table, count: right(table, count - 1))
+    monkeypatch.setattr(bins, "raced_groups", lambda table, count: right(table, count - 1))
     assert _off(Distinct) > 1e-3
 
 
 def test_the_enumeration_finds_drafts_of_the_wrong_kind_within_blocks(monkeypatch):
     assert _off(Distinct) < 1e-15
-    monkeypatch.setattr(laws, "_DISTINCT", laws._REPLACED)
+    right = valued_rules.valued_rule
+    monkeypatch.setattr(
+        valued_rules, "valued_rule", lambda is_replaced, *given, **more: right(True, *given, **more)
+    )
     assert _off(Distinct) > 1e-6
 
 

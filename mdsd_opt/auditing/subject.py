@@ -16,14 +16,7 @@ from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.installed import loaded
-from mdsd_opt.drafts import (
-    DraftScheme,
-    GreedyDrafts,
-    IndependentDrafts,
-    TopKDrafts,
-    WithoutReplacement,
-    WithReplacement,
-)
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, UnservedDraw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
@@ -64,11 +57,10 @@ class ViolationLog:
 
 def draft_argument(drafts: DraftScheme) -> Any:
     """What a callable is given as its second argument: q, a list of q_k, or the scheme itself."""
-    if isinstance(drafts, (WithReplacement, WithoutReplacement, GreedyDrafts, TopKDrafts)):
-        return drafts.q
-    if isinstance(drafts, IndependentDrafts):
-        return list(drafts.q)
-    return drafts
+    laws = [model.values for model in drafts.models]
+    if not laws:
+        return drafts
+    return laws if drafts.has_many_models else laws[0]
 
 
 class Subject:

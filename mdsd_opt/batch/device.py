@@ -14,6 +14,7 @@ from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.row_functions import entry
 from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates
 from mdsd_opt.gpu.engine import (
@@ -117,11 +118,7 @@ class Request:
             return f"the vocabularies differ in size, {target[-1]} and {draft[-1]}"
         if target[-1] > rates.MAX_VOCAB_SIZE:
             return f"a vocabulary of {target[-1]} is larger than {rates.MAX_VOCAB_SIZE}"
-        most = rates.MAX_DRAFTS
-        if self.scheme in ("greedy", "top_k"):
-            most = rates.most_fixed_drafts(target[-1], threads_per_row)
-        elif self.scheme == "without_replacement":
-            most = rates.MAX_RACE_DRAFTS
+        most = rates.most_drafts(self.declared.device, target[-1], threads_per_row)
         if max(self.num_drafts) > most:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""
@@ -254,7 +251,7 @@ class VerificationRequest:
             uniforms,
             first_row,
             self.with_rates,
-            self.rule.scheme,
+            SINGLE_MODEL_SCHEMES[self.rule.scheme].draws_independently(),
         )
 
 

@@ -197,7 +197,7 @@ class _Decisions:
         tokens = drafts.numpy()
         self._drafts = tokens.astype(np.int64).reshape(-1, tokens.shape[-1])
         # K of every row. Only with replacement are rows verified with fewer drafts than others.
-        self._may_miss = job.scheme == "with_replacement"
+        self._may_miss = SINGLE_MODEL_SCHEMES[job.scheme].draws_independently()
         self._counts = np.full(len(self._drafts), tokens.shape[-1])
         if self._may_miss:
             self._counts = (self._drafts != _MISSING).sum(axis=1)

@@ -10,7 +10,7 @@ from typing import Any
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition
 from mdsd_opt.cddlib_checks.double_description import require, run_with
-from mdsd_opt.cddlib_checks.draft_laws import drafts_for
+from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
 from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
 from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
@@ -93,7 +93,7 @@ def check(
             f"{conjecture.name} says nothing for V = {v}, K = {k}: give vocab_size of at least "
             f"{least_v} and num_drafts of at least {least_k}"
         )
-    if isinstance(draft, DraftScheme):
+    if isinstance(draft, DraftScheme):  # which people try
         raise InvalidInput(
             "draft is a draft scheme, but each claim says itself how drafts are drawn: give q; "
             "check_condition takes schemes"
@@ -145,9 +145,8 @@ def check_condition(
     """
     v, k = checked_size(vocab_size, num_drafts)
     _check_budget(timeout, memory)
-    known = ("with_replacement", "without_replacement", "independent")
-    if scheme.replace("-", "_") not in known:
-        raise UnknownName.among("draft scheme", scheme, known)
+    if scheme.replace("-", "_") not in SCHEMES:
+        raise UnknownName.among("draft scheme", scheme, SCHEMES)
     claimed = parse_inequalities(inequalities, v)
     drafts = drafts_for(scheme.replace("-", "_"), v, k, draft)
     require(engine)

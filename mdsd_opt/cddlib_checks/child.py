@@ -145,9 +145,7 @@ def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> An
 
 def _environment() -> dict[str, str]:
     """Our environment, with this very package importable."""
-    import mdsd_opt
-
-    root = str(Path(mdsd_opt.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     others = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": root + (os.pathsep + others if others else "")}
 

@@ -148,10 +148,9 @@ def _masses(p: Any) -> Array:
 
 def _containment(drafts: DraftScheme) -> Array:
     """Q of every mask."""
-    if isinstance(drafts, WithReplacement):
-        return _masses(drafts.q) ** drafts.num_drafts
-    if isinstance(drafts, IndependentDrafts):
-        return np.prod([_masses(q) for q in drafts.q], axis=0)
+    models = drafts.independent_models
+    if models is not None:
+        return np.prod([_masses(model.values) ** count for model, count in models], axis=0)
     law = drafts.support_law()
     masks = np.bitwise_or.reduceat(1 << law.tokens.astype(np.int64), law.offsets[:-1])
     table = np.zeros(1 << drafts.vocab_size)

@@ -148,7 +148,7 @@ def grow(
 
 def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
     """Draws of each node of a level; promised ones where the host would have to wait for them."""
-    if isinstance(made[0], BinnedDrafts):
+    if isinstance(made[0], BinnedDrafts):  # no scheme: weights on a device
         return sampled(made, rng)
     return [drafts.sample(rng) for drafts in made]
 

@@ -25,7 +25,7 @@ from mdsd_opt.decoding.topology import (
     place_values,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
-from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement
+from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 
@@ -182,10 +182,10 @@ def _grown(
             level, laws, made, draw_all(made, rng), strict=True
         ):
             places = _rates_after(law, rates, num_drafts)
-            fixed = _always_drafted(drafts)
+            fixed = set(drafts.always_drafted.tolist())
             for child in node.add_drafts(drafts, draws, values.get(node.place)):
                 token = child.tokens[-1]
-                rate = law[token] if fixed and token in fixed else places[child.place[-1]]
+                rate = law[token] if token in fixed else places[child.place[-1]]
                 following.append((chance * float(rate), child))
         level = following
     return root
@@ -200,10 +200,6 @@ def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
             f"measure them for {num_drafts}"
         )
     return table[num_drafts]
-
-
-def _always_drafted(drafts: DraftScheme) -> set[int]:
-    return set(drafts.always_drafted.tolist()) if isinstance(drafts, PrefixDraftScheme) else set()
 
 
 def informed(

@@ -20,8 +20,7 @@ from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TopDown, TreeRule
 from mdsd_opt.decoding.topology import Place, Topology, Tree
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.drafts.by_name import SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.relaxation import relaxed_by
@@ -131,13 +130,14 @@ def step_laws(
     """The laws on the host or on the device; errors as `require_device_rule`."""
     if not on_device:
         return HostLaws(target, draft, make, sampling, drafting)
-    require_device_rule(make, rule)
-    return DeviceLaws(target, draft, make is WithReplacement, sampling, drafting)
+    replaced = require_device_rule(make, rule)
+    return DeviceLaws(target, draft, replaced, sampling, drafting)
 
 
-def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
-    """Raise `InvalidInput` for a scheme or rule that is not decided on the device, and why."""
-    if make not in (WithReplacement, WithoutReplacement):
+def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
+    """Whether drafts are drawn with replacement; `InvalidInput` if the device does not decide."""
+    composed = composition_of(make)
+    if composed is None or not composed.is_random:
         raise InvalidInput(
             "decisions on the device are for drafts with_replacement and without_replacement; "
             "others are for the host: leave on_device out"
@@ -147,6 +147,7 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
             f"rule {rule.name!r} decides on the host only: {rule.host_only}; on the device decide "
             + ", ".join(DEVICE_RULES)
         )
+    return composed.is_replaced
 
 
 class Distance(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import power
+from mdsd_opt.prefix_search.bucket_kernels import power
 from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import (
     death_levels,
     fill_side,

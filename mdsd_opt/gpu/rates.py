@@ -5,7 +5,7 @@ Tables of sums over bins of p/q, and the searches for the best prefix in them, i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,6 +204,20 @@ def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
     """
     per_thread = 4 * (1 + vocab_size // (4 * threads_per_row))
     return min(MAX_DRAFTS, _CANDIDATES // per_thread)
+
+
+#: Largest K of a function here, from V and threads a row; of the others `MAX_DRAFTS`.
+_LIMITS: dict[str, Callable[[int, int], int]] = {
+    without_replacement.__name__: lambda vocab_size, threads_per_row: MAX_RACE_DRAFTS,
+    greedy.__name__: most_fixed_drafts,
+    top_k.__name__: most_fixed_drafts,
+}
+
+
+def most_drafts(function: str, vocab_size: int, threads_per_row: int) -> int:
+    """Largest K that a function of this module takes."""
+    limit = _LIMITS.get(function)
+    return MAX_DRAFTS if limit is None else limit(vocab_size, threads_per_row)
 
 
 def kseq(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:

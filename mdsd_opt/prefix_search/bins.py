@@ -102,7 +102,7 @@ def race_sums_of_row(
     num_bins : int
         B.
     """
-    from mdsd_opt.prefix_search import containment_kernels as kernels
+    from mdsd_opt.prefix_search import race_group_kernels as kernels
     from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
     from mdsd_opt.prefix_search.race_kernels import most_heavy, race_terms
 
@@ -157,9 +157,9 @@ def replaced_groups(bins: Bins, num_drafts: int) -> BinGroups:
 
 def raced_groups(bins: Bins, num_drafts: int) -> BinGroups:
     """Runs of small bins; draws without replacement that leave something."""
-    from mdsd_opt.prefix_search import containment_kernels as kernels
-    from mdsd_opt.prefix_search.race_budget import require_race
+    from mdsd_opt.prefix_search import race_group_kernels as kernels
     from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+    from mdsd_opt.prefix_search.random_draws import require_race
 
     assert bins.race is not None
     race, size, total = bins.race(), bins.q.size, float(bins.weights.sum())

@@ -1,4 +1,4 @@
-"""Buckets of the ratio of two rows of weights, and the division of groups of tokens.
+"""Buckets of the ratio of two rows of weights, what a prefix that ends inside one can reach.
 
 All ratios are of p over q. Ranking needs no probabilities: weights are as good, whose ratios are
 those of probabilities but for a constant of the row. There are three kinds of buckets:
@@ -8,6 +8,12 @@ those of probabilities but for a constant of the row. There are three kinds of b
 - `octave_keys`: equally many in each octave, by the leading bits of p/q, for what counts on ratios
   of ratios: decisions, cuts and certificates, groups beyond lossless.
 - `bucket_keys`: the same of logarithms, where these are at hand: rates without replacement.
+
+Tokens in order of their ratio draw a convex curve of p against q, nowhere below its tangents at the
+ends of a group, whose slopes are the extreme ratios. These meet in the kink. Q is a power of q, so
+that -Q is concave, or it is q-convex and below its chord. Either way, whatever P - s Q takes below
+a line between the ends it takes there at the ends or at the kink: a group whose kink is not low
+enough is closed for good. Others are divided.
 """
 
 from __future__ import annotations
@@ -88,6 +94,48 @@ def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
         position = position if position > zero else zero
         position = position if position < last else last
         keys[i] = np.int32(position)
+
+
+_TOGETHER = 1024  # tokens whose bins are found before they are added
+
+
+@kernel
+def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
+    """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
+
+    Parameters
+    ----------
+    target, draft : ndarray of float, shape (V,)
+        n and m: probabilities, or integer weights.
+    steps : ndarray of float, shape (4,)
+        As `even_keys` takes them, for all bins but the last.
+    bins : ndarray of integers, shape (V,)
+        Out.
+    ends : ndarray of float, shape (B, 2) or (0, 2)
+        1 and 0; out: least and largest t. Not of the last bin. Without rows not asked for.
+    table : ndarray of float64, shape (B, 2)
+        Zeros; out: sums of n and m. The last bin holds what is never drafted.
+    """
+    never = table.shape[0] - 1
+    half = steps[0]
+    for start in range(0, target.size, _TOGETHER):
+        n = target[start : start + _TOGETHER]
+        m = draft[start : start + _TOGETHER]
+        found = bins[start : start + _TOGETHER]
+        even_keys(n, m, steps, found)
+        for i in range(n.size):
+            found[i] = found[i] if m[i] > 0 else never
+        for i in range(n.size):
+            place = found[i]
+            table[place, 0] += n[i]
+            table[place, 1] += m[i]
+        if ends.shape[0] > 0:
+            for i in range(n.size):
+                place = found[i]
+                if place < never:
+                    t = n[i] / (n[i] + half * m[i])
+                    ends[place, 0] = min(ends[place, 0], t)
+                    ends[place, 1] = max(ends[place, 1], t)
 
 
 @kernel(inner=True)
@@ -235,40 +283,45 @@ def sort_columns(columns: Matrix, start: int, stop: int) -> None:
         gap //= 3
 
 
-@kernel
-def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
-    """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
+@kernel(inner=True)
+def power(base: float, exponent: int) -> float:
+    """min(base, 1) ** exponent: Q of a prefix with q(H) = base, for draws with replacement."""
+    base = min(base, 1.0)
+    result = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
 
-    Parameters
-    ----------
-    target, draft : ndarray of float, shape (V,)
-        n and m: probabilities, or integer weights.
-    steps : ndarray of float, shape (4,)
-        As `even_keys` takes them, for all bins but the last.
-    bins : ndarray of integers, shape (V,)
-        Out.
-    ends : ndarray of float, shape (B, 2) or (0, 2)
-        1 and 0; out: least and largest t. Not of the last bin. Without rows not asked for.
-    table : ndarray of float64, shape (B, 2)
-        Zeros; out: sums of n and m. The last bin holds what is never drafted.
+
+@kernel(inner=True)
+def kink(
+    lowest: float, highest: float, ratio_error: float, p_before: float, p_inside: float,
+    q_before: float, q_inside: float,
+) -> tuple[float, float, float]:  # fmt: skip
+    """P and q at the kink of a group, and the share of the group's q up to there.
+
+    The group holds masses p_inside and q_inside > 0 at ratios in [lowest, highest], known up to a
+    factor 1 + ratio_error.
     """
-    never = table.shape[0] - 1
-    half = steps[0]
-    for start in range(0, target.size, _TOGETHER):
-        n = target[start : start + _TOGETHER]
-        m = draft[start : start + _TOGETHER]
-        found = bins[start : start + _TOGETHER]
-        even_keys(n, m, steps, found)
-        for i in range(n.size):
-            found[i] = found[i] if m[i] > 0 else never
-        for i in range(n.size):
-            place = found[i]
-            table[place, 0] += n[i]
-            table[place, 1] += m[i]
-        if ends.shape[0] > 0:
-            for i in range(n.size):
-                place = found[i]
-                if place < never:
-                    t = n[i] / (n[i] + half * m[i])
-                    ends[place, 0] = min(ends[place, 0], t)
-                    ends[place, 1] = max(ends[place, 1], t)
+    lowest *= 1.0 - ratio_error
+    highest *= 1.0 + ratio_error
+    q_kink = q_inside
+    if highest < np.inf:
+        q_kink = (highest * q_inside - p_inside) / (highest - lowest)
+        q_kink = min(max(q_kink, 0.0), q_inside)
+    return p_before + lowest * q_kink, q_before + q_kink, q_kink / q_inside
+
+
+@kernel(inner=True)
+def contained_at(exponent: int, q_mass: float, share: float, before: float, after: float) -> float:
+    """At least Q at the kink, at q(H) = q_mass and this share of the group's q.
+
+    `exponent` is the K of the power that Q is, or zero for the chord of Q from `before` the group
+    to `after` it. The kink is the same for every K.
+    """
+    if exponent > 0:
+        return power(q_mass, exponent)
+    return before + (after - before) * share

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import contained_at, kink, power
-from mdsd_opt.prefix_search.bucket_kernels import octave_keys, tokens_in
-from mdsd_opt.prefix_search.pair_kernels import add_pair
-from mdsd_opt.prefix_search.sum_kernels import add_carrying
+from mdsd_opt.prefix_search.bucket_kernels import contained_at, kink, octave_keys, power, tokens_in
+from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_pair
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -216,7 +214,7 @@ def doubt_cut(
 ) -> bool:  # fmt: skip
     """Flag the groups inside which a better cut may lie; return whether there are any.
 
-    Inside a group nothing lies lower than `bound_kernels` says. `exponent` is the K of the power
+    Inside a group nothing lies lower than `bucket_kernels` says. `exponent` is the K of the power
     that Q is, or zero for its chord, and `slack` what rounding may feign: a group is not opened for
     less. `sums` are those of p and q over every bucket; `lowest` and `highest` bound its ratios.
     """

@@ -32,11 +32,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.distributions import SUM_TOLERANCE
-from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search.searched import saves_sorting
+from mdsd_opt.prefix_search.random_draws import saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, mixture_shortfall
 from mdsd_opt.problem.plans import feasible_mass, feasible_value, plan_violations, read_plan
@@ -135,11 +134,11 @@ def certify(
 
 def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
     """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
-    drafts = problem.drafts
-    if saves_sorting(drafts):
-        from mdsd_opt.prefix_search.bounds import upper_bound
+    drafts, draws = problem.drafts, problem.drafts.random_draws
+    if saves_sorting(draws):
+        from mdsd_opt.prefix_search.cut_search import upper_bound
 
-        return upper_bound(problem.target, drafts, subset)
+        return upper_bound(problem.target, draws, subset)
     contained = drafts.containment(subset)
     again = drafts.rechecked()
     doubt = 0.0 if again is drafts else abs(contained - again.containment(subset))
@@ -148,7 +147,7 @@ def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
 
 def _has_marginal(problem: TransportProblem, solution: Found) -> bool:
     given = solution.selection is not None or solution.subset is not None
-    return given and isinstance(problem.drafts, PrefixDraftScheme)
+    return given and problem.drafts.prefix_form is not None
 
 
 def _claim_violations(
@@ -204,7 +203,7 @@ def _shown_by(problem: TransportProblem, solution: Found) -> str:
 
 def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fraction | None:
     """1 + the bound of a proof on P(H) - Q(H); None if it is no proof about this problem."""
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     target = np.array(problem.exact_target, dtype=object) if exact else problem.target
     p = target.copy()
     p[fixed] = target[0] * 0  # drafted anyway
@@ -222,19 +221,19 @@ def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fr
 
 
 def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
+    assert drafts is not None
     p = problem.target
     x = solution.selection
-    if saves_sorting(drafts):
-        from mdsd_opt.prefix_search.bounds import lower_bound
+    if saves_sorting(draws):
         from mdsd_opt.prefix_search.containment import contained_in
+        from mdsd_opt.prefix_search.cut_search import lower_bound
 
         if x is None:
             assert solution.subset is not None
-            inside = contained_in(drafts, solution.subset)
+            inside = contained_in(draws, solution.subset)
             x = water_fill(p, drafts, solution.subset, inside).values
-        return min(max(0.0, lower_bound(p, drafts, x)), 1.0)
+        return min(max(0.0, lower_bound(p, draws, x)), 1.0)
     if x is None:
         assert solution.subset is not None
         x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
@@ -252,8 +251,8 @@ def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
 
 
 def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fraction:
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts = problem.drafts.prefix_form
+    assert drafts is not None
     p = problem.exact_target
     if solution.selection is not None:
         x = [Fraction(mass) for mass in solution.selection.tolist()]

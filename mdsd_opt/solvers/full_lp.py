@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts import IndependentDrafts, SupportLaw, WithReplacement
+from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.plans import clip_to_marginals
@@ -187,7 +187,7 @@ def needs(
 
 def _formulation(problem: TransportProblem, given: str) -> str:
     if given == "auto":
-        independent = isinstance(problem.drafts, (WithReplacement, IndependentDrafts))
+        independent = problem.drafts.independent_models is not None
         return "pair" if independent and problem.num_drafts == 2 else "supports"
     if given == "pair" and problem.num_drafts != 2:
         raise InvalidInput(f"formulation 'pair' needs K = 2, not {problem.num_drafts}")

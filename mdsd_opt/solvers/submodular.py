@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, TileBound, tile_bound
@@ -128,7 +128,7 @@ def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limit
     Masses, shape (V,), are not negative: the target, or a multiple of it. Q is the problem's, of
     which errors speak: `ProblemTooLarge` where the general routine does not fit the budget.
     """
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     p = masses.copy()
     p[fixed] = 0.0  # drafted anyway
     form = product_form(drafts)

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts import IndependentDrafts, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
@@ -132,7 +131,7 @@ def solve(
     else:
         status = Status.OPTIMAL if size == problem.vocab_size else Status.BOUND
     plan = None
-    if isinstance(problem.drafts, IndependentDrafts) and problem.vocab_size <= PLAN_MAX_VOCAB:
+    if problem.drafts.has_many_models and problem.vocab_size <= PLAN_MAX_VOCAB:
         plan = _plan(problem, pairs, selection, choice.share)
     return Found(
         acceptance_rate=value,
@@ -212,12 +211,10 @@ def pair_rule(
 
 def _two_drafts(problem: TransportProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     drafts = problem.drafts
-    if drafts.num_drafts == 2:
-        if isinstance(drafts, WithReplacement):
-            return drafts.q, drafts.q
-        if isinstance(drafts, IndependentDrafts):
-            return drafts.q[0], drafts.q[1]
-    other = "subset_selection" if isinstance(drafts, PrefixDraftScheme) else "max_flow"
+    laws = drafts.independent_laws() if drafts.num_drafts == 2 else None
+    if laws is not None:
+        return laws[0], laws[1]
+    other = "max_flow" if drafts.prefix_form is None else "subset_selection"
     raise UnsupportedScheme(
         "truncated_lp takes two independent drafts, WithReplacement(q, 2) or "
         f"IndependentDrafts([q1, q2]), not {drafts.scheme!r} with K={drafts.num_drafts}: use "

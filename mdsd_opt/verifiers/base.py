@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import available_threads, map_rows
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, IndependentDrafts
-from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import (
     InvalidInput,
@@ -75,7 +75,11 @@ class Verifier(ABC):
     def supports(self, drafts: DraftScheme) -> bool:
         """Whether this algorithm is lossless for the scheme."""
         takes = self.only_num_drafts in (None, drafts.num_drafts)
-        return isinstance(drafts, self.schemes) and takes
+        return self.takes_kind(type(drafts)) and takes
+
+    def takes_kind(self, kind: type[DraftScheme]) -> bool:
+        """Whether this algorithm is lossless for drafts of a class, up to their number."""
+        return issubclass(kind, self.schemes)  # what a verifier declares
 
     def check_num_drafts(self, num_drafts: int) -> None:
         """Raise `UnsupportedScheme` unless the algorithm takes so many drafts."""
@@ -86,7 +90,7 @@ class Verifier(ABC):
 
     def check(self, problem: TransportProblem) -> None:
         """Raise `UnsupportedScheme` unless the algorithm is lossless for the problem's drafts."""
-        if isinstance(problem.drafts, self.schemes):
+        if self.takes_kind(type(problem.drafts)):
             self.check_num_drafts(problem.drafts.num_drafts)
         if not self.supports(problem.drafts):
             valid = ", ".join(kind.scheme for kind in self.schemes)
@@ -245,10 +249,10 @@ class Verifier(ABC):
             num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
         from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
 
+        make, _ = batch_maker(scheme)
+
         def problem_of(n: int) -> TransportProblem:
-            if scheme == IndependentDrafts.scheme:
-                return TransportProblem(p[n], IndependentDrafts(q[n]))
-            return TransportProblem(p[n], SINGLE_MODEL_SCHEMES[scheme](q[n], tokens.shape[1]))
+            return TransportProblem(p[n], make(q[n], tokens.shape[1]))
 
         relaxed = RelaxedProblems(problem_of, len(tokens), relax)
         found = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
@@ -359,14 +363,12 @@ def checked_batch(
     target: Any, draft: Any, drafts: Any, scheme: str
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
     """Validate the shapes of a batch; the rows are validated one by one."""
-    is_independent = scheme == IndependentDrafts.scheme
-    if not is_independent:
-        checked_scheme(scheme)
+    _, many_models = batch_maker(scheme)
     p, q = to_numpy(target, "target"), to_numpy(draft, "draft")
     tokens = to_numpy(drafts, "drafts")
-    of_one = q[:, 0] if is_independent and q.ndim == 3 and q.shape[1] else q
-    if p.ndim != 2 or p.shape != of_one.shape or (is_independent and q.ndim != 3):
-        wanted = "target as (N, V) and draft as (N, K, V)" if is_independent else "both as (N, V)"
+    of_one = q[:, 0] if many_models and q.ndim == 3 and q.shape[1] else q
+    if p.ndim != 2 or p.shape != of_one.shape or (many_models and q.ndim != 3):
+        wanted = "target as (N, V) and draft as (N, K, V)" if many_models else "both as (N, V)"
         raise InvalidInput(
             f"target has shape {p.shape} and draft has shape {q.shape}: give {wanted}"
         )

@@ -62,8 +62,7 @@ class KSeq(Verifier):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
         self.check(problem)
-        assert isinstance(problem.drafts, WithReplacement)
-        return kseq_rate(problem.target, problem.drafts.q, problem.num_drafts)
+        return kseq_rate(problem.target, draft_of(problem, exact=False), problem.num_drafts)
 
 
 def kseq_rate(p: Vector, q: Vector, num_drafts: int) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.drafts.single_model import SingleModelDrafts
 from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class BatchRates:
     formula : callable, optional
         ``formula(p, q, num_drafts, seed)`` gives the rates of one row for every K of a list.
     kernel : str
-        Instead of a formula: a function of `mdsd_opt.prefix_search.rates`, by its name, as it
-        imports numba.
+        Instead of a formula: a function of `mdsd_opt.prefix_search.rates` by its name, or
+        ``"module:function"``, as it imports numba.
     device : str
         Function of `mdsd_opt.gpu.rates` that computes them on a CUDA device; empty if none does.
     decides_on_device : bool
@@ -50,6 +51,19 @@ class BatchRates:
     decides_on_device: bool = False
     is_bound: bool = False
     estimated_from: int | None = None
+
+
+def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRates]:
+    """The rates of the optimum by the names of schemes, of those that declare kernels for it."""
+    return {
+        kind.scheme: BatchRates(
+            kernel=kind.optimal_kernels.rates,
+            device=kind.optimal_kernels.device,
+            decides_on_device=kind.optimal_kernels.decides_on_device,
+        )
+        for kind in kinds
+        if kind.optimal_kernels is not None
+    }
 
 
 class Estimate(float):

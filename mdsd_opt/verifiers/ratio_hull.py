@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -87,8 +87,8 @@ class RatioHull(Verifier):
 
     def _hull(self, problem: TransportProblem) -> RatioHullLaw:
         if problem not in self._known:
-            assert isinstance(problem.drafts, IndependentDrafts)
-            self._known[problem] = hull_of(problem.target, problem.drafts)
+            drafts = cast(IndependentDrafts, problem.drafts)  # the only kind that is lossless
+            self._known[problem] = hull_of(problem.target, drafts)
         return self._known[problem]
 
 

@@ -15,7 +15,7 @@ Vector = NDArray[np.float64]
 
 
 def draft_of(problem: TransportProblem, exact: bool) -> Law:
-    """q of drafts from one model, as float64 or as Fractions."""
+    """q of drafts from one model, or from several, shape (K, V); as float64 or as Fractions."""
     drafts: Any = problem.drafts
     return np.array(drafts.exact_q, dtype=object) if exact else drafts.q
 

@@ -47,8 +47,8 @@ class SingleDraft(Verifier):
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         self.check(problem)
-        assert isinstance(problem.drafts, WithReplacement)
-        return single_draft_rates(problem.target, problem.drafts.q, [problem.num_drafts])[0]
+        q = draft_of(problem, exact=False)
+        return single_draft_rates(problem.target, q, [problem.num_drafts])[0]
 
 
 def single_draft_rates(p: Vector, q: Vector, num_drafts: Sequence[int]) -> list[float]:

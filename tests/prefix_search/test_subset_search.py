@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.prefix_search import bounds
-from mdsd_opt.prefix_search.searched import is_searched
+from mdsd_opt.prefix_search import cut_search as bounds
+from mdsd_opt.prefix_search.random_draws import is_searched
 from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import subset_selection
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
@@ -133,12 +133,13 @@ def test_a_marginal_is_worth_what_a_scan_of_all_prefixes_says(scheme, seed):
     size, num_drafts = int(rng.choice([1, 5, 60, 3000])), int(rng.integers(1, 9))
     problem = problem_of(*hard_rows(rng, size), scheme, num_drafts)
     p, drafts = problem.target, problem.drafts
-    if not is_searched(drafts):
+    draws = drafts.random_draws
+    if not is_searched(draws):
         return
     subset = mo.solve(problem, "subset_selection").subset
     best = water_fill(p, drafts, subset, drafts.containment(subset)).values
     for x in (best, best * rng.uniform(0.9, 1.1, size), p, drafts.q, rng.dirichlet(np.ones(size))):
-        found, expected = bounds.lower_bound(p, drafts, x), scanned_bound(p, drafts, x)
+        found, expected = bounds.lower_bound(p, draws, x), scanned_bound(p, drafts, x)
         assert expected - 1e-11 <= found <= expected + 1e-12
 
 

@@ -168,4 +168,7 @@ class RowPlan(TokenPlan):
         return law
 
     def _draw(self, num_drafts: int) -> None:
-        self.drafts = (WithoutReplacement if self.is_race else WithReplacement)(self.q, num_drafts)
+        self.is_replaced = not self.is_race
+        self.drafts = (WithReplacement if self.is_replaced else WithoutReplacement)(
+            self.q, num_drafts
+        )

@@ -24,17 +24,11 @@ from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.tables import BinTable
 from mdsd_opt.decoding.device_laws.transfers import PromisedToken, on_device, on_host
 from mdsd_opt.decoding.device_laws.weights import draw, draw_distinct
-from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
-
-#: Tell the rule within blocks how drafts are drawn; it asks for nothing else.
-_REPLACED: PrefixDraftScheme = WithReplacement([1.0], 1)
-
-_DISTINCT: PrefixDraftScheme = WithoutReplacement([1.0], 1)
 
 
 class BinnedLaw:
@@ -116,6 +110,10 @@ class BinnedDrafts:
         Whether they are drawn with replacement.
     """
 
+    #: What schemes on the host are asked: no rule of theirs is for these.
+    random_draws = None
+    always_drafted = np.empty(0, np.int64)
+
     def __init__(self, weights: Any, num_drafts: int, replaced: bool = True) -> None:
         self.weights, self.num_drafts, self.replaced = weights, num_drafts, replaced
 
@@ -194,7 +192,7 @@ class LinearPlan(BinPlan):
     def __init__(
         self, table: BinTable, demand: float, num_drafts: int, replaced: bool = True
     ) -> None:
-        super().__init__(table, _REPLACED if replaced else _DISTINCT, num_drafts, demand)
+        super().__init__(table, num_drafts, replaced, demand)
         self._table, groups, ratio = table, self.groups, self.x / self.w
         lowest, highest = demand * groups.lowest, demand * groups.highest
         with np.errstate(invalid="ignore", divide="ignore"):

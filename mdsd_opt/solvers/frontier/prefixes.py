@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless, Vector
 
@@ -21,8 +20,8 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
     what falls to them in proportion to the weights of the scheme, which is the limit of small equal
     ratios p/w.
     """
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts = problem.drafts.prefix_form
+    assert drafts is not None
     p: Vector
     contained: Vector
     weights: Vector

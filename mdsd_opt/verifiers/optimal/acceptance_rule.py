@@ -39,7 +39,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +46,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import mass_of_others
-from mdsd_opt.drafts import PrefixDraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.drafts.mixture import SortedMixtureDrafts
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.prefix_search.random_draws import RandomDraws
 from mdsd_opt.verifiers.verdicts import Uniforms
 
 if TYPE_CHECKING:
@@ -236,18 +235,20 @@ class Drawn:
     above: NDArray[Any]
 
 
-@singledispatch
-def block_rule(drafts: PrefixDraftScheme, drawn: Drawn) -> BlockRule:
-    """Prepare the rule of a scheme for one draft tuple."""
-    raise UnsupportedScheme(f"no within-block rule is known for {drafts.scheme} drafts")
+#: (is_replaced, drawn) -> the rule for draws from one law.
+RuleOfDraws = Callable[[bool, Drawn], BlockRule]
+
+
+def block_rule(is_replaced: bool, drawn: Drawn) -> BlockRule:
+    """The rule for draws from one law, with replacement or without, for one draft tuple."""
+    return _first_draft(drawn) if is_replaced else _pivotal_draft(drawn)
 
 
 def _zeros(like: NDArray[Any], size: int) -> NDArray[Any]:
     return np.zeros(size, dtype=like.dtype) + (Fraction(0) if like.dtype == object else 0.0)
 
 
-@block_rule.register
-def _first_draft(drafts: WithReplacement, drawn: Drawn) -> BlockRule:
+def _first_draft(drawn: Drawn) -> BlockRule:
     def shares(start: int, stop: int) -> NDArray[Any]:
         result = _zeros(drawn.q, drawn.tokens.size)
         result[(drawn.places >= start).argmax()] += 1
@@ -266,8 +267,7 @@ def even_rule(places: NDArray[np.int64]) -> BlockRule:
     return shares
 
 
-@block_rule.register
-def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
+def _pivotal_draft(drawn: Drawn) -> BlockRule:
     # Single numbers: there are a few drafts, and calls on arrays would take most of the time.
     places, masses = drawn.places.tolist(), drawn.q[drawn.tokens].tolist()
     above, left = drawn.above.item, np.array(masses_left(drawn)).tolist()
@@ -289,23 +289,23 @@ def _pivotal_draft(drafts: WithoutReplacement, drawn: Drawn) -> BlockRule:
     return shares
 
 
-@block_rule.register
-def _mixed(drafts: SortedMixtureDrafts, drawn: Drawn) -> BlockRule:
-    return mixed_rule(drafts, drawn, block_rule)
+def mixed_rule(drafts: DraftScheme, drawn: Drawn, rule_of: RuleOfDraws) -> BlockRule:
+    """The rules of the parts of a mixture, weighted by how likely each is given the drafts.
 
-
-def mixed_rule(
-    drafts: SortedMixtureDrafts, drawn: Drawn, rule_of: Callable[[Any, Drawn], BlockRule]
-) -> BlockRule:
-    """Each component's rule, weighted by how likely the component is given the drafts."""
-    exact = drawn.q.dtype == object
-    weights = drafts.exact_mixture_weights if exact else drafts.mixture_weights.tolist()
+    Raises
+    ------
+    UnsupportedScheme
+        The drafts are no mixture of draws from one law.
+    """
     likely = []
-    for weight, component in zip(weights, drafts.components, strict=True):
-        if component.num_drafts == drawn.tokens.size:
-            likelihood = weight * _probability(component, drawn)
+    parts = [(x, y.random_draws) for x, y in drafts.mixture_parts(drawn.q.dtype == object)]
+    for weight, draws in parts:
+        if draws is not None and draws.num_drafts == drawn.tokens.size:
+            likelihood = weight * _probability(draws, drawn)
             if likelihood > 0:
-                likely.append((likelihood, rule_of(component, drawn)))
+                likely.append((likelihood, rule_of(draws.is_replaced, drawn)))
+    if not parts or any(draws is None for _, draws in parts):
+        raise UnsupportedScheme(f"no within-block rule is known for {drafts.scheme} drafts")
     total = sum(likelihood for likelihood, _ in likely)
 
     def shares(start: int, stop: int) -> NDArray[Any]:
@@ -328,10 +328,10 @@ def masses_left(drawn: Drawn, rest: Any = None) -> list[Any]:
     return left[::-1]
 
 
-def _probability(drafts: WithReplacement | WithoutReplacement, drawn: Drawn) -> Any:
-    """Probability of this draft tuple under one component."""
+def _probability(draws: RandomDraws, drawn: Drawn) -> Any:
+    """Probability of this draft tuple."""
     masses = drawn.q[drawn.tokens]
-    if isinstance(drafts, WithReplacement):
+    if draws.is_replaced:
         return masses.prod()
     if np.unique(drawn.tokens).size < drawn.tokens.size:
         return masses[0] * 0
@@ -355,7 +355,7 @@ def selected_draft(plan: SelectionPlan, tokens: Tokens, uniforms: Uniforms) -> i
     if undisputed is not None:
         return undisputed
     block = plan.block(tokens, uniforms.mixing)
-    shares = block_rule(plan.drafts, plan.drawn(tokens))(*block).tolist()
+    shares = plan.block_rule(plan.drawn(tokens))(*block).tolist()
     reached = list(accumulate(shares))
     chosen = bisect_right(reached, uniforms.draft * reached[-1])
     return min(chosen, max(k for k, share in enumerate(shares) if share > 0))
@@ -373,15 +373,13 @@ def undisputed_draft(plan: SelectionPlan, tokens: Tokens) -> int | None:
     rivals = [places[k] for k in candidates if ids[k] != ids[first]]
     if not rivals:
         return first
-    if isinstance(plan.drafts, WithReplacement) and (
-        places[first] > max(rivals) or plan.on_one_level(places[first], top)
-    ):
+    if plan.is_replaced and (places[first] > max(rivals) or plan.on_one_level(places[first], top)):
         return first
     return None
 
 
 def acceptance_probabilities(
-    plan: SelectionPlan, tokens: Tokens, rule_of: Callable[[Any, Drawn], BlockRule] = block_rule
+    plan: SelectionPlan, tokens: Tokens, rule_of: RuleOfDraws = block_rule
 ) -> NDArray[Any]:
     """Probability that each draft is accepted, over all levels; shape (K,).
 
@@ -394,8 +392,8 @@ def acceptance_probabilities(
         Makes, in place of `block_rule`, a rule with the same law over all drafts.
     """
     drawn = plan.drawn(tokens)
-    in_block = rule_of(plan.drafts, drawn)
-    if isinstance(plan.drafts, WithReplacement):
+    in_block = plan.block_rule(drawn, rule_of)
+    if plan.is_replaced:
         shares = mean_over_joins(in_block, drawn.places, plan.death_levels)
     else:
         shares = mean_over_levels(in_block, int(drawn.places.max()), plan.death_levels)

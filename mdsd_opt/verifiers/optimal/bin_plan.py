@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
 from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan
 
@@ -39,18 +38,16 @@ class BinPlan(SelectionPlan):
     Parameters
     ----------
     bins : Bins
-    drafts : PrefixDraftScheme
-        With replacement, or without where that leaves something.
     num_drafts : int
+    is_replaced : bool
+        Whether the drafts are drawn with replacement; else they must leave something.
     demand : float
         r, positive.
     """
 
-    def __init__(
-        self, bins: Bins, drafts: PrefixDraftScheme, num_drafts: int, demand: float = 1.0
-    ) -> None:
-        self.drafts = drafts
-        self.groups = groups = groups_of(bins, num_drafts, isinstance(drafts, WithReplacement))
+    def __init__(self, bins: Bins, num_drafts: int, is_replaced: bool, demand: float = 1.0) -> None:
+        self.is_replaced = is_replaced
+        self.groups = groups = groups_of(bins, num_drafts, is_replaced)
         marginal = bin_marginal(groups, demand)
         self.x, self.w, self.gains = marginal.x, groups.q, np.diff(groups.contained)
         self.above, self.split, self.most = groups.above, marginal.split, marginal.most

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, race_sums_of_row, ratios_at, steps_of
 from mdsd_opt.prefix_search.bucket_kernels import row_table
-from mdsd_opt.prefix_search.searched import Searched, is_searched
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
@@ -37,10 +37,10 @@ _EDGES = ratios_at(np.arange(NUM_BINS) / (NUM_BINS - 1))
 class CollapsedPlan(BinPlan, TokenPlan):
     """The plan on bins, with the tokens at hand: one pass over them finds their bins."""
 
-    def __init__(self, p: Vector, drafts: Searched) -> None:
-        self.target, self.q = p, drafts.q
-        bins, self.bins = _bins_of(p, drafts)
-        super().__init__(bins, drafts, drafts.num_drafts)
+    def __init__(self, p: Vector, draws: RandomDraws) -> None:
+        self.target, self.q = p, draws.q
+        bins, self.bins = _bins_of(p, draws)
+        super().__init__(bins, draws.num_drafts, draws.is_replaced)
 
     @property
     def selection(self) -> Vector:
@@ -66,16 +66,16 @@ class CollapsedPlan(BinPlan, TokenPlan):
         return token_above(self.target, self.q, self.bins, self.ratio, uniform)
 
 
-def _bins_of(p: Vector, drafts: Searched) -> tuple[Bins, NDArray[np.uint16]]:
+def _bins_of(p: Vector, draws: RandomDraws) -> tuple[Bins, NDArray[np.uint16]]:
     """Sums over the bins of a row, and the bin of every token."""
-    q, bins, table = drafts.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
+    q, bins, table = draws.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
     row_table(p, q, steps_of(NUM_BINS, np.float64), bins, np.empty((0, 2)), table)
     sums = np.ascontiguousarray(table.T)
     drafted = sums[1, :-1] > 0.0
     lowest, highest = np.zeros((2, NUM_BINS))
     lowest[:-1] = np.where(drafted, _EDGES[:-1], np.inf)
     highest[:-1] = np.where(drafted, _EDGES[1:], 0.0)
-    race = partial(race_sums_of_row, q, bins, drafts.num_drafts, NUM_BINS)
+    race = partial(race_sums_of_row, q, bins, draws.num_drafts, NUM_BINS)
     return Bins(sums[0], sums[1], lowest, highest, sums[1], race), bins
 
 
@@ -106,7 +106,7 @@ class CollapsedOptimal(Verifier):
         The rare residual draws that hit a draft come on top, at most `gap` of them.
         """
         self.check(problem)
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return CertifiedRate(float(self._exact.acceptance_rate(problem)), 0.0)
         plan = self._plan(problem)
         rate = plan.passed
@@ -115,7 +115,7 @@ class CollapsedOptimal(Verifier):
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return self._exact.decide(problem, drafts, exact)
         plan = self._plan(problem)
         return Decision(acceptance_probabilities(plan, drafts), plan.residual)
@@ -123,12 +123,13 @@ class CollapsedOptimal(Verifier):
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return self._exact._verify(problem, tokens, uniforms)
         return verdict(output_token(self._plan(problem), tokens, uniforms), tokens)
 
     def _plan(self, problem: TransportProblem) -> CollapsedPlan:
         if problem not in self._known:
-            assert is_searched(problem.drafts)
-            self._known[problem] = CollapsedPlan(problem.target, problem.drafts)
+            draws = problem.drafts.random_draws
+            assert draws is not None
+            self._known[problem] = CollapsedPlan(problem.target, draws)
         return self._known[problem]

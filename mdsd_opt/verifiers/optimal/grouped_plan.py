@@ -13,9 +13,8 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import DraftScheme, WithReplacement
-from mdsd_opt.prefix_search.cut_search import CutSearch
-from mdsd_opt.prefix_search.ratio_groups import ratio_keys
+from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     EDGES,
     MAX_TOKENS,
@@ -23,7 +22,6 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     NUM_BUCKETS,
     RATIO_ERROR,
 )
-from mdsd_opt.prefix_search.searched import Searched, is_searched
 from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
 from mdsd_opt.verifiers.optimal.acceptance_rule import undisputed_draft
 from mdsd_opt.verifiers.optimal.plan import TokenPlan
@@ -36,20 +34,20 @@ Tokens = NDArray[np.int64]
 _LEAST_MASS_LEFT = 1e-7
 
 
-def applies_to(drafts: DraftScheme) -> TypeGuard[Searched]:
-    """Whether the scheme draws at random from one q, over few enough tokens for packed keys."""
-    return drafts.vocab_size <= MAX_TOKENS and is_searched(drafts)
+def applies_to(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
+    """Whether drafts are drawn at random from one q, over few enough tokens for packed keys."""
+    return is_searched(draws) and draws.q.size <= MAX_TOKENS
 
 
-def resolves(drafts: Searched, tokens: Tokens) -> bool:
+def resolves(draws: RandomDraws, tokens: Tokens) -> bool:
     """Whether sums over prefixes can tell these drafts apart.
 
     Beside q = 1, tokens of q = 1e-20 are lost in them, but without replacement the second draft is
     one of those.
     """
-    if isinstance(drafts, WithReplacement):
+    if draws.is_replaced:
         return True
-    return bool(1.0 - drafts.q[tokens[:-1]].sum() > _LEAST_MASS_LEFT)
+    return bool(1.0 - draws.q[tokens[:-1]].sum() > _LEAST_MASS_LEFT)
 
 
 class GroupedPlan(TokenPlan):
@@ -62,10 +60,10 @@ class GroupedPlan(TokenPlan):
     """
 
     def __init__(
-        self, p: Vector, drafts: Searched, ahead: tuple[Tokens, float] | None = None
+        self, p: Vector, draws: RandomDraws, ahead: tuple[Tokens, float] | None = None
     ) -> None:
-        self.drafts, self.target, self.q = drafts, p, drafts.q
-        self._search = CutSearch(p, drafts)
+        self.is_replaced, self.target, self.q = draws.is_replaced, p, draws.q
+        self._search = CutSearch(p, draws)
         self._asked = self._keys = np.empty(0, np.int64)
         self._fill()
         while self._is_doubtful():

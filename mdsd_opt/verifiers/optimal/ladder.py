@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.threshold_subset import ThresholdSubset, subset_of, threshold_subset
@@ -85,7 +85,7 @@ class Ladder(SelectionRule):
 
 def applies_to(problem: TransportProblem) -> bool:
     """Whether the drafts are independent draws, from few enough models and few enough of them."""
-    form = product_form(peeled(problem.drafts)[1])
+    form = product_form(problem.drafts.beside_fixed)
     if form is None or len(form.q) > MAX_MODELS:
         return False
     return int(form.powers.sum(axis=1).max()) <= MAX_DRAWS
@@ -104,7 +104,7 @@ def fit(problem: TransportProblem, tolerance: float, subset: Subset | None = Non
     """
     from mdsd_opt.verifiers.optimal.ladder_kernels import selection_law
 
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     form = product_form(drafts)
     assert form is not None
     p = problem.target.copy()

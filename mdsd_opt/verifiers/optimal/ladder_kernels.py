@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import power
+from mdsd_opt.prefix_search.bucket_kernels import power
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme, SupportLaw
 from mdsd_opt.drafts.counting import readable, require_listable
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -86,7 +86,7 @@ def fit(problem: TransportProblem, tolerance: float, subset: Subset, upper: floa
     upper : float
         An upper bound on the acceptance rate.
     """
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     require_leagues(drafts)
     p = problem.target.copy()
     p[fixed] = 0.0
