@@ -266,7 +266,7 @@ class DraftScheme(ABC):
 
     def _draws(self, tokens: NDArray[np.int64]) -> bool:
         """Whether the tuple is possible as it stands: `tuple_law` has one order of each set."""
-        return self.is_possible(tokens) and np.array_equal(self.as_listed(tokens[None])[0], tokens)
+        return self.is_possible(tokens)
 
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
         """Where the drafts of tuples (N, K), padded with -1, stand in their laws.

@@ -102,6 +102,10 @@ class FixedPlusDrafts(HoldsFixed):
         held, drawn = np.split(tokens, [self._fixed.size])
         return np.array_equal(held, self._fixed) and self.drafts.is_possible(drawn)
 
+    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+        held, drawn = np.split(tokens, [self._fixed.size])
+        return np.array_equal(held, self._fixed) and self.drafts._draws(drawn)
+
     def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
         held, drawn = np.split(tuples, [self._fixed.size], axis=1)
         return np.concatenate([held, self.drafts.as_listed(drawn)], axis=1)

@@ -120,6 +120,11 @@ class DraftSetLaw(DraftScheme):
     def is_possible(self, tokens: NDArray[np.int64]) -> bool:
         return tuple(np.unique(tokens[tokens >= 0]).tolist()) in self.possible_sets
 
+    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+        drawn = tokens[: np.count_nonzero(tokens >= 0)]
+        ascends = bool((np.diff(drawn, prepend=-1) > 0).all())
+        return ascends and self.is_possible(tokens)
+
     def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
         """With the tokens of each set ascending, padding last."""
         last = np.iinfo(np.int64).max
