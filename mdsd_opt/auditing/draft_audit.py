@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import (
     deviations,
+    merged_cells,
     neighbour_checks,
     place_checks,
     recurrence_checks,

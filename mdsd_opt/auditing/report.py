@@ -320,7 +320,7 @@ class AuditReport(Report):
         power : float, optional
             In (0, 1); the report's own unless given.
         """
-        from mdsd_opt.auditing.detectability import trials_needed
+        from mdsd_opt.auditing.settings import trials_needed
 
         power = self.power if power is None else power
         if not (0 < bias <= 1 and 0 < power < 1):
