@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import (
     deviations,
@@ -27,7 +28,7 @@ from mdsd_opt.auditing.output_checks import (
     recurrence_checks,
 )
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
 from mdsd_opt.base.arrays import to_numpy

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.report import AuditReport, Interval, carried
+from mdsd_opt.auditing.audit_report import AuditReport
+from mdsd_opt.auditing.report import Interval, carried
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.costs import CostCurve
 from mdsd_opt.solvers.frontier.distances import distances

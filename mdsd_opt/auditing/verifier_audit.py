@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
@@ -34,7 +35,7 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import AuditReport, TokenDeviation
+from mdsd_opt.auditing.report import TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
