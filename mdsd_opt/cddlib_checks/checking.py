@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from operator import index
 from typing import Any
 
-from mdsd_opt.cddlib_checks import random_trials
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition
 from mdsd_opt.cddlib_checks.double_description import require, run_with
@@ -310,11 +309,6 @@ def search(
         known = [c.name for c in CONJECTURES.values() if c.search is not None]
         raise UnknownName.among("claim with a random search", conjecture.name, known)
     v, k = checked_size(vocab_size, num_drafts)
-    if v > random_trials.MAX_VOCAB_SIZE:
-        raise ProblemTooLarge(
-            f"vocab_size is {v}: the search compares all 2^V sets of tokens and ends at "
-            f"V = {random_trials.MAX_VOCAB_SIZE}"
-        )
     for label, value, least in (("trials", trials, 1), ("seed", seed, 0), ("start", start, 0)):
         if index(value) < least:
             raise InvalidInput(f"{label} is {value!r}: give an integer of at least {least}")
