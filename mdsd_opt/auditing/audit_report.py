@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mdsd_opt.auditing.report import (
     LARGEST_Z,
@@ -17,14 +17,57 @@ from mdsd_opt.auditing.report import (
 )
 from mdsd_opt.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from mdsd_opt.auditing.standing import Standing
-
 #: Sizes of bias for which a report lists the trials needed to see them.
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 #: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
 _ROUNDING = 2e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
+
+    Intervals are those of the report's own numbers, carried over; None where these are known.
+
+    Attributes
+    ----------
+    lossless_acceptance_rate : float
+        alpha*.
+    best_acceptance_rate : float
+        Of all rules whose output law is no farther from the target in total variation.
+    best_acceptance_interval : Interval or None
+    least_tv, least_kl : float
+        Of the output laws of all rules that accept as often; KL(output || target) in nats.
+    least_tv_interval, least_kl_interval : Interval or None
+    kl : float or None
+        KL(output || target) of the rule; None where its law is not known.
+    best_acceptance_rate_at_kl : float or None
+        Of all rules whose output law is no farther in KL.
+    """
+
+    lossless_acceptance_rate: float
+    best_acceptance_rate: float
+    best_acceptance_interval: Interval | None
+    least_tv: float
+    least_tv_interval: Interval | None
+    least_kl: float
+    least_kl_interval: Interval | None
+    kl: float | None
+    best_acceptance_rate_at_kl: float | None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        best = carried(self.best_acceptance_rate, self.best_acceptance_interval)
+        rows = [
+            ("best rate at its TV", best),
+            ("least TV for its rate", carried(self.least_tv, self.least_tv_interval)),
+            ("least KL for its rate", carried(self.least_kl, self.least_kl_interval) + " nats"),
+        ]
+        if self.kl is not None:
+            rows.append(("KL", f"{self.kl:.6g} nats"))
+            rows.append(("best rate at its KL", f"{self.best_acceptance_rate_at_kl:.6g}"))
+        return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
