@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.cells import merged_cells
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import (
     deviations,
+    merged_cells,
     neighbour_checks,
     place_checks,
     recurrence_checks,
 )
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
 from mdsd_opt.base.arrays import to_numpy

@@ -28,9 +28,6 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, 
 
 Array = NDArray[np.float64]
 
-#: Tables of all 2**V subsets.
-MAX_VOCAB_SIZE = 16
-
 #: Gaps below this are taken for rounding.
 _TOLERANCE = 1e-11
 
