@@ -63,7 +63,7 @@ def power(vocab_size: int, trials: int, audits: int, level: float, rng: Any) -> 
 
     Each is as wrong as chi-square sees in half of the audits, by the noncentrality of its law.
     """
-    from mdsd_opt.auditing.detectability import needed_noncentrality
+    from mdsd_opt.auditing.settings import needed_noncentrality
 
     needed = needed_noncentrality(min(vocab_size, 100) - 1, level / 3, 0.5)
     found, distances = [], []

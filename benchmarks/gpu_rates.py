@@ -79,7 +79,7 @@ def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Call
     """The kernel alone, without the check of the rows that a call ends with."""
     from mdsd_opt.base.arrays import Opened
     from mdsd_opt.gpu import interop, rates
-    from mdsd_opt.gpu.cupy_engine import engine_of_device
+    from mdsd_opt.gpu.engine import engine_of_device
     from mdsd_opt.gpu.pair import Pair
 
     engine = engine_of_device(interop.current_device())

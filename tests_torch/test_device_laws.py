@@ -15,21 +15,18 @@ from scipy.stats import chisquare
 from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
-from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
-from mdsd_opt.decoding.device_laws import plan, races, tables
-from mdsd_opt.decoding.device_laws.draws import draw, draw_distinct
-from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
-from mdsd_opt.decoding.device_laws.plan import BinPlan
-from mdsd_opt.decoding.device_laws.promises import PromisedToken, token_ids
+from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names, valued_rules
+from mdsd_opt.decoding.device_laws import tables
+from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
 from mdsd_opt.decoding.device_laws.tables import bin_tables, sums_on_device, undrafted_table
-from mdsd_opt.decoding.device_laws.weights import UNIT, integer_weights
+from mdsd_opt.decoding.device_laws.transfers import PromisedToken, token_ids
+from mdsd_opt.decoding.device_laws.weights import UNIT, draw, draw_distinct, integer_weights
 from mdsd_opt.decoding.draft_tree import settle
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search import bin_groups
-from mdsd_opt.prefix_search.bin_groups import raced_groups
-from mdsd_opt.prefix_search.race_sums import race_sums_of_row
+from mdsd_opt.prefix_search import bins
+from mdsd_opt.prefix_search.bins import race_sums_of_row, raced_groups
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")
@@ -213,16 +210,19 @@ def test_every_rule_decides_on_the_device_or_says_why_not():
 
 
 def test_the_enumeration_finds_a_wrong_race(monkeypatch):
-    right = bin_groups.raced_groups
-    monkeypatch.setattr(bin_groups, "raced_groups", bin_groups.replaced_groups)
+    right = bins.raced_groups
+    monkeypatch.setattr(bins, "raced_groups", bins.replaced_groups)
     assert _off(Distinct) > 1e-3
-    monkeypatch.setattr(bin_groups, "raced_groups", lambda table, count: right(table, count - 1))
+    monkeypatch.setattr(bins, "raced_groups", lambda table, count: right(table, count - 1))
     assert _off(Distinct) > 1e-3
 
 
 def test_the_enumeration_finds_drafts_of_the_wrong_kind_within_blocks(monkeypatch):
     assert _off(Distinct) < 1e-15
-    monkeypatch.setattr(plan, "_DISTINCT", plan._REPLACED)
+    right = valued_rules.valued_rule
+    monkeypatch.setattr(
+        valued_rules, "valued_rule", lambda is_replaced, *given, **more: right(True, *given, **more)
+    )
     assert _off(Distinct) > 1e-6
 
 
@@ -296,13 +296,13 @@ def test_what_goes_on_is_possible_for_every_token():
     for num_bins, demand in ((3, 1.0), (64, 0.7), (2048, 1.0)):
         every = torch.arange(600)[None]
         (table,) = bin_tables(target, draft, every, [600], num_bins=num_bins)
-        made = BinPlan(table, demand, 3)
+        made = LinearPlan(table, demand, 3)
         for token, (_, _, place, _) in table.at.items():
             p = Fraction(int(target[0, token]), totals[0])
             q = Fraction(int(draft[0, token]), totals[1])
             kept = Fraction(float(made.u[place])) * p + Fraction(float(made.v[place])) * q
             assert kept <= Fraction(demand) * p * (1 + Fraction(1, 10**14))
-            assert kept <= Fraction(float(made._ratio[place])) * q * (1 + Fraction(1, 10**14))
+            assert kept <= Fraction(float(made.ratio[place])) * q * (1 + Fraction(1, 10**14))
 
 
 @pytest.mark.parametrize("near", [1.0, 0.05, 0.0])
@@ -316,8 +316,8 @@ def test_the_gap_holds(near, num_drafts, scheme):
     for i, table in enumerate(found):
         p, q = (np.asarray(x[i].double() / x[i].double().sum()) for x in (target, draft))
         best = get("optimal").acceptance_rate(TransportProblem(p, scheme(q, num_drafts)))
-        made = BinPlan(table, 1.0, num_drafts, replaced)
-        rate = float(made.u @ table.p + made.v @ table.q)
+        made = LinearPlan(table, 1.0, num_drafts, replaced)
+        rate = made.passed
         assert rate <= best + 1e-12 <= made.most + 2e-12
         assert best - rate <= made.gap + 1e-12
         assert made.gap < (7e-4 if near else 1e-5)
@@ -384,7 +384,7 @@ def test_nothing_on_the_device_waits_for_a_number():
         assert token_ids([[7, PromisedToken(drawn[0, 1])]] * 2, "meta").shape == (2, 2)
     sums, ends, bins = sums_on_device(weights, weights, 64)
     assert sums.shape == ends.shape == (3, 64, 2)
-    shapes = [x.shape for x in races.race_sums_on_device(weights, bins, [4, 4, 2], 64)]
+    shapes = [x.shape for x in tables.race_sums_on_device(weights, bins, [4, 4, 2], 64)]
     assert shapes == [(3, 3), (3, 64, 5), (3, 2, 300)]
     table = replace(
         undrafted_table(lambda: weights[0]), draft=weights[0], bins=bins[0], p=np.ones(64)
@@ -404,9 +404,9 @@ def test_a_device_sums_races_as_the_cpu_does():
     draft[1, 500:] = 0.0
     counts = [4, 2, 3]
     _, _, bins = sums_on_device(target, draft, 256)
-    sums = races.race_sums_on_device(draft, bins, counts, 256)
+    sums = tables.race_sums_on_device(draft, bins, counts, 256)
     for i, count in enumerate(counts):
-        found = races.race_sums_of(max(counts), *(x[i].numpy() for x in sums))
+        found = tables.race_sums_of(max(counts), *(x[i].numpy() for x in sums))
         other = race_sums_of_row(draft[i].numpy(), bins[i].numpy(), count, 256)
         weights = sorted(map(int, draft[i].tolist()), reverse=True)
         assert found.slowest == other.slowest == sum(weights[count - 1 :])

@@ -1,9 +1,9 @@
 """Is a verifier lossless, do its drafts follow the law it assumes, how far is it from optimal?"""
 
+from mdsd_opt.auditing.audit_report import AuditReport, Standing
 from mdsd_opt.auditing.draft_audit import audit_drafts
 from mdsd_opt.auditing.randomness import served
-from mdsd_opt.auditing.report import AuditReport, Check, Interval, TokenDeviation, Violation
-from mdsd_opt.auditing.standing import Standing
+from mdsd_opt.auditing.report import Check, Interval, TokenDeviation, Violation
 from mdsd_opt.auditing.subject import load_verifier
 from mdsd_opt.auditing.trace_audit import audit_trace
 from mdsd_opt.auditing.trace_io import Trace, load_trace

@@ -18,20 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.cells import merged_cells
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import (
     deviations,
+    merged_cells,
     neighbour_checks,
     place_checks,
     recurrence_checks,
 )
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.drafts import DraftScheme, DraftSetLaw
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, UnservedDraw
 
 Vector = NDArray[np.float64]
@@ -170,7 +171,7 @@ def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> 
 
 def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, size: int) -> Tokens:
     """Call a sampler, in whichever form it comes, and check the shape of what it returns."""
-    if isinstance(sample, DraftScheme):
+    if isinstance(sample, DraftScheme):  # or a callable
         return sample.sample(rng, size)
     if not callable(sample):
         raise InvalidInput(
@@ -293,12 +294,8 @@ def _as_tuples(drafts: DraftScheme, tuples: Tokens) -> tuple[Tokens, Vector]:
         if mass > 0:
             merged[tuple(row)] = merged.get(tuple(row), 0.0) + mass
     place = {key: n for n, key in enumerate(merged)}
-    rows = tuples
-    if isinstance(drafts, DraftSetLaw):  # its sets are listed ascending, padding last
-        last = np.iinfo(np.int64).max
-        rows = np.sort(np.where(tuples < 0, last, tuples), axis=1)
-        rows = np.where(rows == last, -1, rows)
-    indices = np.array([place[tuple(row)] for row in rows.tolist()], dtype=np.int64)
+    rows = drafts.as_listed(tuples).tolist()
+    indices = np.array([place[tuple(row)] for row in rows], dtype=np.int64)
     return indices, np.array(list(merged.values()))
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.detectability import detectable_bias
 from mdsd_opt.auditing.report import Check, Interval, Report, TokenDeviation
-from mdsd_opt.auditing.settings import Settings
+from mdsd_opt.auditing.settings import Settings, detectable_bias
 from mdsd_opt.auditing.subject import ViolationLog
 
 R = TypeVar("R", bound=Report)

@@ -8,59 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.report import AuditReport, Interval, carried
+from mdsd_opt.auditing.audit_report import AuditReport, Standing
+from mdsd_opt.auditing.report import Interval
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import distances
 from mdsd_opt.solvers.frontier.relaxation import frontier_of
 
 Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
-
-    Intervals are those of the report's own numbers, carried over; None where these are known.
-
-    Attributes
-    ----------
-    lossless_acceptance_rate : float
-        alpha*.
-    best_acceptance_rate : float
-        Of all rules whose output law is no farther from the target in total variation.
-    best_acceptance_interval : Interval or None
-    least_tv, least_kl : float
-        Of the output laws of all rules that accept as often; KL(output || target) in nats.
-    least_tv_interval, least_kl_interval : Interval or None
-    kl : float or None
-        KL(output || target) of the rule; None where its law is not known.
-    best_acceptance_rate_at_kl : float or None
-        Of all rules whose output law is no farther in KL.
-    """
-
-    lossless_acceptance_rate: float
-    best_acceptance_rate: float
-    best_acceptance_interval: Interval | None
-    least_tv: float
-    least_tv_interval: Interval | None
-    least_kl: float
-    least_kl_interval: Interval | None
-    kl: float | None
-    best_acceptance_rate_at_kl: float | None
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
-        best = carried(self.best_acceptance_rate, self.best_acceptance_interval)
-        rows = [
-            ("best rate at its TV", best),
-            ("least TV for its rate", carried(self.least_tv, self.least_tv_interval)),
-            ("least KL for its rate", carried(self.least_kl, self.least_kl_interval) + " nats"),
-        ]
-        if self.kl is not None:
-            rows.append(("KL", f"{self.kl:.6g} nats"))
-            rows.append(("best rate at its KL", f"{self.best_acceptance_rate_at_kl:.6g}"))
-        return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

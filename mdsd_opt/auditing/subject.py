@@ -16,14 +16,7 @@ from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.installed import loaded
-from mdsd_opt.drafts import (
-    DraftScheme,
-    GreedyDrafts,
-    IndependentDrafts,
-    TopKDrafts,
-    WithoutReplacement,
-    WithReplacement,
-)
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, UnservedDraw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
@@ -64,11 +57,10 @@ class ViolationLog:
 
 def draft_argument(drafts: DraftScheme) -> Any:
     """What a callable is given as its second argument: q, a list of q_k, or the scheme itself."""
-    if isinstance(drafts, (WithReplacement, WithoutReplacement, GreedyDrafts, TopKDrafts)):
-        return drafts.q
-    if isinstance(drafts, IndependentDrafts):
-        return list(drafts.q)
-    return drafts
+    laws = [model.values for model in drafts.models]
+    if not laws:
+        return drafts
+    return laws if drafts.has_many_models else laws[0]
 
 
 class Subject:
@@ -103,25 +95,20 @@ class Subject:
         rng: np.random.Generator,
         log: ViolationLog,
         deadline: float = math.inf,
-    ) -> NDArray[np.int64]:
+    ) -> Tokens:
         """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed.
 
         After the deadline (of `time.perf_counter`) the other tuples are left out.
         """
         with served(rng) as serving:
-            if self.batched:
-                return self._batches(drafts, rng, log, deadline)
-            return self._one_by_one(drafts, rng, log, deadline, serving)
-
-    def _batches(
-        self, drafts: Tokens, rng: np.random.Generator, log: ViolationLog, deadline: float
-    ) -> NDArray[np.int64]:
-        tokens: list[NDArray[np.int64]] = []
-        for start in range(0, len(drafts), BATCH_ROWS):
-            if start and time.perf_counter() > deadline:
-                break
-            tokens.append(self._batch(drafts[start : start + BATCH_ROWS], rng, log))
-        return np.concatenate(tokens)
+            if not self.batched:
+                return self._one_by_one(drafts, rng, log, deadline, serving)
+            tokens: list[Tokens] = []
+            for start in range(0, len(drafts), BATCH_ROWS):
+                if start and time.perf_counter() > deadline:
+                    break
+                tokens.append(self._batch(drafts[start : start + BATCH_ROWS], rng, log))
+            return np.concatenate(tokens)
 
     def _one_by_one(
         self,
@@ -130,7 +117,7 @@ class Subject:
         log: ViolationLog,
         deadline: float,
         serving: Serving,
-    ) -> NDArray[np.int64]:
+    ) -> Tokens:
         tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
         size, target = self.problem.vocab_size, self.problem.target
         for n, row in enumerate(drafts):
@@ -161,9 +148,7 @@ class Subject:
                 log.add(*impossible(token, row))
         return tokens
 
-    def _batch(
-        self, rows: Tokens, rng: np.random.Generator, log: ViolationLog
-    ) -> NDArray[np.int64]:
+    def _batch(self, rows: Tokens, rng: np.random.Generator, log: ViolationLog) -> Tokens:
         try:
             answer = self._callable(self.problem.target, self._draft, rows.copy(), rng)
         except UnservedDraw:
@@ -178,7 +163,7 @@ class Subject:
 
 def checked_tokens(
     answer: Any, drafts: Tokens, problem: TransportProblem, log: ViolationLog
-) -> NDArray[np.int64]:
+) -> Tokens:
     """Output tokens (N,) of many calls; `NO_TOKEN` where the answer is none."""
     given = to_numpy(answer, "the tokens returned")
     if given.shape != (len(drafts),):
@@ -186,11 +171,10 @@ def checked_tokens(
             f"verify returned shape {given.shape} for drafts of shape {drafts.shape}: give one "
             f"token for each row, shape ({len(drafts)},)"
         )
+    tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
     if given.dtype.kind in "iu":
         inside = (given >= 0) & (given < problem.vocab_size)
-        tokens = np.where(inside, given, NO_TOKEN).astype(np.int64)
-    else:
-        tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
+        tokens[inside] = given[inside]
     for n in np.flatnonzero(tokens == NO_TOKEN).tolist():
         kind, _, message = judged(given[n], problem.vocab_size)
         log.add(kind, drafts[n], f"drafts {drafts[n].tolist()} gave {message}")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
 from mdsd_opt.auditing.output_checks import (
@@ -22,7 +23,7 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import LARGEST_Z, AuditReport, Check, TokenDeviation
+from mdsd_opt.auditing.report import LARGEST_Z, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens

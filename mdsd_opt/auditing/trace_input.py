@@ -235,6 +235,7 @@ def _draft_law(draft_law: Any, rows: Any, drafts: Tokens) -> Any:
                 f"the shape of the target, {tuple(rows.shape)}, or None"
             )
         return draft_law
+    # schemes or probabilities may be given
     if isinstance(draft_law, Sequence) and all(isinstance(s, DraftScheme) for s in draft_law):
         if len(draft_law) != size:
             raise InvalidInput(f"{len(draft_law)} draft schemes given for {size} steps")

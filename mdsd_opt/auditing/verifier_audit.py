@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.cells import by_ratio, merged_cells
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
@@ -26,15 +26,16 @@ from mdsd_opt.auditing.findings import Accepted, Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
     acceptance_check,
+    by_ratio,
     deviations,
+    merged_cells,
     num_bins,
     output_checks,
     points_of,
     succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.recurrence import recurrence
-from mdsd_opt.auditing.report import AuditReport, TokenDeviation
+from mdsd_opt.auditing.report import TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
@@ -266,7 +267,7 @@ class _Trials:
             self.log.add("impossible token", (), text)
         drawn_from = law.output / (law.output.sum() or 1.0)
         order = by_ratio(p, self.problem.drafts)
-        alone = recurrence(points_of(drawn_from, order, self.tokens[valid], rng), rng)
+        alone = statistics.recurrence(points_of(drawn_from, order, self.tokens[valid], rng), rng)
         name, looks_for = "sampler against its law", "calls that do not follow it"
         earlier = "calls that depend on earlier ones"
         checks = (

@@ -2,6 +2,7 @@
 
 - `arrays`: arrays of any library, to NumPy and back; logits, log-probabilities or probabilities
 - `distributions`: logits and weights to validated probabilities; filters; exact twins
+- `checked`: tolerances, amounts, and arrays of a kind that callers give
 - `files`: bytes, JSON, arrays, logits and engines' output, however broken a file is
 - `numba_cache`: how kernels are compiled, and where they are kept
 - `long_runs`: threads and the progress bar

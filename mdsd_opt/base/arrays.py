@@ -80,53 +80,6 @@ def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
     return Opened.of(array, name).numpy()
 
 
-def floats(array: Any, name: str) -> NDArray[np.float64]:
-    """Real numbers of any precision, in float64: what is beyond its range becomes infinite.
-
-    Raises
-    ------
-    InvalidInput
-        No array of numbers.
-    """
-    values = to_numpy(array, name)
-    try:
-        with np.errstate(over="ignore"):
-            return np.asarray(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:  # records
-        raise InvalidInput(f"{name} has dtype {values.dtype}: give numbers") from error
-
-
-def integers(array: Any, name: str) -> NDArray[Any]:
-    """Integers of any width, in int64; int32 as they are.
-
-    Raises
-    ------
-    InvalidInput
-        The dtype is another, or one does not fit.
-    """
-    values = to_numpy(array, name)
-    fits = values.dtype != np.uint64 or values.max(initial=0) <= np.iinfo(np.int64).max
-    if values.dtype.kind not in "iu" or not fits:
-        raise InvalidInput(f"{name} has dtype {values.dtype}: give integers that int64 holds")
-    return values if values.dtype == np.int32 else values.astype(np.int64, copy=False)
-
-
-def mask(array: Any, name: str, size: int, of: str) -> NDArray[np.bool_]:
-    """Booleans of shape (size,).
-
-    Raises
-    ------
-    InvalidInput
-        Something else.
-    """
-    values = to_numpy(array, name)
-    if values.shape != (size,) or values.dtype != np.bool_:
-        raise InvalidInput(
-            f"{name} has shape {values.shape} and dtype {values.dtype}, not a mask of {size} {of}"
-        )
-    return np.asarray(values, order="C")
-
-
 def like(reference: object, result: NDArray[Any]) -> Any:
     """Hand `result` back in the library (and on the device) that `reference` came from."""
     return Opened("reference", reference, library_of(reference)).like(result)

@@ -1,4 +1,4 @@
-"""Numbers that many functions take to know when to stop, validated once."""
+"""Numbers, and arrays of a kind, that many functions take: validated once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from numbers import Real
 from sys import float_info
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
 
 
 def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
-    """A finite number above 0: up to a NaN or to infinity, everything would be as claimed.
-
-    Raises
-    ------
-    InvalidInput
-        It is none.
-    """
+    """A finite number above 0; `InvalidInput` else: up to a NaN, everything would be as claimed."""
     number: Any = value if isinstance(value, Real) else -1
     if 0 <= number <= float_info.max and (number > 0 or or_zero):
         return float(number)
@@ -26,14 +24,37 @@ def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
 
 
 def checked_amount(name: str, value: Any) -> Any:
-    """A number of at least 0, or infinity for no limit.
-
-    Raises
-    ------
-    InvalidInput
-        It is none.
-    """
+    """A number of at least 0, or infinity for no limit; `InvalidInput` if it is none."""
     number: Any = value if isinstance(value, Real) else -1
     if not number >= 0:
         raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
     return value if number <= float_info.max else inf
+
+
+def floats(array: Any, name: str) -> NDArray[np.float64]:
+    """Real numbers of any precision, in float64: what is beyond its range becomes infinite."""
+    values = to_numpy(array, name)
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:  # records
+        raise InvalidInput(f"{name} has dtype {values.dtype}: give numbers") from error
+
+
+def integers(array: Any, name: str) -> NDArray[Any]:
+    """Integers of any width, in int64; int32 as they are; `InvalidInput` for others."""
+    values = to_numpy(array, name)
+    fits = values.dtype != np.uint64 or values.max(initial=0) <= np.iinfo(np.int64).max
+    if values.dtype.kind not in "iu" or not fits:
+        raise InvalidInput(f"{name} has dtype {values.dtype}: give integers that int64 holds")
+    return values if values.dtype == np.int32 else values.astype(np.int64, copy=False)
+
+
+def mask(array: Any, name: str, size: int, of: str) -> NDArray[np.bool_]:
+    """Booleans of shape (size,); `InvalidInput` for anything else."""
+    values = to_numpy(array, name)
+    if values.shape != (size,) or values.dtype != np.bool_:
+        raise InvalidInput(
+            f"{name} has shape {values.shape} and dtype {values.dtype}, not a mask of {size} {of}"
+        )
+    return np.asarray(values, order="C")

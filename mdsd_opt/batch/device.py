@@ -14,16 +14,23 @@ from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.row_functions import entry
 from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.gpu import interop, rates, streaming
-from mdsd_opt.gpu.availability import is_available, require_device
-from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu import interop, rates
+from mdsd_opt.gpu.engine import (
+    CHUNK_BYTES,
+    Engine,
+    engine_of_device,
+    is_available,
+    require_device,
+    work_in_chunks,
+)
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
 from mdsd_opt.verifiers import BatchRates, Verifier
-from mdsd_opt.verifiers.base import BatchVerdict, first_places
+from mdsd_opt.verifiers.verdicts import BatchVerdict, first_places
 
 
 def on_device(
@@ -54,8 +61,6 @@ def on_device(
         require_device()
     elif not held or not is_available():
         return None
-    from mdsd_opt.gpu.cupy_engine import engine_of_device
-
     if held:
         with interop.on_stream_of(held[0]) as stream:
             found = in_place(engine_of_device(interop.current_device()), stream, held[0])
@@ -113,11 +118,7 @@ class Request:
             return f"the vocabularies differ in size, {target[-1]} and {draft[-1]}"
         if target[-1] > rates.MAX_VOCAB_SIZE:
             return f"a vocabulary of {target[-1]} is larger than {rates.MAX_VOCAB_SIZE}"
-        most = rates.MAX_DRAFTS
-        if self.scheme in ("greedy", "top_k"):
-            most = rates.most_fixed_drafts(target[-1], threads_per_row)
-        elif self.scheme == "without_replacement":
-            most = rates.MAX_RACE_DRAFTS
+        most = rates.most_drafts(self.declared.device, target[-1], threads_per_row)
         if max(self.num_drafts) > most:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""
@@ -187,7 +188,7 @@ def rates_in_chunks(
     target: NDArray[Any],
     draft: NDArray[Any],
     request: Request,
-    chunk_bytes: int = streaming.CHUNK_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> Any:
     """Rates of arrays on the host, of any size, or what is in the way."""
     obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
@@ -203,7 +204,7 @@ def rates_in_chunks(
         found[rows] = engine.download(result.rates)
         is_bad[rows] = engine.download(result.is_bad)
 
-    streaming.in_chunks(
+    work_in_chunks(
         engine.lane,
         target,
         draft,
@@ -250,7 +251,7 @@ class VerificationRequest:
             uniforms,
             first_row,
             self.with_rates,
-            self.rule.scheme,
+            SINGLE_MODEL_SCHEMES[self.rule.scheme].draws_independently(),
         )
 
 
@@ -297,7 +298,7 @@ def verify_in_chunks(
     drafts: NDArray[Any],
     uniforms: NDArray[np.float64] | None,
     request: VerificationRequest,
-    chunk_bytes: int = streaming.CHUNK_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> BatchVerdict | str:
     """Decisions for arrays on the host, of any size, or what is in the way.
 
@@ -326,7 +327,7 @@ def verify_in_chunks(
             rates[part] = engine.download(result.rates)
             gaps[part] = engine.download(result.gaps)
 
-    streaming.in_chunks(engine.lane, target, draft, compute, collect, chunk_bytes, beside)
+    work_in_chunks(engine.lane, target, draft, compute, collect, chunk_bytes, beside)
     interop.check_rows(
         is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
     )

@@ -82,16 +82,8 @@ def relaxed_rates(
         and K by itself, and spends it where it buys most: the divergence has one slope in a at all
         rows. No other way of spending it has a larger mean rate. Not for tv, of which a unit buys
         the same wherever it is spent.
-    temperature, draft_temperature, top_k, top_p, min_p : optional
+    temperature, draft_temperature, top_k, top_p, min_p, num_threads, progress, pad, kind : optional
         As for `acceptance_rates`; the distance is from the law that is sampled.
-    num_threads : int, optional
-        As many as there are processors for this process by default.
-    progress : bool
-        Show a progress bar on stderr.
-    pad : bool
-        Take the tokens that the narrower vocabulary lacks as impossible on its side.
-    kind : {None, "logits", "logprobs", "probs"}
-        What the rows are, see `acceptance_rates`.
 
     Returns
     -------

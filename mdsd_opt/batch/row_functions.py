@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import BatchRates, Verifier
-from mdsd_opt.verifiers.batch_rates import RowFormula, Vector
+from mdsd_opt.verifiers.rates import RowFormula, Vector
 
 #: Computes the rates of rows of logits, without the GIL: called as
 #: ``function(target, draft, target_scale, draft_scale, num_drafts, rates, totals)``.
@@ -56,7 +57,7 @@ def entry(scheme: str, verifier: str | Verifier) -> BatchRates | None:
     declared = rule.batch_rates.get(scheme)
     if declared is not None or not rule.rates_any_batch:
         return declared
-    if not issubclass(SINGLE_MODEL_SCHEMES[scheme], rule.schemes):
+    if not rule.takes_kind(SINGLE_MODEL_SCHEMES[scheme]):
         return None
     return BatchRates(position_by_position(rule, scheme))
 
@@ -112,10 +113,10 @@ def row_function(
 
 
 def _by_kernel(name: str, *arguments: Any) -> None:
-    """A function of `prefix_search.rates`; numba comes with it, which a device does without."""
+    """By a function of its name; numba comes with it, which a device does without."""
     from mdsd_opt.prefix_search import rates
 
-    getattr(rates, name)(*arguments)
+    (loaded(name) if ":" in name else getattr(rates, name))(*arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.listed_tokens import Listed, Subsets
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
@@ -127,11 +128,13 @@ def interval_ends(
     vocab_size: int | None,
 ) -> tuple[NDArray[np.float64], Listed, Listed]:
     """Both ends for several K, shape (len(counts), 2), and what the lists say."""
-    checked_scheme(scheme)
-    if scheme not in _CONTAINED:
+    made = SINGLE_MODEL_SCHEMES[checked_scheme(scheme)].composition
+    if made is None or not made.is_random:
+        kinds = SINGLE_MODEL_SCHEMES.items()
+        known = " or ".join(x for x, kind in kinds if (y := kind.composition) and y.is_random)
         raise UnsupportedScheme(
             f"there are no intervals for {scheme!r} drafts from top-k log-probabilities: give "
-            f"{' or '.join(_CONTAINED)}, or the log-probabilities of all tokens"
+            f"{known}, or the log-probabilities of all tokens"
         )
     target = Listed.of(target_top, "target_top", vocab_size)
     draft = Listed.of(draft_top, "draft_top", vocab_size)
@@ -141,18 +144,22 @@ def interval_ends(
             f"both sides together list {len(union)} tokens, and vocab_size is {vocab_size}"
         )
     if len(target.probabilities) == len(draft.probabilities) == vocab_size:
-        ends = _ends_of_all(target, draft, counts, scheme)
+        ends = _ends_of_all(target, draft, counts, scheme, made.is_replaced)
     else:
         # Without replacement the draft's probabilities count up to scale alone.
-        known = draft.at_least() if scheme == "with_replacement" else draft
-        subsets = Subsets.of(target.at_least(), known, vocab_size)
-        ends = [_least_value(subsets, list(counts), scheme, most) for most in (False, True)]
+        scaled = draft.at_least() if made.is_replaced else draft
+        subsets = Subsets.of(target.at_least(), scaled, vocab_size)
+        contained_in = _with_replacement if made.is_replaced else _without_replacement
+        ends = [_least_value(subsets, list(counts), contained_in, most) for most in (False, True)]
     bounds = np.stack(ends, axis=1) + np.array([-_COMPUTED, _COMPUTED])
     return np.clip(bounds, 0.0, 1.0), target, draft
 
 
 def _least_value(
-    subsets: Subsets, counts: list[int], scheme: str, most_accepted: bool
+    subsets: Subsets,
+    counts: list[int],
+    contained_in: Callable[[Subsets, list[int], bool], NDArray[np.float64]],
+    most_accepted: bool,
 ) -> NDArray[np.float64]:
     """min over H of 1 + P(H) - Q(H), for every K, with the tails that leave it large or small."""
     of_row = subsets.target_mass(most=most_accepted)
@@ -160,13 +167,13 @@ def _least_value(
     last = np.append(of_row[1:] > of_row[:-1], True)
     subsets, of_row = subsets.rows(last), of_row[last]
     p = of_row[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_p)])
-    q = _CONTAINED[scheme](subsets, counts, not most_accepted)
+    q = contained_in(subsets, counts, not most_accepted)
     values: NDArray[np.float64] = (1.0 + p[..., None] - q).min(axis=(0, 1))
     return values
 
 
 def _ends_of_all(
-    target: Listed, draft: Listed, counts: Sequence[int], scheme: str
+    target: Listed, draft: Listed, counts: Sequence[int], scheme: str, replaced: bool
 ) -> list[NDArray[np.float64]]:
     from mdsd_opt.batch import acceptance_rates
 
@@ -175,7 +182,6 @@ def _ends_of_all(
         raise InvalidInput("both sides list a whole vocabulary, and not the same one")
     p, q = (np.array([side.probabilities[token] for token in tokens]) for side in (target, draft))
     rates = np.asarray(acceptance_rates(p, q, num_drafts=counts, drafts=scheme, kind="probs"))
-    replaced = scheme == "with_replacement"
     errors = target.draws_errors([1], replaced=True) + draft.draws_errors(counts, replaced=replaced)
     return [rates - errors, rates + errors]
 
@@ -217,12 +223,6 @@ def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDA
     contained[surely] = 1.0
     errors = subsets.draft.draws_errors(counts, replaced=False)
     return np.clip(contained + (errors if most else -errors), 0.0, 1.0)
-
-
-_CONTAINED: dict[str, Callable[[Subsets, list[int], bool], NDArray[np.float64]]] = {
-    "with_replacement": _with_replacement,
-    "without_replacement": _without_replacement,
-}
 
 
 def _mass_inside(subsets: Subsets, most: bool) -> NDArray[np.float64]:

@@ -20,8 +20,9 @@ from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import BatchVerdict, Uniforms, Verifier, draw, first_places
+from mdsd_opt.verifiers.base import Verifier, draw
 from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
+from mdsd_opt.verifiers.verdicts import BatchVerdict, Uniforms, first_places
 
 _MISSING = -1
 
@@ -72,10 +73,8 @@ def verify_batch(
         How the drafts come from q.
     verifier : str or Verifier
         A name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a verifier.
-    temperature, draft_temperature : float
-        Of the target, and of the draft if it differs. 0 leaves the likeliest token alone.
-    top_k, top_p, min_p : optional
-        Filters, applied to either side in this order; see `mdsd_opt.softmax`.
+    temperature, draft_temperature, top_k, top_p, min_p, num_threads, kind : optional
+        As for `acceptance_rates`; the result does not depend on the number of threads.
     seed, step : int
         Random numbers are Philox4x32-10 with the row's number and `step` as counter: give another
         step for every decision. The four numbers of a row are separate streams.
@@ -83,15 +82,10 @@ def verify_batch(
         Random numbers of [0, 1) instead, in the order of `mdsd_opt.verifiers.Uniforms`.
     with_rates : bool
         Tell for every row the rule's acceptance rate, and by how much the optimum may exceed it.
-    num_threads : int, optional
-        Of the CPU: as many as there are processors for this process by default. The result does
-        not depend on it.
     device : {None, "cpu", "gpu"}
         None goes by the logits, see `acceptance_rates`. "gpu" sends NumPy arrays of any size to
         the device in chunks, which does not change the result, and raises where None would turn to
         the CPU.
-    kind : {None, "logits", "logprobs", "probs"}
-        What the rows are, see `acceptance_rates`.
     relax : mapping, optional
         A budget for each row, as ``{"kl": 0.01}`` (or "tv", "chi2", "acceptance_rate", see
         `mdsd_opt.relax`): outputs follow the relaxed targets, the rates are theirs, and the verdict
@@ -203,7 +197,7 @@ class _Decisions:
         tokens = drafts.numpy()
         self._drafts = tokens.astype(np.int64).reshape(-1, tokens.shape[-1])
         # K of every row. Only with replacement are rows verified with fewer drafts than others.
-        self._may_miss = job.scheme == "with_replacement"
+        self._may_miss = SINGLE_MODEL_SCHEMES[job.scheme].draws_independently()
         self._counts = np.full(len(self._drafts), tokens.shape[-1])
         if self._may_miss:
             self._counts = (self._drafts != _MISSING).sum(axis=1)

@@ -52,16 +52,9 @@ def run_in_child(
 ) -> Any:
     """``job(**arguments)`` computed in a child process.
 
-    Parameters
-    ----------
-    job : callable
-        A function at the top level of an importable module; arguments and result are pickled.
-    timeout : float
-        Seconds, the start of the process included.
-    memory : int, optional
-        Bound on the address space in bytes; None for no bound.
-    tick : callable, optional
-        Called now and then with the seconds that have passed.
+    The job is a function at the top level of an importable module; arguments and result are
+    pickled. The timeout, in seconds, includes the start of the process; `memory` bounds the address
+    space, in bytes. `tick` is called now and then with the seconds that have passed.
 
     Raises
     ------
@@ -152,9 +145,7 @@ def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> An
 
 def _environment() -> dict[str, str]:
     """Our environment, with this very package importable."""
-    import mdsd_opt
-
-    root = str(Path(mdsd_opt.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     others = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": root + (os.pathsep + others if others else "")}
 

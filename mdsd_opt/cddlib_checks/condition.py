@@ -53,10 +53,7 @@ def acceptance_polytope(drafts: DraftScheme) -> Evidence:
 def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evidence:
     """Whether {p : all claimed inequalities} is exactly the set of targets with acceptance one.
 
-    Returns
-    -------
-    Evidence
-        With up to two counterexamples, one too weak and one too strong.
+    Up to two counterexamples are given, one too weak and one too strong.
     """
     law = drafts.exact_support_law()
     size = drafts.vocab_size

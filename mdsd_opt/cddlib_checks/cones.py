@@ -18,12 +18,10 @@ from mdsd_opt.cddlib_checks.subsets import Row, describe, draft_sets, mask_of, p
 
 @dataclass(frozen=True, slots=True)
 class ConeFinding:
-    """Facets found against facets claimed.
+    """Facets found against facets claimed, with the sizes of both.
 
     Attributes
     ----------
-    sizes : dict
-        Dimension, number of generating rays, of facets, of subset inequalities among them.
     unexpected : tuple of str
         Facets nobody claimed: then the claimed inequalities are too weak.
     violated : tuple of str
@@ -46,13 +44,8 @@ class ConeFinding:
 def acceptance_cone(vocab_size: int, sizes: Sequence[int], smallest_subset: int = 1) -> ConeFinding:
     """Facets of the cone of (p, W) with acceptance one, against the subset inequalities.
 
-    Parameters
-    ----------
-    vocab_size : int
-    sizes : sequence of int
-        Sizes of the draft sets.
-    smallest_subset : int
-        Claim P(A) >= sum_{S in A} W_S only for sets of at least so many tokens, and p >= 0.
+    These are claimed, P(A) >= sum_{S in A} W_S, for sets of at least `smallest_subset` tokens, and
+    p >= 0. `sizes` are those of the draft sets.
     """
     # cddlib adds rays in lexicographic order, so the order of the coordinates decides the time: p
     # first, then the largest sets, is three times as fast as W first.

@@ -109,31 +109,23 @@ def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
         The polyhedron holds a line.
     """
     rows = list(rows)
-    found: tuple[set[Point], set[Row]] = _by_engine(
-        "generators", _entries(rows) > _VERTICES_BY_PPL, rows
-    )
-    return found
+    return _by_engine("generators", _entries(rows) > _VERTICES_BY_PPL, rows)
 
 
 def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
     """Facets (b = 0, primitive) and equalities of the cone of non-negative combinations."""
     rays = list(rays)
-    found: tuple[set[Row], set[Row]] = _by_engine(
-        "facets_of_cone", _entries(rays) > _CONES_BY_PPL, rays
-    )
-    return found
+    return _by_engine("facets_of_cone", _entries(rays) > _CONES_BY_PPL, rays)
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
     """The rows that no others imply; for a full-dimensional polyhedron these are its facets."""
-    found: set[Row] = _by_engine("irredundant", False, list(rows))
-    return found
+    return _by_engine("irredundant", False, list(rows))
 
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
     """Irredundant rows of the polyhedron without its last `count` variables."""
-    found: set[Row] = _by_engine("project_out_last", False, list(rows), count)
-    return found
+    return _by_engine("project_out_last", False, list(rows), count)
 
 
 def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
@@ -145,10 +137,7 @@ def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, P
         The linear programme is unbounded.
     """
     rows = list(rows)
-    found: tuple[Fraction, Point] | None = _by_engine(
-        "maximise", _entries(rows) > _PROGRAMMES_BY_PPL, rows, objective
-    )
-    return found
+    return _by_engine("maximise", _entries(rows) > _PROGRAMMES_BY_PPL, rows, objective)
 
 
 def _entries(rows: Sequence[Sequence[int]]) -> int:

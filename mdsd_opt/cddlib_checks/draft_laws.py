@@ -19,50 +19,44 @@ from mdsd_opt.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
+from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.errors import InvalidInput
 
-_SINGLE: dict[str, type[WithReplacement | WithoutReplacement]] = {
-    "with_replacement": WithReplacement,
-    "without_replacement": WithoutReplacement,
-}
+#: Schemes that claims are about.
+SCHEMES = (WithReplacement.scheme, WithoutReplacement.scheme, IndependentDrafts.scheme)
 
 
 def drafts_for(scheme: str, vocab_size: int, num_drafts: int, draft: Any = None) -> DraftScheme:
-    """The drafts a check is about.
+    """The drafts of a scheme that a check is about.
 
-    Parameters
-    ----------
-    scheme : str
-        "with_replacement", "without_replacement" or "independent".
-    vocab_size, num_drafts : int
-    draft : optional
-        q, shape (V,): numbers, Fractions or strings such as "1/3"; for independent drafts K of
-        them; or a `DraftScheme` of that vocabulary and number of drafts. By default q is
-        (1, 2, .., V) divided by its sum, rotated by one place for each further model.
+    `draft` is q, shape (V,): numbers, Fractions or strings such as "1/3"; for independent drafts K
+    of them; or a `DraftScheme` of that vocabulary and number of drafts. By default q is (1, 2, ..,
+    V) divided by its sum, rotated by one place for each further model.
     """
-    if isinstance(draft, DraftScheme):
+    if isinstance(draft, DraftScheme):  # or laws
         if (draft.vocab_size, draft.num_drafts) != (vocab_size, num_drafts):
             raise InvalidInput(
                 f"the drafts have V = {draft.vocab_size} and K = {draft.num_drafts}, the check "
                 f"V = {vocab_size} and K = {num_drafts}: they must agree"
             )
         return draft
-    if scheme == "independent":
+    make, has_many_models = batch_maker(scheme)
+    if has_many_models:
         if draft is None:
             weights = list(range(1, vocab_size + 1))
             rotated = [weights[-k % vocab_size :] + weights[: -k % vocab_size]
                        for k in range(num_drafts)]  # fmt: skip
-            return IndependentDrafts([_normalised(row) for row in rotated])
+            return make([_normalised(row) for row in rotated], num_drafts)
         rows = list(draft)
         if len(rows) != num_drafts or any(isinstance(row, (str, Rational, float)) for row in rows):
             raise InvalidInput(
                 f"this claim is about {num_drafts} different draft models: give {num_drafts} "
                 "distributions, one for each"
             )
-        return IndependentDrafts([rational_distribution(row, vocab_size) for row in rows])
+        return make([rational_distribution(row, vocab_size) for row in rows], num_drafts)
     if draft is None:
-        return _SINGLE[scheme](_normalised(range(1, vocab_size + 1)), num_drafts)
-    return _SINGLE[scheme](rational_distribution(draft, vocab_size), num_drafts)
+        return make(_normalised(range(1, vocab_size + 1)), num_drafts)
+    return make(rational_distribution(draft, vocab_size), num_drafts)
 
 
 def battery(scheme: str, vocab_size: int, num_drafts: int) -> list[DraftScheme]:
@@ -74,7 +68,8 @@ def battery(scheme: str, vocab_size: int, num_drafts: int) -> list[DraftScheme]:
         [(3 * i * i + 1) % 17 + 1 for i in range(vocab_size)],
         [10 ** (i % 3) + i for i in range(vocab_size)],
     ]
-    return [_SINGLE[scheme](_normalised(row), num_drafts) for row in rows]
+    make, _ = batch_maker(scheme)
+    return [make(_normalised(row), num_drafts) for row in rows]
 
 
 def conditional_poisson(odds: Sequence[Fraction], num_drafts: int) -> DraftSetLaw:
@@ -120,10 +115,7 @@ def _normalised(weights: Sequence[int]) -> list[Fraction]:
 
 def exact_models(drafts: DraftScheme) -> list[tuple[Fraction, ...]]:
     """q of each draft model: K of them for independent drafts, otherwise one."""
-    if isinstance(drafts, IndependentDrafts):
-        return list(drafts.exact_q)
-    assert isinstance(drafts, (WithReplacement, WithoutReplacement))
-    return [drafts.exact_q]
+    return [model.exact() for model in drafts.models]
 
 
 def mean_model(drafts: DraftScheme) -> list[Fraction]:
@@ -134,14 +126,8 @@ def mean_model(drafts: DraftScheme) -> list[Fraction]:
 
 def document(drafts: DraftScheme) -> dict[str, Any]:
     """The drafts as in problem files."""
-    if isinstance(drafts, IndependentDrafts):
-        return {"scheme": drafts.scheme, "q": [[str(x) for x in q] for q in drafts.exact_q]}
-    if isinstance(drafts, (WithReplacement, WithoutReplacement)):
-        return {
-            "scheme": drafts.scheme,
-            "q": [str(x) for x in drafts.exact_q],
-            "num_drafts": drafts.num_drafts,
-        }
+    if drafts.models:
+        return drafts.to_entry(lambda model: [str(x) for x in model.exact()])
     law = drafts.exact_support_law()
     return {
         "scheme": "set_law",
@@ -153,17 +139,12 @@ def document(drafts: DraftScheme) -> dict[str, Any]:
 
 def readable(drafts: DraftScheme) -> str:
     """One phrase for scopes: "q = (1, 2, 3)/6 with replacement"."""
-    if not isinstance(drafts, (WithReplacement, WithoutReplacement, IndependentDrafts)):
+    if not drafts.models:
         return repr(drafts)
     texts = [_over_common_denominator(q) for q in exact_models(drafts)]
-    name = {
-        "with_replacement": "with replacement",
-        "without_replacement": "without replacement",
-        "independent": "drawn independently",
-    }[drafts.scheme]
     if len(texts) == 1:
-        return f"q = {texts[0]} {name}"
-    return ", ".join(f"q{k + 1} = {text}" for k, text in enumerate(texts)) + f" {name}"
+        return f"q = {texts[0]} {drafts.title}"
+    return ", ".join(f"q{k + 1} = {text}" for k, text in enumerate(texts)) + f" {drafts.title}"
 
 
 def scope_of(drafts: DraftScheme, targets: str = "every target") -> str:

@@ -33,7 +33,6 @@ from mdsd_opt.cddlib_checks.subsets import (
     without_last_token,
 )
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.without_replacement import WithoutReplacement
 
 
 def _cone_sizes(vocab_size: int, num_drafts: int) -> range:
@@ -117,7 +116,7 @@ def vertex_counts(drafts: DraftScheme) -> Evidence:
     count = min(drafts.num_drafts, drafted)
     if drafts.num_drafts == 1:
         expected, formula = 1, "1, as p = q"
-    elif isinstance(drafts, WithoutReplacement):
+    elif drafts.independent_models is None:
         expected = factorial(drafted) // factorial(count - 1)
         formula = f"{drafted}!/{count - 1}!"
     else:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise, permutations
+from itertools import accumulate, pairwise, permutations
 
 import numpy as np
 
@@ -170,9 +170,7 @@ def _search_order(
     size = drafts.vocab_size
     law = drafts.exact_support_law()
     table = containment_table(law, size)
-    prefixes = [0]
-    for i in order:
-        prefixes.append(prefixes[-1] | 1 << i)
+    prefixes = list(accumulate((1 << i for i in order), initial=0))
     common = _target_rows(size, w, order)
     objective = [0] * size + [1]
     solved = 0
@@ -239,9 +237,7 @@ def prefix_counterexample(
     """The proof that every prefix of `order` is suboptimal, or None if one is optimal."""
     law = drafts.exact_support_law()
     table = containment_table(law, drafts.vocab_size)
-    prefixes = [0]
-    for i in order:
-        prefixes.append(prefixes[-1] | 1 << i)
+    prefixes = list(accumulate((1 << i for i in order), initial=0))
     rate, mask = best_cut(p, table)
     mass = masses_of_subsets(p)
     prefix_value = 1 + min(mass[h] - table[h] for h in prefixes)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,6 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, 
 
 Array = NDArray[np.float64]
 
-#: Tables of all 2**V subsets.
-MAX_VOCAB_SIZE = 16
-
 #: Gaps below this are taken for rounding.
 _TOLERANCE = 1e-11
 
@@ -47,16 +45,9 @@ class Instance:
 class Search:
     """How to draw instances of a claim, to suspect one, and to settle the suspicion.
 
-    Attributes
-    ----------
-    draw : callable
-        (rng, V, K) -> Instance.
-    gap : callable
-        Positive in floating point where the claim seems to fail.
-    confirm : callable
-        The counterexample in fractions, or None if rounding misled.
-    control, control_statement : Search and str, optional
-        Another search, on a claim known to be false; a control has none itself.
+    The gap is positive in floating point where the claim seems to fail; what confirms it is a
+    counterexample in fractions, None if rounding misled. The control is another search, on a claim
+    known to be false; a control has none itself.
     """
 
     draw: Callable[[np.random.Generator, int, int], Instance]
@@ -137,16 +128,11 @@ def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Inst
     return Instance(p, drafts)
 
 
-def _pair(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
+def _pair(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -> Instance:
+    """Without replacement, and so many more drafts with it."""
     q = list(_random_law(rng, size))
     drafts = WithoutReplacement(q, num_drafts)
-    return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts))
-
-
-def _longer_pair(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
-    q = list(_random_law(rng, size))
-    drafts = WithoutReplacement(q, num_drafts)
-    return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts + 1))
+    return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts + more))
 
 
 def _masses(p: Any) -> Array:
@@ -159,10 +145,9 @@ def _masses(p: Any) -> Array:
 
 def _containment(drafts: DraftScheme) -> Array:
     """Q of every mask."""
-    if isinstance(drafts, WithReplacement):
-        return _masses(drafts.q) ** drafts.num_drafts
-    if isinstance(drafts, IndependentDrafts):
-        return np.prod([_masses(q) for q in drafts.q], axis=0)
+    models = drafts.independent_models
+    if models is not None:
+        return np.prod([_masses(model.values) ** count for model, count in models], axis=0)
     law = drafts.support_law()
     masks = np.bitwise_or.reduceat(1 << law.tokens.astype(np.int64), law.offsets[:-1])
     table = np.zeros(1 << drafts.vocab_size)
@@ -234,35 +219,23 @@ def _confirm_containment(instance: Instance) -> Counterexample | None:
     )
 
 
-def _one_gap(instance: Instance) -> float:
-    return _verdict_gap(instance, slice(None))
-
-
-def _one_of_small_subsets_gap(instance: Instance) -> float:
-    sizes = np.bitwise_count(np.arange(1 << len(instance.target)))
-    return _verdict_gap(instance, sizes <= 1)
-
-
-def _verdict_gap(instance: Instance, kept: Any) -> float:
-    """1 where the subsets kept and the maximum flow disagree about acceptance one."""
-    values = _masses(instance.target) - _containment(instance.drafts)
-    claimed = float(values[kept].min()) > -_TOLERANCE
+def _verdict_gap(instance: Instance, small: bool = False) -> float:
+    """1 where the subsets and the maximum flow disagree about acceptance one."""
+    claimed = _least_excess(instance, small) > -_TOLERANCE
     return float(claimed != (_flow_value(instance) > 1 - _TOLERANCE))
 
 
-def _value_gap(instance: Instance) -> float:
-    return _formula_gap(instance, slice(None))
+def _formula_gap(instance: Instance, small: bool = False) -> float:
+    """Between the formula and the maximum flow."""
+    return abs(1 + _least_excess(instance, small) - _flow_value(instance))
 
 
-def _small_subsets_gap(instance: Instance) -> float:
-    sizes = np.bitwise_count(np.arange(1 << len(instance.target)))
-    return _formula_gap(instance, sizes <= 1)
-
-
-def _formula_gap(instance: Instance, kept: Any) -> float:
-    """Between the formula over the subsets kept and the maximum flow."""
+def _least_excess(instance: Instance, small: bool) -> float:
+    """P(A) - Q(A) at its least, over all subsets or the small ones, of at most one token."""
     values = _masses(instance.target) - _containment(instance.drafts)
-    return abs(1 + float(values[kept].min()) - _flow_value(instance))
+    if small:
+        values = values[np.bitwise_count(np.arange(values.size)) <= 1]
+    return float(values.min())
 
 
 def _flow_value(instance: Instance) -> float:
@@ -273,18 +246,12 @@ def _flow_value(instance: Instance) -> float:
     return solve(problem, "max_flow").acceptance_rate
 
 
-def _confirm_value(instance: Instance) -> Counterexample | None:
-    return _confirm_formula(instance, lambda mask: True)
-
-
-def _confirm_small_subsets(instance: Instance) -> Counterexample | None:
-    return _confirm_formula(instance, lambda mask: mask.bit_count() <= 1)
-
-
-def _confirm_formula(instance: Instance, keep: Callable[[int], bool]) -> Counterexample | None:
+def _confirm_formula(instance: Instance, small: bool = False) -> Counterexample | None:
     law = instance.drafts.exact_support_law()
     table = containment_table(law, instance.drafts.vocab_size)
-    kept = [x if keep(mask) else Fraction(-1) for mask, x in enumerate(table)]  # never the best
+    kept = [  # the others are never the best
+        Fraction(-1) if small and mask.bit_count() > 1 else x for mask, x in enumerate(table)
+    ]
     rate, mask = best_cut(instance.target, kept)
     flow = exact_acceptance(instance.target, law)
     if flow == rate:
@@ -300,25 +267,23 @@ def _confirm_formula(instance: Instance, keep: Callable[[int], bool]) -> Counter
     )
 
 
-_SMALL_VALUE = Search(_different, _small_subsets_gap, _confirm_small_subsets)
-_SMALL_ONE = Search(_near_boundary, _one_of_small_subsets_gap, _confirm_small_subsets)
-_LONGER = Search(_longer_pair, _containment_gap, _confirm_containment)
+_SMALL = partial(_confirm_formula, small=True)
 _CONVEXITY_OF_DIFFERENT = Search(_different, _convexity_gap, _confirm_convexity)
 _PREFIX_OF_DIFFERENT = Search(_different, _prefix_gap, _confirm_prefix)
 _DIFFERENT = "the same for different drafts and their mean"
 
 ACCEPTANCE_ONE = Search(
     _near_boundary,
-    _one_gap,
-    _confirm_value,
-    _SMALL_ONE,
+    _verdict_gap,
+    _confirm_formula,
+    Search(_near_boundary, partial(_verdict_gap, small=True), _SMALL),
     "the condition for sets of one token alone",
 )
 OPTIMAL_VALUE = Search(
     _different,
-    _value_gap,
-    _confirm_value,
-    _SMALL_VALUE,
+    _formula_gap,
+    _confirm_formula,
+    Search(_different, partial(_formula_gap, small=True), _SMALL),
     "the minimum over sets of at most one token",
 )
 CONVEXITY = Search(_single, _convexity_gap, _confirm_convexity, _CONVEXITY_OF_DIFFERENT, _DIFFERENT)
@@ -327,7 +292,7 @@ DOMINANCE = Search(
     _pair,
     _containment_gap,
     _confirm_containment,
-    _LONGER,
+    Search(partial(_pair, more=1), _containment_gap, _confirm_containment),
     "K drafts without replacement against K + 1 with it",
 )
 CONVEXITY_NON_IDENTICAL = replace(

@@ -90,18 +90,9 @@ def describe_drafts(drafts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one engine found.
+    """What one engine found: proved within its scope (True), refuted, or not settled (None).
 
-    Attributes
-    ----------
-    holds : bool or None
-        True: proved within `scope`. None: it cannot settle the claim.
-    scope : str
-        For which V, K, drafts and targets.
-    counterexamples : tuple of Counterexample
-    facets : tuple of Inequality
-    sizes : dict of str to int
-    reason : str
+    The scope says for which V, K, drafts and targets.
     """
 
     holds: bool | None

@@ -36,16 +36,7 @@ Rows = list[list[Fraction | int]]
 
 
 def two_values(drafts: WithReplacement, many: int, length: int) -> Evidence:
-    """The formula where `many` drafts are worth more, and chains have up to `length` prefixes.
-
-    Parameters
-    ----------
-    drafts : WithReplacement
-    many : int
-        m1, from 1 to K - 1.
-    length : int
-        n, at least 2.
-    """
+    """The formula where 0 < `many` < K drafts are worth more, in chains of n = `length` > 1."""
     q, few = drafts.exact_q, drafts.num_drafts - many
     scope = scope_of(drafts) + (
         f"; {many} worth v1 and {few} worth v2, {length - 1} <= v1 / (v1 - v2) <= {length}"

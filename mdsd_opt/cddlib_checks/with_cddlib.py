@@ -1,4 +1,4 @@
-"""The only door to cddlib, in exact rational arithmetic (GMP).
+"""The only door to cddlib, in exact rational arithmetic (GMP), for `double_description`.
 
 The floating-point variant of cddlib is not used at all: on polytopes of this kind it returns wrong
 vertex counts without a warning.
@@ -26,13 +26,7 @@ def _matrix(rows: Iterable[Sequence[int | Fraction]], kind: str) -> Any:
 
 
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
-    """Vertices and extreme rays, primitive, of the polyhedron {x: b + a.x >= 0 for all rows}.
-
-    Raises
-    ------
-    ArithmeticError
-        The polyhedron holds a line.
-    """
+    """Vertices and extreme rays; `ArithmeticError` where there is a line."""
     rows = list(rows)
     if rows and len(rows[0]) == 1:  # a space of dimension 0, which cddlib cannot hold
         return ({()} if all(b >= 0 for (b,) in rows) else set()), set()
@@ -45,7 +39,7 @@ def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
 
 
 def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
-    """Facets (b = 0, primitive) and equalities of the cone of non-negative combinations."""
+    """Facets and equalities of the cone of non-negative combinations."""
     _, gmp = _cdd()
     matrix = _matrix(([0, *ray] for ray in rays), "GENERATOR")
     found = gmp.copy_inequalities(gmp.polyhedron_from_matrix(matrix))
@@ -59,7 +53,7 @@ def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
-    """The rows that no others imply; for a full-dimensional polyhedron these are its facets."""
+    """The rows that no others imply."""
     _, gmp = _cdd()
     listed = sorted(set(rows))
     if not listed or len(listed[0]) == 1:
@@ -80,13 +74,7 @@ def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
 
 
 def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
-    """Largest value of objective.x over the rows and a point that attains it; None if empty.
-
-    Raises
-    ------
-    ArithmeticError
-        The linear programme is unbounded.
-    """
+    """The largest value and a point; None if empty, `ArithmeticError` if unbounded."""
     cdd, gmp = _cdd()
     matrix = gmp.matrix_from_array(
         list(rows),

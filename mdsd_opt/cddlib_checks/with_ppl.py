@@ -58,13 +58,7 @@ def _inequalities(polyhedron: Any) -> tuple[set[Row], set[Row]]:
 
 
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
-    """Vertices and extreme rays, primitive, of the polyhedron {x: b + a.x >= 0 for all rows}.
-
-    Raises
-    ------
-    ArithmeticError
-        The polyhedron holds a line.
-    """
+    """Vertices and extreme rays; `ArithmeticError` where there is a line."""
     rows = list(rows)
     size = len(rows[0]) - 1 if rows else 0
     if size == 0:
@@ -84,7 +78,7 @@ def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
 
 
 def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
-    """Facets (b = 0, primitive) and equalities of the cone of non-negative combinations."""
+    """Facets and equalities of the cone of non-negative combinations."""
     ppl = _ppl()
     rays = list(rays)
     system = ppl.Generator_System()
@@ -96,9 +90,9 @@ def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
-    """The rows that no others imply; for a full-dimensional polyhedron these are its facets.
+    """The rows that no others imply: a linear programme for each row.
 
-    A linear programme for each row, many times as fast as generators where these are many.
+    Where these are many, that is many times as fast as generators.
     """
     by_facet: dict[Row, Row] = {primitive(row): row for row in rows}
     kept = sorted(row for row in by_facet if any(row[1:]))
@@ -119,13 +113,7 @@ def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
 
 
 def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
-    """Largest value of objective.x over the rows and a point that attains it; None if empty.
-
-    Raises
-    ------
-    ArithmeticError
-        The linear programme is unbounded.
-    """
+    """The largest value and a point; None if empty, `ArithmeticError` if unbounded."""
     programme = _ppl().MIP_Problem(len(objective))
     for b, *a in rows:
         programme.add_constraint(_expression(a, b) >= 0)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, sampled
-from mdsd_opt.decoding.device_laws.promises import known
+from mdsd_opt.decoding.device_laws.transfers import known
 from mdsd_opt.decoding.topology import Place, RateTable, Topology, in_draw_order, place_values
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
@@ -148,7 +148,7 @@ def grow(
 
 def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
     """Draws of each node of a level; promised ones where the host would have to wait for them."""
-    if isinstance(made[0], BinnedDrafts):
+    if isinstance(made[0], BinnedDrafts):  # no scheme: weights on a device
         return sampled(made, rng)
     return [drafts.sample(rng) for drafts in made]
 

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.decoding.device_laws.weights import probabilities
-from mdsd_opt.decoding.draft_tree import (
-    DraftModel,
-    Law,
-    Node,
-    draw_all,
-    grow,
-)
+from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, grow
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
@@ -31,7 +25,7 @@ from mdsd_opt.decoding.topology import (
     place_values,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
-from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement
+from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 
@@ -123,10 +117,7 @@ def _first_table(tree: PlannedTree) -> RateTable:
 
 
 def grow_by_acceptance(
-    model: DraftModel,
-    tree: DynamicTree,
-    scheme: str | SchemeMaker,
-    rng: np.random.Generator,
+    model: DraftModel, tree: DynamicTree, scheme: str | SchemeMaker, rng: np.random.Generator
 ) -> Node:
     """Grow a tree where acceptance is likeliest, under a budget of drafts.
 
@@ -191,10 +182,10 @@ def _grown(
             level, laws, made, draw_all(made, rng), strict=True
         ):
             places = _rates_after(law, rates, num_drafts)
-            fixed = _always_drafted(drafts)
+            fixed = set(drafts.always_drafted.tolist())
             for child in node.add_drafts(drafts, draws, values.get(node.place)):
                 token = child.tokens[-1]
-                rate = law[token] if fixed and token in fixed else places[child.place[-1]]
+                rate = law[token] if token in fixed else places[child.place[-1]]
                 following.append((chance * float(rate), child))
         level = following
     return root
@@ -209,10 +200,6 @@ def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
             f"measure them for {num_drafts}"
         )
     return table[num_drafts]
-
-
-def _always_drafted(drafts: DraftScheme) -> set[int]:
-    return set(drafts.always_drafted.tolist()) if isinstance(drafts, PrefixDraftScheme) else set()
 
 
 def informed(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.decoding.device_laws.promises import known, token_ids
-from mdsd_opt.decoding.device_laws.transfers import on_device
+from mdsd_opt.decoding.device_laws.transfers import known, on_device, token_ids
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.rules import TreeRule

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.valued_rules import Values, as_good
-from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.verifiers.rejection import accepted
 
 Law = NDArray[Any]
@@ -98,18 +98,19 @@ def tried_one_by_one(
     the draws is lossless. The target t, shape (V,), has mass `demand` <= 1; `values` are those of
     the places.
     """
-    if isinstance(drafts, WithReplacement):
-        order = np.argsort(-values, kind="stable")
-    elif not isinstance(drafts, WithoutReplacement):
+    draws = None if drafts is None else drafts.random_draws
+    if draws is None:
         return []
-    elif drafts.drafts_whole_support:  # recursive rejection accepts everything
-        return list(range(drafts.support.size - 1))
+    if draws.is_replaced:
+        order = np.argsort(-values, kind="stable")
+    elif draws.are_certain:  # recursive rejection accepts everything
+        return list(range(draws.support_size - 1))
     else:
         order = np.arange(values.size)
     if as_good(values).all():
         return []
     target = target.astype(np.float64, copy=False)  # a forecast needs no Fractions
-    return order[: _best_number(target, float(demand), drafts.q, values[order])].tolist()
+    return order[: _best_number(target, float(demand), draws.q, values[order])].tolist()
 
 
 def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:
@@ -160,7 +161,7 @@ def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
 
     n, chances = q.size, np.zeros(num_drafts)
     tree_kernels.rank_chances(
-        target, q, num_drafts, np.empty((2, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
+        target, q, num_drafts, np.empty((5, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
         np.empty(3 * n), np.empty((2, 3 * n), np.int64), np.ones(n + 1),
         np.empty((3, n + 1), np.int64), np.empty(n + 1), chances,
     )  # fmt: skip

@@ -8,8 +8,8 @@ the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,29 +20,13 @@ from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TopDown, TreeRule
 from mdsd_opt.decoding.topology import Place, Topology, Tree
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.drafts.by_name import SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.relaxation import relaxed_by
 
 #: Rules that decide from sums over bins, by name.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
-
-
-class StepLaws(Protocol):
-    """What a step needs of the models."""
-
-    @property
-    def make(self) -> Callable[[Any, int], Any]:
-        """Makes the drafts of a node from a row of `drafts` and their number."""
-
-    def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
-        """The draft's laws after some continuations of a text, one a row."""
-
-    def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Give every node its target law; and the first, which is the root, its tree's tokens."""
-
 
 #: Temperature and filters, as `softmax` takes them.
 Sampling = dict[str, Any]
@@ -58,9 +42,11 @@ class HostLaws:
         self._target, self._draft = tree_logits(target), tree_logits(draft)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[np.float64]:
+        """The draft's laws after some continuations of a text, one a row."""
         return softmax(self._draft(text, continuations), **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
+        """Give every node its target law."""
         logits = self._target(text, [node.tokens for node in nodes])
         laws = softmax(logits, **self._sampling)
         for node, law in zip(nodes, laws, strict=True):
@@ -86,18 +72,20 @@ class DeviceLaws:
         self._sampling, self._drafting = sampling, drafting
 
     def make(self, law: Any, num_drafts: int) -> Any:
+        """The drafts of a node from a row of `drafts` and their number."""
         return BinnedDrafts(law, num_drafts, self._replaced)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        """Weights of the draft's laws after some continuations of a text, one a row."""
         from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._draft.tree_tensor(text, continuations)
         return integer_weights(logits, **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        from mdsd_opt.decoding.device_laws.promises import token_ids
+        """Give every node its target law; and the first, the root, the tokens of its tree."""
         from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
-        from mdsd_opt.decoding.device_laws.transfers import on_device
+        from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
         from mdsd_opt.decoding.device_laws.weights import integer_weights
 
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
@@ -138,17 +126,18 @@ def step_laws(
     on_device: bool,
     sampling: Sampling,
     drafting: Sampling,
-) -> StepLaws:
+) -> HostLaws | DeviceLaws:
     """The laws on the host or on the device; errors as `require_device_rule`."""
     if not on_device:
         return HostLaws(target, draft, make, sampling, drafting)
-    require_device_rule(make, rule)
-    return DeviceLaws(target, draft, make is WithReplacement, sampling, drafting)
+    replaced = require_device_rule(make, rule)
+    return DeviceLaws(target, draft, replaced, sampling, drafting)
 
 
-def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
-    """Raise `InvalidInput` for a scheme or rule that is not decided on the device, and why."""
-    if make not in (WithReplacement, WithoutReplacement):
+def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
+    """Whether drafts are drawn with replacement; `InvalidInput` if the device does not decide."""
+    composed = composition_of(make)
+    if composed is None or not composed.is_random:
         raise InvalidInput(
             "decisions on the device are for drafts with_replacement and without_replacement; "
             "others are for the host: leave on_device out"
@@ -158,6 +147,7 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> None:
             f"rule {rule.name!r} decides on the host only: {rule.host_only}; on the device decide "
             + ", ".join(DEVICE_RULES)
         )
+    return composed.is_replaced
 
 
 class Distance(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -24,17 +25,11 @@ from mdsd_opt.decoding.recursive_rejection import (
     whole_support_masses,
 )
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
-from mdsd_opt.drafts import (
-    DraftScheme,
-    FixedPlusDrafts,
-    PrefixDraftScheme,
-    WithoutReplacement,
-    WithReplacement,
-)
+from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.searched import is_searched
+from mdsd_opt.prefix_search.random_draws import is_searched
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
-from mdsd_opt.verifiers.optimal.plan import SortedPlan, split_fixed
+from mdsd_opt.verifiers.optimal.plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
 
 Law = NDArray[Any]
@@ -61,10 +56,7 @@ class TokenSplit:
 
 
 def token_split(
-    target: Law,
-    drafts: DraftScheme | None,
-    draws: NDArray[np.int64],
-    values: Values,
+    target: Law, drafts: DraftScheme | None, draws: NDArray[np.int64], values: Values
 ) -> TokenSplit:
     """What goes on to the drafts of a node, of a target r p, shape (V,), of mass at most one.
 
@@ -74,32 +66,29 @@ def token_split(
     if drafts is None or not target.any():
         return TokenSplit({}, 0 * target)
     law, made = cast(Any, target), cast(Any, drafts)
-    if isinstance(made, BinnedDrafts):
+    if isinstance(made, BinnedDrafts):  # no scheme: weights on a device
         passed, remains = made.passed(law, draws, values)
         return TokenSplit(_by_token(draws, passed), cast(Any, remains))
-    if not isinstance(drafts, PrefixDraftScheme):
+    if drafts.prefix_form is None:
         raise UnsupportedScheme(
             f"{drafts!r} has no prefix order, which this rule needs: take the name of a verifier "
             "that is lossless for such drafts, which goes token by token"
         )
-    fixed, free = split_fixed(drafts)
+    fixed, free = drafts.always_drafted, drafts.beside_fixed
     if free is None:
         kept = np.zeros_like(target)
         kept[fixed] = target[fixed]
-        if isinstance(drafts, WithoutReplacement):
+        if drafts.random_draws is not None:
             q = draft_law(drafts, target)
             return TokenSplit(_by_token(draws, whole_support_masses(target, q, draws)), kept)
         return TokenSplit({t: target[t] for t in fixed.tolist()}, kept)
-    random = draws >= 0
-    if isinstance(drafts, FixedPlusDrafts):  # a random draft may hit a fixed token again
-        random[: fixed.size] = False
-    elif fixed.size:
-        random &= ~np.isin(draws, fixed)
+    assert free.prefix_form is not None
+    random = drafts.random_places(draws)
     rest = target
     if fixed.size:
         rest = target.copy()
         rest[fixed] = 0
-    passed, kept = hull_masses(rest, free, draws[random], values[random])
+    passed, kept = hull_masses(rest, free.prefix_form, draws[random], values[random])
     masses = _by_token(draws[random], passed)
     if not fixed.size:
         return TokenSplit(masses, kept)
@@ -123,11 +112,7 @@ def _by_token(draws: NDArray[np.int64], masses: Law) -> dict[int, float]:
 
 
 def split_with_tries(
-    target: Law,
-    demand: float,
-    drafts: DraftScheme | None,
-    draws: NDArray[np.int64],
-    values: Values,
+    target: Law, demand: float, drafts: DraftScheme | None, draws: NDArray[np.int64], values: Values
 ) -> TokenSplit:
     """`token_split` after `tried_one_by_one`, as one plan; with replacement only.
 
@@ -135,9 +120,9 @@ def split_with_tries(
     depends on the draw that was refused, and its mean has no closed form: no try is made.
     """
     tries = []
-    if isinstance(drafts, WithReplacement):
+    if drafts is not None and drafts.random_draws is not None and drafts.random_draws.is_replaced:
         tries = tried_one_by_one(target, demand, drafts, values)
-    if not tries or not isinstance(drafts, WithReplacement):
+    if drafts is None or not tries:
         return token_split(target, drafts, draws, values)
     masses: defaultdict[int, float] = defaultdict(int)
     q, rest = draft_law(drafts, target), target
@@ -150,7 +135,8 @@ def split_with_tries(
         rest, demand, refused = after_refusal(rest, demand, q)
         left_on_average *= refused
     draws, values = np.delete(draws, tries), np.delete(values, tries)
-    others = token_split(rest, WithReplacement(drafts.model, draws.size), draws, values)
+    (model,) = drafts.models
+    others = token_split(rest, WithReplacement(model, draws.size), draws, values)
     for token, mass in others.masses.items():
         masses[token] += left * mass
     return TokenSplit(dict(masses), target - left_on_average * (rest - others.kept))
@@ -165,17 +151,18 @@ def hull_masses(
     drafts are without always-drafted tokens; values are of the places, known before they were
     drawn.
     """
-    if draws.size == 1 and isinstance(drafts, (WithReplacement, WithoutReplacement)):
+    random = drafts.random_draws
+    if draws.size == 1 and random is not None:
         return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
     from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 
     plan: CollapsedPlan | SortedPlan
-    if target.size >= MANY_TOKENS and is_searched(drafts):
-        plan = CollapsedPlan(target, drafts)
+    if target.size >= MANY_TOKENS and is_searched(random):
+        plan = CollapsedPlan(target, random)
     else:
         plan = SortedPlan(target, _NO_TOKENS, drafts)
-    rule = valued_rule(drafts, plan.drawn(draws), values)
-    return acceptance_probabilities(plan, draws, rule), np.minimum(target, plan.selection)
+    rule_of = partial(valued_rule, values=values)
+    return acceptance_probabilities(plan, draws, rule_of), np.minimum(target, plan.selection)
 
 
 def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:

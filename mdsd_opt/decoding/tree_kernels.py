@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import power
-from mdsd_opt.verifiers.optimal.hull_kernels import death_levels, spans_of_blocks
+from mdsd_opt.prefix_search.bucket_kernels import power
+from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import (
+    death_levels,
+    fill_side,
+    spans_of_blocks,
+)
 
 
 @kernel
@@ -122,36 +126,6 @@ def first_met(
     return left
 
 
-@kernel(inner=True)
-def _fill(target: Any, q: Any, split: int, inside: float, x: Any) -> None:
-    """p_I by two water levels, as `water_filling`, for masses in order of target/q."""
-    missing = inside
-    surplus = inside - 1.0
-    for i in range(target.size):
-        x[i] = target[i]
-        if i < split:
-            missing -= target[i]
-        else:
-            surplus += target[i]
-    weight = 0.0
-    for i in range(split if missing > 0.0 else 0):
-        missing += target[i]
-        weight += q[i]
-        if i + 1 == split or missing * q[i + 1] <= target[i + 1] * weight:
-            for k in range(i + 1):
-                x[k] = missing / weight * q[k]
-            break
-    held = -surplus
-    weight = 0.0
-    for i in range(target.size - 1, split - 1 if surplus > 0.0 else target.size - 1, -1):
-        held += target[i]
-        weight += q[i]
-        if i == split or held * q[i - 1] >= target[i - 1] * weight:
-            for k in range(i, target.size):
-                x[k] = max(held, 0.0) / weight * q[k]
-            break
-
-
 @kernel
 def rank_chances(
     target: Any, q: Any, num_drafts: int, sums: Any, blocks: Any, links: Any, keys: Any,
@@ -159,7 +133,7 @@ def rank_chances(
 ) -> None:  # fmt: skip
     """What `recursive_rejection.rank_chances` returns, added to zeros in `chances`, shape (K,).
 
-    `target` and `q` have shape (n,), `sums` (2, n + 1); `blocks`, `links`, `keys`, `entries` and
+    `target` and `q` have shape (n,), `sums` (5, n + 1); `blocks`, `links`, `keys`, `entries` and
     `levels` are those of `death_levels`, `spans` and `lives` of `spans_of_blocks`: room for all of
     them.
     """
@@ -182,7 +156,11 @@ def rank_chances(
             best = difference
             split = i + 1
     x = blocks[0]
-    _fill(target, q, split, power(below[split], num_drafts), x)
+    for i in range(n):
+        x[i] = target[i]
+    inside = power(below[split], num_drafts)
+    fill_side(q, x, 0, split, inside, True, sums[2:])
+    fill_side(q, x, split, n, 1.0 - inside, False, sums[2:])
     for i in range(n):
         share = 1.0 if target[i] > 0.0 else 0.0
         share = target[i] / x[i] if target[i] < x[i] else share

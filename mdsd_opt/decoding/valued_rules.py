@@ -20,20 +20,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import PrefixDraftScheme, WithReplacement
-from mdsd_opt.drafts.mixture import SortedMixtureDrafts
-from mdsd_opt.verifiers.optimal.block_rules import (
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,
     Drawn,
     block_rule,
     masses_left,
-    mixed_rule,
 )
 
 Values = NDArray[np.float64]
@@ -47,14 +44,21 @@ def as_good(values: Values) -> NDArray[np.bool_]:
     return values >= _AS_GOOD * values.max()
 
 
-def valued_rule(drafts: PrefixDraftScheme, drawn: Drawn, values: Values) -> BlockRule:
-    """A rule within blocks that favours valuable places, with the law of the scheme's own."""
-    if isinstance(drafts, SortedMixtureDrafts):
-        return mixed_rule(drafts, drawn, partial(valued_rule, values=values))
-    if isinstance(drafts, WithReplacement):
+def valued_rule(is_replaced: bool, drawn: Drawn, values: Values) -> BlockRule:
+    """A rule within blocks that favours valuable places, with the law of `block_rule`.
+
+    Parameters
+    ----------
+    is_replaced : bool
+        Whether the drafts are drawn with replacement.
+    drawn : Drawn
+    values : ndarray, shape (K,)
+        Of the places, positive.
+    """
+    if is_replaced:
         return _best_place(drawn, values)
-    rule = block_rule(drafts, drawn)
-    return rule if as_good(values).all() else _with_swaps(drafts, drawn, values, rule)
+    rule = block_rule(False, drawn)
+    return rule if as_good(values).all() else _with_swaps(drawn, values, rule)
 
 
 def _best_place(drawn: Drawn, values: Values) -> BlockRule:
@@ -73,9 +77,7 @@ def _best_place(drawn: Drawn, values: Values) -> BlockRule:
     return shares
 
 
-def _with_swaps(
-    drafts: PrefixDraftScheme, drawn: Drawn, values: Values, rule: BlockRule
-) -> BlockRule:
+def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
     left, lowest_first = masses_left(drawn), sorted(drawn.places.tolist())
 
     @cache
@@ -88,7 +90,7 @@ def _with_swaps(
         ratio = left[0] / left[0]
         for mine, theirs in zip(left[between], masses_left(other, left[-1])[between], strict=True):
             ratio = ratio * mine / theirs
-        return ratio, block_rule(drafts, other)
+        return ratio, block_rule(False, other)
 
     @cache
     def ranked(lowest: int) -> tuple[int, list[int]]:

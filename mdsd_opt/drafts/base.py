@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,36 @@ from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 ExactSupportLaw = dict[tuple[int, ...], Fraction]
 
 #: Weight of a component of a mixture, and its draft models with the number of draws from each.
 IndependentDraws = tuple[Any, list[tuple[Distribution, int]]]
 
+#: A scheme as a file holds it: names and numbers, lists and other entries.
+Entry = dict[str, Any]
+
 #: Draft tuples of a scheme without a formula of its own that are listed.
 _MAX_LISTED = 200_000
+
+
+class EntryReader(Protocol):
+    """The entry of a scheme in a file; what is asked of it is checked, errors name the place.
+
+    `vector` gives an array or a list of Fractions; `error` makes what to raise where the entry, or
+    the part of it by that name, is wrong.
+    """
+
+    def integer(self, name: str) -> int: ...
+    def vector(self, name: str) -> Any: ...
+    def law(self, name: str) -> Distribution: ...
+    def laws(self, name: str) -> list[Distribution]: ...
+    def tokens(self, name: str) -> tuple[int, ...]: ...
+    def token_sets(self, name: str) -> list[tuple[int, ...]]: ...
+    def scheme(self, name: str) -> DraftScheme: ...
+    def schemes(self, name: str) -> list[DraftScheme]: ...
+    def error(self, problem: str, name: str = "") -> Exception: ...
 
 
 class DraftScheme(ABC):
@@ -34,14 +56,119 @@ class DraftScheme(ABC):
     ----------
     scheme : str
         Name of the scheme, as in files and on the command line.
+    title : str
+        The same as it is written for readers.
+    entries : tuple of str
+        What a file holds of the scheme beside its name.
+    has_many_models : bool
+        Whether each draft comes from a model of its own, with laws of shape (K, V).
     vocab_size : int
     num_drafts : int
         K, the largest number of drafts proposed at once.
     """
 
     scheme: ClassVar[str]
+    title: ClassVar[str] = ""
+    entries: ClassVar[tuple[str, ...]] = ()
+    has_many_models: ClassVar[bool] = False
     vocab_size: int
     num_drafts: int
+
+    @property
+    def models(self) -> tuple[Distribution, ...]:
+        """Draft models that say, with K, all there is to the scheme; () if it takes more."""
+        return ()
+
+    @property
+    def random_draws(self) -> RandomDraws | None:
+        """The scheme as K draws at random from one law; None if it is something else."""
+        return None
+
+    @property
+    def independent_models(self) -> tuple[tuple[Distribution, int], ...] | None:
+        """Models of independent drafts, with the number of draws from each; None if it is not so.
+
+        In draw order.
+        """
+        return None
+
+    def independent_laws(self) -> list[NDArray[np.float64]] | None:
+        """Law of each draft, shape (V,), in draw order; None if the drafts are not independent."""
+        models = self.independent_models
+        if models is None:
+            return None
+        return [model.values for model, count in models for _ in range(count)]
+
+    @property
+    def prefix_form(self) -> PrefixDraftScheme | None:
+        """The scheme itself, if an order of the tokens is known that holds an optimal prefix."""
+        return None
+
+    @property
+    def always_drafted(self) -> NDArray[np.int64]:
+        """Tokens that every draft set holds, in order of rank."""
+        return np.empty(0, dtype=np.int64)
+
+    @property
+    def beside_fixed(self) -> DraftScheme | None:
+        r"""The drafts beside tokens that are always drafted; None if there are no others.
+
+        With T these tokens, :math:`\alpha^* = p(T) + \alpha^*_S(p \text{ with } p_T := 0)`, S the
+        scheme beside them.
+        """
+        return self
+
+    @property
+    def begins_with_fixed(self) -> bool:
+        """Whether the tokens that are always drafted come first, in their order."""
+        return self.random_draws is None and self.beside_fixed is not self
+
+    def random_places(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Places of a draft tuple (K,), padded with -1, that hold drafts of `beside_fixed`."""
+        fixed = self.always_drafted
+        drawn = tokens >= 0
+        return np.flatnonzero(drawn & ~np.isin(tokens, fixed) if fixed.size else drawn)
+
+    def mixture_parts(self, exact: bool = False) -> list[tuple[Any, DraftScheme]]:
+        """Schemes of which one is chosen at random, with their probabilities; [] if none is."""
+        return []
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        """What a file holds of the scheme.
+
+        Parameters
+        ----------
+        written : callable
+            Makes numbers of a law.
+
+        Raises
+        ------
+        UnsupportedScheme
+            There is no such form.
+        """
+        raise UnsupportedScheme(f"drafts of type {type(self).__name__} have no file format")
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> DraftScheme:
+        """The scheme that a file describes."""
+        raise UnsupportedScheme(f"drafts of type {cls.__name__} have no file format")
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> DraftScheme:
+        """A scheme of the same kind over few tokens, with K at most `num_drafts`.
+
+        Parameters
+        ----------
+        law : callable
+            Makes a law of so many outcomes in place of a given one.
+
+        Raises
+        ------
+        UnsupportedScheme
+            There is none.
+        """
+        raise UnsupportedScheme(f"there is no tiny form of {self!r}")
 
     def containment(self, subset: Any) -> float:
         r"""Containment probability :math:`Q(H) = \Pr(X_1..X_K \in H)`.
@@ -190,7 +317,8 @@ class DraftScheme(ABC):
 
     def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
         """The scheme as a mixture of independent draws; None if it is none."""
-        return None
+        models = self.independent_models
+        return None if models is None else [(1, list(models))]
 
     @abstractmethod
     def count_supports(self) -> tuple[int, int]:
@@ -222,6 +350,10 @@ class DraftScheme(ABC):
         column = np.arange(law.num_arcs) - np.repeat(law.offsets[:-1], sizes)
         tuples[law.arc_support, column] = law.tokens
         return tuples, law.mass
+
+    def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Draft tuples (N, K) in the form in which `tuple_law` lists them."""
+        return tuples
 
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         """`tuple_law` in exact arithmetic, padded with -1; tuples without mass are left out."""
@@ -262,9 +394,8 @@ class PrefixDraftScheme(DraftScheme):
         """`weights` in exact arithmetic."""
 
     @property
-    def always_drafted(self) -> NDArray[np.int64]:
-        """Tokens that every draft set holds, in order of rank."""
-        return np.empty(0, dtype=np.int64)
+    def prefix_form(self) -> PrefixDraftScheme:
+        return self
 
     def prefix_order(self, masses: NDArray[np.float64]) -> NDArray[np.int64]:
         """Order of the tokens in which prefixes are to be compared.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,29 +12,81 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts.base import DraftScheme
-from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
+from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.sequential import NextLaw, SequentialDrafts
-from mdsd_opt.drafts.with_replacement import WithReplacement
-from mdsd_opt.drafts.without_replacement import WithoutReplacement
+from mdsd_opt.drafts.single_model import Composition, SingleModelDrafts
 from mdsd_opt.errors import InvalidInput, UnknownName
+
+_PACKAGE = "mdsd_opt.drafts"
+
+#: Those that come first in lists, in this order; the others follow by name.
+_FIRST = ("with_replacement", "without_replacement", "greedy", "top_k", "independent")
 
 #: Makes a scheme from a draft law and the number of drafts.
 SchemeMaker = Callable[[NDArray[np.float64], int], DraftScheme]
 
+
+def _declared(base: Any) -> Iterable[Any]:
+    """Classes of this folder that are derived from another and have a name as schemes."""
+    for kind in base.__subclasses__():
+        if kind.__module__.startswith(_PACKAGE) and "scheme" in vars(kind):
+            yield kind
+        yield from _declared(kind)
+
+
+def _by_name(kinds: Iterable[Any]) -> dict[str, Any]:
+    places = {name: place for place, name in enumerate(_FIRST)}
+    found = {kind.scheme: kind for kind in kinds}
+    return {x: found[x] for x in sorted(found, key=lambda x: (places.get(x, len(places)), x))}
+
+
+for _module in pkgutil.iter_modules(importlib.import_module(_PACKAGE).__path__):
+    if not _module.name.endswith("_kernels"):  # which would import numba
+        importlib.import_module(f"{_PACKAGE}.{_module.name}")
+
 #: Schemes described by one draft distribution and K, by name.
-SINGLE_MODEL_SCHEMES: dict[
-    str, type[WithReplacement | WithoutReplacement | GreedyDrafts | TopKDrafts | SequentialDrafts]
-] = {
-    "with_replacement": WithReplacement,
-    "without_replacement": WithoutReplacement,
-    "greedy": GreedyDrafts,
-    "top_k": TopKDrafts,
+SINGLE_MODEL_SCHEMES: dict[str, type[SingleModelDrafts]] = _by_name(_declared(SingleModelDrafts))
+
+#: Schemes that take more to describe them.
+_OTHER_SCHEMES: dict[str, type[DraftScheme]] = {
+    name: kind
+    for name, kind in _by_name(_declared(DraftScheme)).items()
+    if name not in SINGLE_MODEL_SCHEMES
 }
+
+
+def all_schemes() -> dict[str, type[DraftScheme]]:
+    """Every scheme that has a name, those of one model first."""
+    return {**SINGLE_MODEL_SCHEMES, **_OTHER_SCHEMES}
 
 
 def scheme_maker(scheme: str | SchemeMaker) -> SchemeMaker:
     """A scheme by name ("with_replacement", ...), or a function (q, num_drafts) -> scheme."""
     return scheme if callable(scheme) else SINGLE_MODEL_SCHEMES[checked_scheme(scheme)]
+
+
+def has_many_models(scheme: str) -> bool:
+    """Whether each draft of a scheme comes from a model of its own."""
+    kind = all_schemes().get(scheme)
+    return kind is not None and kind.has_many_models
+
+
+def batch_maker(scheme: str) -> tuple[Callable[[Any, int], DraftScheme], bool]:
+    """What makes the scheme of each position of a batch, and whether it takes laws (K, V) there."""
+    if has_many_models(scheme):
+        return lambda models, num_drafts: IndependentDrafts(models), True
+    return scheme_maker(scheme), False
+
+
+def composition_of(maker: SchemeMaker) -> Composition | None:
+    """How drafts come from q, where a scheme says so; None for functions."""
+    return getattr(maker, "composition", None)
+
+
+def title_of(scheme: str) -> str:
+    """A scheme as it is written for readers; its name where it has no other title."""
+    kind = all_schemes().get(scheme)
+    return (kind and kind.title) or scheme
 
 
 def checked_scheme(scheme: Any) -> str:
@@ -82,7 +136,7 @@ def register(name: str, next_law: NextLaw) -> None:
     """
     if not str(name).isidentifier() or name == "all":
         raise InvalidInput(f"the name of the draft scheme is {name!r}: give letters, digits and _")
-    if name in SINGLE_MODEL_SCHEMES:
+    if name in all_schemes():
         raise InvalidInput(f"there is a draft scheme {name!r} already: give another name")
     SINGLE_MODEL_SCHEMES[name] = _scheme_of(name, next_law)
 
@@ -94,5 +148,5 @@ def _scheme_of(name: str, next_law: Any) -> type[SequentialDrafts]:
             "probabilities of the next draft"
         )
     return type("RegisteredDrafts", (SequentialDrafts,), {
-        "scheme": name, "rule": staticmethod(next_law),
+        "scheme": name, "title": name, "rule": staticmethod(next_law),
     })  # fmt: skip

@@ -43,9 +43,9 @@ def drafted_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[floa
 
 
 def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
-    from mdsd_opt.drafts import drafted_masses_kernels
-    from mdsd_opt.prefix_search import race_quadrature_kernels as race
-    from mdsd_opt.prefix_search.race_budget import require_race
+    from mdsd_opt.drafts import plackett_luce_kernels as drafted_masses_kernels
+    from mdsd_opt.prefix_search import race_kernels as race
+    from mdsd_opt.prefix_search.random_draws import require_race
 
     smallest = np.partition(q, q.size - most)[: q.size - most + 1]  # all but the K - 1 largest
     slowest = float(smallest.sum())

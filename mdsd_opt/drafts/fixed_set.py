@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,17 +11,127 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import (
-    ExactSupportLaw,
-    inverse_cdf,
-)
-from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, masses_in
-from mdsd_opt.drafts.one_draft import OneDraft
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
+from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
+from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 
 
-class _FixedSetDrafts(OneDraft):
+class HoldsFixed(DraftScheme):
+    """Tokens T for certain, first in the draw order, then the drafts of `beside_fixed`, if any."""
+
+    def _containment(self, subset: NDArray[np.bool_]) -> float:
+        beside = self.beside_fixed
+        if not subset[self.always_drafted].all():
+            return 0.0
+        return 1.0 if beside is None else beside.containment(subset)
+
+    def exact_containment(self, subset: Any) -> Fraction:
+        mask, beside = self._as_subset(subset), self.beside_fixed
+        if not mask[self.always_drafted].all():
+            return Fraction(0)
+        return Fraction(1) if beside is None else beside.exact_containment(mask)
+
+    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+        fixed, beside = self.always_drafted, self.beside_fixed
+        held = np.concatenate([[0], np.cumsum(np.isin(order, fixed))])
+        inside = 1.0 if beside is None else beside.prefix_containment(order)
+        return np.where(held == fixed.size, inside, 0.0)
+
+    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
+        missing, beside = set(self.always_drafted.tolist()), self.beside_fixed
+        ones = [Fraction(1)] * (len(order) + 1)
+        inside = ones if beside is None else beside.exact_prefix_containment(order)
+        result = [Fraction(0) if missing else inside[0]]
+        for i, contained in zip(order, inside[1:], strict=True):
+            missing.discard(i)
+            result.append(Fraction(0) if missing else contained)
+        return result
+
+    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        fixed, beside = self.always_drafted, self.beside_fixed
+        result = np.full((size, self.num_drafts), -1, dtype=np.int64)
+        result[:, : fixed.size] = fixed
+        if beside is not None:
+            result[:, fixed.size : fixed.size + beside.num_drafts] = beside.sample(rng, size)
+        return result
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        fixed, beside = self.always_drafted, self.beside_fixed
+        if beside is not None and earlier.size >= fixed.size:
+            return beside.next_law(earlier[fixed.size :])
+        law = np.zeros(self.vocab_size)
+        if earlier.size < fixed.size:
+            law[fixed[earlier.size]] = 1.0
+        return law
+
+    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+        fixed, beside = self.always_drafted, self.beside_fixed
+        held, drawn = np.split(tuples, [fixed.size], axis=1)
+        nothing = np.empty((len(tuples), 0))
+        found = (
+            DrawMasses(nothing, nothing, all_hold(drawn == -1))
+            if beside is None
+            else beside.draw_masses(drawn)
+        )
+        return found.where(all_hold(held == fixed))
+
+    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+        fixed, beside, others = self.always_drafted, self.beside_fixed, p.copy()
+        others[fixed] = 0.0
+        return float(p[fixed].sum()) + (0.0 if beside is None else beside.drafted_mass(others))
+
+    def count_supports(self) -> tuple[int, int]:
+        beside = self.beside_fixed
+        supports, arcs = (1, 0) if beside is None else beside.count_supports()
+        return supports, arcs + supports * self.always_drafted.size
+
+    def require_listable(self) -> None:
+        if self.beside_fixed is not None:
+            self.beside_fixed.require_listable()
+
+    def support_law(self) -> SupportLaw:
+        merged: dict[tuple[int, ...], float] = {}
+        if self.beside_fixed is None:
+            merged[()] = 1.0
+        else:
+            law = self.beside_fixed.support_law()
+            merged = dict(zip(law.sets(), law.mass.tolist(), strict=True))
+        return SupportLaw.from_sets(self.vocab_size, self._with_fixed(merged, 0.0))
+
+    def exact_support_law(self) -> ExactSupportLaw:
+        beside = self.beside_fixed
+        law: ExactSupportLaw = {(): Fraction(1)}
+        if beside is not None:
+            law = beside.exact_support_law()
+        return self._with_fixed(law, Fraction(0))
+
+    def _with_fixed(self, law: Mapping[tuple[int, ...], Any], zero: Any) -> dict[Any, Any]:
+        merged: dict[tuple[int, ...], Any] = {}
+        for members, mass in law.items():
+            union = tuple(sorted({*members, *self.always_drafted.tolist()}))
+            merged[union] = merged.get(union, zero) + mass
+        return merged
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        fixed, beside = self.always_drafted, self.beside_fixed
+        drawn, mass = (
+            (np.empty((1, 0), np.int32), np.ones(1)) if beside is None else beside.tuple_law()
+        )
+        tuples = np.full((len(drawn), self.num_drafts), -1, dtype=np.int32)
+        tuples[:, : fixed.size] = fixed
+        tuples[:, fixed.size : fixed.size + drawn.shape[1]] = drawn
+        return tuples, mass
+
+    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
+        fixed, beside = tuple(self.always_drafted.tolist()), self.beside_fixed
+        law = {(): Fraction(1)} if beside is None else beside.exact_tuple_law()
+        padding = (-1,) * (self.num_drafts - len(fixed) - len(next(iter(law))))
+        return {(*fixed, *drawn, *padding): mass for drawn, mass in law.items()}
+
+
+class FixedSetDrafts(HoldsFixed, OneDraft):
     """A set T that is always drafted, then perhaps one token drawn from q outside T."""
 
     def _likeliest(self, count: int) -> NDArray[np.int64]:
@@ -49,119 +159,54 @@ class _FixedSetDrafts(OneDraft):
     def exact_weights(self) -> tuple[Fraction, ...]:
         return self.exact_last_draw
 
-    @property
-    def draws_one(self) -> bool:
-        """Whether a token is drawn beside T."""
-        return bool(self.last_draw.any())
-
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
-        if not subset[self.always_drafted].all():
-            return 0.0
-        return min(float(self.last_draw[subset].sum()), 1.0) if self.draws_one else 1.0
-
-    def exact_containment(self, subset: Any) -> Fraction:
-        inside = self._as_subset(subset)
-        if not inside[self.always_drafted].all():
-            return Fraction(0)
-        if not self.draws_one:
-            return Fraction(1)
-        pairs = zip(self.exact_last_draw, inside, strict=True)
-        return sum((x for x, i in pairs if i), Fraction(0))
-
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
-        held = np.concatenate([[0], np.cumsum(np.isin(order, self.always_drafted))])
-        inside = np.concatenate([[0.0], np.cumsum(self.last_draw[order])])
-        inside = np.minimum(inside, 1.0) if self.draws_one else np.ones(inside.size)
-        return np.where(held == self.always_drafted.size, inside, 0.0)
-
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        missing = set(self.always_drafted.tolist())
-        inside = Fraction(0) if self.draws_one else Fraction(1)
-        result = [Fraction(0) if missing else inside]
-        for i in order:
-            missing.discard(i)
-            inside += self.exact_last_draw[i]
-            result.append(Fraction(0) if missing else inside)
-        return result
-
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-        result = np.full((size, self.num_drafts), -1, dtype=np.int64)
-        fixed = self.always_drafted.size
-        result[:, :fixed] = self.always_drafted
-        if self.draws_one:
-            result[:, fixed] = inverse_cdf(self.last_draw, rng, (size,))
-        return result
-
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
-        fixed = self.always_drafted
-        if earlier.size < fixed.size:
-            law = np.zeros(self.vocab_size)
-            law[fixed[earlier.size]] = 1.0
-            return law
-        return self.last_draw if earlier.size == fixed.size else np.zeros(self.vocab_size)
+    @cached_property
+    def beside_fixed(self) -> WithReplacement | None:
+        """One draw from q'."""
+        if not self.last_draw.any():
+            return None
+        fixed = set(self.always_drafted.tolist())
+        given = self.model.given
+        if isinstance(given, tuple):
+            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(given))
+            return WithReplacement(Distribution(self.last_draw, rest), 1)
+        outside = given.copy()
+        outside[self.always_drafted] = 0.0
+        return WithReplacement(Distribution(self.last_draw, outside), 1)
 
     def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        """In any order."""
         fixed, drawn = self.always_drafted, tokens[tokens >= 0]
         others = drawn[~np.isin(drawn, fixed)]
         if drawn.size - others.size != fixed.size or not np.isin(fixed, drawn).all():
             return False
-        return others.size == int(self.draws_one) and bool((self.last_draw[others] > 0).all())
+        is_one = others.size == int(self.beside_fixed is not None)
+        return is_one and bool((self.last_draw[others] > 0).all())
 
     def _draws(self, tokens: NDArray[np.int64]) -> bool:
         return bool(self.draw_masses(tokens[None]).possible[0])
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
-        fixed = self.always_drafted.size
-        end = fixed + int(self.draws_one)
-        found = DrawMasses.of_choices(*masses_in(self.last_draw, tuples[:, fixed:end]))
-        found = found.where(all_hold(tuples[:, :fixed] == self.always_drafted))
-        return found.where(all_hold(tuples[:, end:] == -1))
-
     def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
-        return [([self.always_drafted.size], self.last_draw)] if self.draws_one else []
-
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
-        return float(p[self.always_drafted].sum() + p @ self.last_draw)
-
-    def count_supports(self) -> tuple[int, int]:
-        fixed = self.always_drafted.size
-        free = int((self.last_draw > 0).sum())
-        return (free, free * (fixed + 1)) if free else (1, fixed)
+        one = self.beside_fixed is not None
+        return [([self.always_drafted.size], self.last_draw)] if one else []
 
     def support_law(self) -> SupportLaw:
-        fixed = self.always_drafted
-        if not self.draws_one:
-            return SupportLaw.from_groups(self.vocab_size, [(np.sort(fixed)[None], np.ones(1))])
-        last = np.flatnonzero(self.last_draw > 0)
+        """Without a loop: there may be as many draft sets as tokens."""
+        if self.beside_fixed is None:
+            return super().support_law()
+        fixed, last = self.always_drafted, np.flatnonzero(self.last_draw > 0)
         sets = np.column_stack([np.broadcast_to(fixed, (last.size, fixed.size)), last])
-        return SupportLaw.from_groups(
-            self.vocab_size, [(np.sort(sets, axis=1), self.last_draw[last])]
-        )
+        group = np.sort(sets, axis=1), self.last_draw[last]
+        return SupportLaw.from_groups(self.vocab_size, [group])
 
-    def exact_support_law(self) -> ExactSupportLaw:
-        fixed = self.always_drafted.tolist()
-        if not self.draws_one:
-            return {tuple(sorted(fixed)): Fraction(1)}
-        return {tuple(sorted((*fixed, i))): x for i, x in enumerate(self.exact_last_draw) if x > 0}
+    def count_tuples(self) -> int:
+        return self.count_supports()[0]
 
     def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        last = np.flatnonzero(self.last_draw > 0) if self.draws_one else np.array([-1])
-        tuples = np.full((last.size, self.num_drafts), -1, dtype=np.int32)
-        fixed = self.always_drafted.size
-        tuples[:, :fixed] = self.always_drafted
-        if self.draws_one:
-            tuples[:, fixed] = last
-        return tuples, self.last_draw[last] if self.draws_one else np.ones(1)
-
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        fixed = tuple(self.always_drafted.tolist())
-        padding = (-1,) * (self.num_drafts - len(fixed) - int(self.draws_one))
-        if not self.draws_one:
-            return {fixed + padding: Fraction(1)}
-        return {(*fixed, i, *padding): x for i, x in enumerate(self.exact_last_draw) if x > 0}
+        tuples, mass = super().tuple_law()
+        return tuples[mass > 0], mass[mass > 0]
 
 
-class TopKDrafts(_FixedSetDrafts):
+class TopKDrafts(FixedSetDrafts):
     r"""The K likeliest tokens of q, T, without any randomness: :math:`Q(H) = [T \subseteq H]`.
 
     Ties break towards the lowest token id; tokens with q = 0 are never drafted.
@@ -175,13 +220,16 @@ class TopKDrafts(_FixedSetDrafts):
     """
 
     scheme: ClassVar[str] = "top_k"
+    title: ClassVar[str] = "top-K"
+    composition: ClassVar[Composition] = Composition(num_random=0)
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("top_k_rates", "top_k")
 
     @cached_property
     def always_drafted(self) -> NDArray[np.int64]:
         return self._likeliest(self.num_drafts)
 
 
-class GreedyDrafts(_FixedSetDrafts):
+class GreedyDrafts(FixedSetDrafts):
     r"""The K-1 likeliest tokens T of q, plus one drawn from the rest [Hu25].
 
     The last draft follows :math:`q' = q / (1 - q(T))` outside T, so :math:`Q(H) = q'(H \setminus
@@ -197,6 +245,9 @@ class GreedyDrafts(_FixedSetDrafts):
     """
 
     scheme: ClassVar[str] = "greedy"
+    title: ClassVar[str] = "greedy"
+    composition: ClassVar[Composition] = Composition(num_random=1)
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("greedy_rates", "greedy")
 
     @cached_property
     def always_drafted(self) -> NDArray[np.int64]:
@@ -208,18 +259,6 @@ class GreedyDrafts(_FixedSetDrafts):
         rest[self.always_drafted] = 0.0
         total = rest.sum()  # the mass outside T as a sum, not as 1 - q(T)
         return rest / total if total > 0 else rest
-
-    @cached_property
-    def last_draft(self) -> WithReplacement:
-        """The draft outside T as a scheme of its own: one draw from q'."""
-        fixed = set(self.always_drafted.tolist())
-        given = self.model.given
-        if isinstance(given, tuple):
-            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(given))
-            return WithReplacement(Distribution(self.last_draw, rest), 1)
-        outside = given.copy()
-        outside[self.always_drafted] = 0.0
-        return WithReplacement(Distribution(self.last_draw, outside), 1)
 
     @cached_property
     def exact_last_draw(self) -> tuple[Fraction, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, IndependentDraws, inverse_cdf
+from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     MAX_EXACT_TERMS,
@@ -24,12 +25,56 @@ from mdsd_opt.drafts.counting import (
     count_subsets,
     require_listable,
 )
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import InvalidDistribution
 
 
-class IndependentDrafts(DraftScheme):
+class ProductDrafts(DraftScheme):
+    """K independent drafts: the law of a tuple is a product."""
+
+    @property
+    @abstractmethod
+    def independent_models(self) -> tuple[tuple[Distribution, int], ...]: ...
+
+    def _laws(self) -> list[NDArray[np.float64]]:
+        """Law of each draft."""
+        return [model.values for model, count in self.independent_models for _ in range(count)]
+
+    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+        place = earlier.size
+        for model, count in self.independent_models:
+            if place < count:
+                return model.values
+            place -= count
+        return np.zeros(self.vocab_size)
+
+    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+        pairs = zip(self._laws(), tokens.tolist(), strict=True)
+        return all(token >= 0 and q[token] > 0 for q, token in pairs)
+
+    def count_tuples(self) -> int:
+        return count_power(self.vocab_size, self.num_drafts)
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        terms = self.num_drafts * self.count_tuples()
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
+        tuples = all_tuples(self.vocab_size, self.num_drafts)
+        return tuples, np.prod([q[tuples[:, k]] for k, q in enumerate(self._laws())], axis=0)
+
+    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
+        models = [(model.exact(), count) for model, count in self.independent_models]
+        terms = self.num_drafts
+        for q, count in models:
+            terms = min(terms * count_power(sum(x > 0 for x in q), count), COUNTLESS)
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
+        laws = [q for q, count in models for _ in range(count)]
+        return {
+            drafts: prod((q[i] for q, i in zip(laws, drafts, strict=True)), start=Fraction(1))
+            for drafts in product(*([i for i, x in enumerate(q) if x > 0] for q in laws))
+        }
+
+
+class IndependentDrafts(ProductDrafts):
     r"""K independent draws, one from each q_k: :math:`Q(H) = \prod_k q_k(H)`.
 
     Q is supermodular, but no fixed order of the tokens holds an optimal subset as a prefix.
@@ -41,6 +86,9 @@ class IndependentDrafts(DraftScheme):
     """
 
     scheme: ClassVar[str] = "independent"
+    title: ClassVar[str] = "drawn independently"
+    entries: ClassVar[tuple[str, ...]] = ("q",)
+    has_many_models: ClassVar[bool] = True
 
     def __init__(self, draft_distributions: Sequence[Any]) -> None:
         if not isinstance(draft_distributions, Iterable):
@@ -55,9 +103,29 @@ class IndependentDrafts(DraftScheme):
             raise InvalidDistribution(
                 f"the draft distributions have {sizes} tokens: they must share one vocabulary"
             )
-        self.models = tuple(models)
+        self._models = tuple(models)
         self.num_drafts = len(models)
         self.vocab_size = sizes[0]
+
+    @property
+    def models(self) -> tuple[Distribution, ...]:
+        return self._models
+
+    @property
+    def independent_models(self) -> tuple[tuple[Distribution, int], ...]:
+        return tuple((model, 1) for model in self._models)
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        return {"scheme": self.scheme, "q": [written(model) for model in self._models]}
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> IndependentDrafts:
+        return cls(entry.laws("q"))
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> IndependentDrafts:
+        return IndependentDrafts([law(q, vocab_size) for q in self._models[:num_drafts]])
 
     @cached_property
     def q(self) -> NDArray[np.float64]:
@@ -82,18 +150,6 @@ class IndependentDrafts(DraftScheme):
             (sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1)
         )
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
-        ended = earlier.size >= self.num_drafts
-        return np.zeros(self.vocab_size) if ended else self.q[earlier.size]
-
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
-        return bool(tokens.min() >= 0 and (self.q[np.arange(tokens.size), tokens] > 0).all())
-
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
-        columns = [masses_in(q, tuples[:, k]) for k, q in enumerate(self.q)]
-        below, mass = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
-        return DrawMasses.of_choices(below, mass)
-
     def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
         return [([k], q) for k, q in enumerate(self.q)]
 
@@ -102,9 +158,6 @@ class IndependentDrafts(DraftScheme):
 
     def propensity(self) -> NDArray[np.float64]:
         return np.asarray(self.q.mean(axis=0))
-
-    def independent_draws(self, exact: bool) -> list[IndependentDraws]:
-        return [(1, [(model, 1) for model in self.models])]
 
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = np.zeros((self.num_drafts, order.size + 1))
@@ -146,29 +199,6 @@ class IndependentDrafts(DraftScheme):
             members = tuple(sorted(set(drafts)))
             law[members] = law.get(members, Fraction(0)) + mass
         return law
-
-    def count_tuples(self) -> int:
-        return count_power(self.vocab_size, self.num_drafts)
-
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        supports = [[i for i, x in enumerate(q) if x > 0] for q in self.exact_q]
-        terms = self.num_drafts
-        for tokens in supports:
-            terms = min(terms * len(tokens), COUNTLESS)
-        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        return {
-            drafts: prod(
-                (q[i] for q, i in zip(self.exact_q, drafts, strict=True)), start=Fraction(1)
-            )
-            for drafts in product(*supports)
-        }
-
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        terms = self.num_drafts * self.count_tuples()
-        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        tuples = all_tuples(self.vocab_size, self.num_drafts)
-        mass = np.prod([q[tuples[:, k]] for k, q in enumerate(self.q)], axis=0)
-        return tuples, mass
 
 
 def _surjections(num_drafts: int, size: int) -> Iterator[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from fractions import Fraction
 from functools import cached_property
@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,
+    Entry,
+    EntryReader,
     ExactSupportLaw,
     IndependentDraws,
     PrefixDraftScheme,
 )
-from mdsd_opt.drafts.draw_masses import (
-    DrawMasses,
-    masses_in,
-    successive_masses_in,
-)
+from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in, successive_masses_in
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
@@ -44,6 +42,8 @@ class MixtureDrafts(DraftScheme):
     """
 
     scheme: ClassVar[str] = "mixture"
+    title: ClassVar[str] = "mixture"
+    entries: ClassVar[tuple[str, ...]] = ("masses", "components")
 
     def __new__(cls, components: Any = ()) -> MixtureDrafts:
         sorts = cls is MixtureDrafts and _share_an_order(components)
@@ -74,6 +74,27 @@ class MixtureDrafts(DraftScheme):
     @cached_property
     def exact_mixture_weights(self) -> tuple[Fraction, ...]:
         return self._law.exact()
+
+    def mixture_parts(self, exact: bool = False) -> list[tuple[Any, DraftScheme]]:
+        weights = self.exact_mixture_weights if exact else self.mixture_weights.tolist()
+        return list(zip(weights, self.components, strict=True))
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        components = [component.to_entry(written) for component in self.components]
+        return {"scheme": self.scheme, "masses": written(self._law), "components": components}
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> MixtureDrafts:
+        masses, components = entry.vector("masses"), entry.schemes("components")
+        if len(masses) != len(components):
+            raise entry.error(f"has {len(components)} components and {len(masses)} masses")
+        return cls(list(zip(masses, components, strict=True)))
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> MixtureDrafts:
+        tiny = [x.miniature(law, vocab_size, num_drafts) for x in self.components]
+        return MixtureDrafts(list(zip(law(self._law, len(tiny)), tiny, strict=True)))
 
     def rechecked(self) -> DraftScheme:
         components = tuple(component.rechecked() for component in self.components)

@@ -1,4 +1,4 @@
-r"""Containment probabilities of successive sampling without replacement, in floating point.
+r"""Containment and drafted mass of successive sampling without replacement, in floating point.
 
 Give every token an independent exponential clock of rate q_i. The first K to ring are K draws
 without replacement (the Plackett-Luce law), so with :math:`g_i(t) = e^{q_i t} - 1` and the
@@ -10,6 +10,14 @@ elementary symmetric polynomials e_n
 Term n is the probability that exactly n tokens of H ring before the first one outside. Along a
 prefix order one token at a time is added to the truncated Poisson-binomial law of the number of
 clocks that rang by time t, at every quadrature node t. All terms are positive, so nothing cancels.
+
+Token i is drafted if fewer than K others ring before it:
+
+.. math:: \sum_i p_i \Pr(i \in \{X_1..X_K\})
+          = \int_0^\infty \sum_i p_i\, q_i e^{-q_i t} \Pr(N_{-i}(t) < K)\,dt ,
+
+with N_{-i}(t) the number of other clocks that rang by time t. At every node one token at a time is
+added to the law of that number and to the sum over i.
 """
 
 from __future__ import annotations
@@ -157,3 +165,47 @@ def _narrow_windows(rang: Matrix, begin: Integers, end: Integers) -> None:
             end[n] -= 1
             rang[n, end[n]] = 0.0
         before = end[n]
+
+
+@kernel(reassociate=True)
+def drafted_masses(
+    p: Vector, q: Vector, t: Vector, w: Vector, rang: Matrix, hits: Matrix
+) -> Vector:
+    """The integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K.
+
+    In place, shape (K, nodes), before and after the tokens of p and q are added: `rang` is the
+    probability that exactly n of all tokens rang by t, `hits` the sum over i in which exactly n of
+    the others rang.
+    """
+    num_drafts, num_nodes = rang.shape
+    rings = np.empty(num_nodes)
+    gain = np.empty(num_nodes)
+    for j in range(q.size):
+        rate = q[j]
+        if rate <= 0.0:
+            continue
+        if rate * t[num_nodes - 1] < 1e-3:
+            for node in range(num_nodes):
+                y = rate * t[node]  # series of 1 - exp(-y)
+                rings[node] = y * (1 - y * (0.5 - y * (1.0 / 6 - y * (1.0 / 24 - y / 120))))
+        else:
+            for node in range(num_nodes):
+                rings[node] = -np.expm1(-rate * t[node])
+        for node in range(num_nodes):
+            gain[node] = p[j] * rate * (1.0 - rings[node])
+        for n in range(num_drafts - 1, 0, -1):
+            for node in range(num_nodes):
+                hits[n, node] += rings[node] * (hits[n - 1, node] - hits[n, node])
+                hits[n, node] += gain[node] * rang[n, node]
+            for node in range(num_nodes):
+                rang[n, node] += rings[node] * (rang[n - 1, node] - rang[n, node])
+        for node in range(num_nodes):
+            hits[0, node] += gain[node] * rang[0, node] - rings[node] * hits[0, node]
+            rang[0, node] -= rings[node] * rang[0, node]
+    masses = np.empty(num_drafts)
+    total = 0.0
+    for n in range(num_drafts):
+        for node in range(num_nodes):
+            total += w[node] * hits[n, node]
+        masses[n] = total
+    return masses

@@ -101,12 +101,12 @@ def _power_slope(low: Any, high: Any, n: int) -> Any:
     return high ** (n - 1) * rise / step
 
 
-def product_form(drafts: DraftScheme, exact: bool = False) -> ProductForm | None:
-    """The polynomial of a scheme, or None if it is not made of independent draws.
+def product_form(drafts: DraftScheme | None, exact: bool = False) -> ProductForm | None:
+    """The polynomial of a scheme; None if it is not made of independent draws, or there is none.
 
     Models that neither float64 nor Fractions tell apart are one, so both have equal rows.
     """
-    found = drafts.independent_draws(exact)
+    found = None if drafts is None else drafts.independent_draws(exact)
     if found is None:
         return None
     models: list[Distribution] = []

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, checked_num_drafts
+from mdsd_opt.drafts.base import ExactSupportLaw
 from mdsd_opt.drafts.set_law import DraftSetLaw
+from mdsd_opt.drafts.single_model import SingleModelDrafts
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidDistribution, ProblemTooLarge
 
@@ -27,7 +28,7 @@ _MAX_TUPLES = 200_000
 _ROUNDING = 1e-9
 
 
-class SequentialDrafts(DraftScheme):
+class SequentialDrafts(SingleModelDrafts):
     r"""K drafts, one after another: :math:`\Pr(x) = \prod_k r(x_k \mid q, x_1..x_{k-1})`.
 
     The base of schemes that `mdsd_opt.drafts.register` makes of a function r. All tuples are
@@ -56,9 +57,8 @@ class SequentialDrafts(DraftScheme):
     rule: ClassVar[NextLaw]
 
     def __init__(self, q: Any, num_drafts: int) -> None:
-        self.model = Distribution.of(q, "q")
-        count = checked_num_drafts(num_drafts)
-        size = self.model.vocab_size
+        super().__init__(q, num_drafts)
+        count, size = self.num_drafts, self.vocab_size
         ended: dict[tuple[int, ...], float] = {}
         going: dict[tuple[int, ...], float] = {(): 1.0}
         for _ in range(count):
@@ -82,12 +82,12 @@ class SequentialDrafts(DraftScheme):
         for drafts, mass in self._tuples.items():
             members = tuple(sorted(set(drafts)))
             masses[members] = masses.get(members, 0.0) + mass
-        self.vocab_size, self.num_drafts = size, count
         self.sets = DraftSetLaw(size, masses)
 
-    @property
-    def q(self) -> NDArray[np.float64]:
-        return self.model.values
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> DraftSetLaw:
+        return self.sets.miniature(law, vocab_size, num_drafts)
 
     def _law_after(self, earlier: NDArray[np.int64], size: int) -> NDArray[np.float64]:
         try:

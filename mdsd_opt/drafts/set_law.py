@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.errors import InvalidDistribution
@@ -32,6 +32,8 @@ class DraftSetLaw(DraftScheme):
     """
 
     scheme: ClassVar[str] = "set_law"
+    title: ClassVar[str] = "law of sets"
+    entries: ClassVar[tuple[str, ...]] = ("vocab_size", "sets", "masses")
 
     def __init__(self, vocab_size: int, masses: Mapping[Any, Any]) -> None:
         self.vocab_size = _checked_vocab_size(vocab_size)
@@ -46,6 +48,29 @@ class DraftSetLaw(DraftScheme):
         self._sets = list(merged)
         self._law = Distribution.of(list(merged.values()), "the masses of the draft sets")
         self.num_drafts = max(1, *(len(s) for s in self._sets))
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        return {
+            "scheme": self.scheme,
+            "vocab_size": self.vocab_size,
+            "sets": [list(members) for members in self._sets],
+            "masses": written(self._law),
+        }
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> DraftSetLaw:
+        vocab_size = entry.integer("vocab_size")
+        sets, masses = entry.token_sets("sets"), entry.vector("masses")
+        if len(sets) != len(masses):
+            raise entry.error(f"has {len(sets)} sets and {len(masses)} masses")
+        if len(set(sets)) < len(sets):
+            raise entry.error("lists one set twice: add up its masses", "sets")
+        return cls(vocab_size, dict(zip(sets, masses, strict=True)))
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> DraftSetLaw:
+        return DraftSetLaw(vocab_size, dict(zip([(0,), (1, 2)], law(self._law, 2), strict=True)))
 
     @cached_property
     def exact_masses(self) -> tuple[Fraction, ...]:
@@ -99,6 +124,12 @@ class DraftSetLaw(DraftScheme):
         drawn = tokens[: np.count_nonzero(tokens >= 0)]
         ascends = bool((np.diff(drawn, prepend=-1) > 0).all())
         return ascends and self.is_possible(tokens)
+
+    def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """With the tokens of each set ascending, padding last."""
+        last = np.iinfo(np.int64).max
+        rows = np.sort(np.where(tuples < 0, last, tuples), axis=1)
+        return np.where(rows == last, -1, rows)
 
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
         """One choice, of the set; a set may be listed in any order."""

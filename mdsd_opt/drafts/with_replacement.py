@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import accumulate, product
-from math import prod
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts.base import (
-    ExactSupportLaw,
-    IndependentDraws,
-    inverse_cdf,
-)
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.drafts.base import ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     MAX_EXACT_TERMS,
     MAX_PASSES,
     MAX_TERMS,
     count_choices,
-    count_power,
     count_subsets,
     require_listable,
     require_short_powers,
 )
 from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
-from mdsd_opt.drafts.one_draft import OneDraft
+from mdsd_opt.drafts.independent import ProductDrafts
+from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import (
     SupportLaw,
-    all_tuples,
     compositions,
     multinomial,
     subsets_of_size,
@@ -44,7 +39,7 @@ _MAX_LISTED_DRAFTS = 1000
 _MAX_SUMMED_DRAFTS = 64
 
 
-class WithReplacement(OneDraft):
+class WithReplacement(ProductDrafts, OneDraft):
     r"""K i.i.d. draws from q: :math:`\Pr(x) = \prod_k q(x_k)`, :math:`Q(H) = q(H)^K`.
 
     Parameters
@@ -60,6 +55,15 @@ class WithReplacement(OneDraft):
     """
 
     scheme: ClassVar[str] = "with_replacement"
+    title: ClassVar[str] = "with replacement"
+    composition: ClassVar[Composition] = Composition(is_replaced=True)
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels(
+        "with_replacement_rates", "with_replacement", decides_on_device=True
+    )
+
+    @property
+    def independent_models(self) -> tuple[tuple[Distribution, int], ...]:
+        return ((self.model, self.num_drafts),)
 
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         inside = float(self.q[subset].sum())
@@ -74,12 +78,6 @@ class WithReplacement(OneDraft):
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return inverse_cdf(self.q, rng, (size, self.num_drafts))
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
-        return self.q if earlier.size < self.num_drafts else np.zeros(self.vocab_size)
-
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
-        return bool(tokens.min() >= 0 and (self.q[tokens] > 0).all())
-
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
         return DrawMasses.of_choices(*masses_in(self.q, tuples))
 
@@ -89,9 +87,6 @@ class WithReplacement(OneDraft):
     def drafted_mass(self, p: NDArray[np.float64]) -> float:
         missed = np.log1p(-np.minimum(self.q, 1 - 1e-16))
         return -float((p * np.expm1(self.num_drafts * missed)).sum())
-
-    def independent_draws(self, exact: bool) -> list[IndependentDraws]:
-        return [(1, [(self.model, self.num_drafts)])]
 
     def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = np.concatenate([[0.0], np.cumsum(self.q[order])])
@@ -162,24 +157,6 @@ class WithReplacement(OneDraft):
         what = f"listing the draft sets of {self!r}"
         require_listable(what, terms, limit)
         require_listable(what, passes, MAX_PASSES // 10)
-
-    def count_tuples(self) -> int:
-        return count_power(self.vocab_size, self.num_drafts)
-
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
-        terms = self.num_drafts * count_power(len(tokens), self.num_drafts)
-        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        return {
-            drafts: prod((self.exact_q[i] for i in drafts), start=Fraction(1))
-            for drafts in product(tokens, repeat=self.num_drafts)
-        }
-
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        terms = self.num_drafts * self.count_tuples()
-        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        tuples = all_tuples(self.vocab_size, self.num_drafts)
-        return tuples, np.prod(self.q[tuples], axis=1)
 
 
 def _power_slopes(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts.base import ExactSupportLaw
+from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
 from mdsd_opt.drafts.counting import (
     MAX_EXACT_TERMS,
     MAX_PASSES,
@@ -25,9 +25,10 @@ from mdsd_opt.drafts.counting import (
 )
 from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, successive_masses_in
-from mdsd_opt.drafts.one_draft import OneDraft
+from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
@@ -60,9 +61,18 @@ class WithoutReplacement(OneDraft):
     """
 
     scheme: ClassVar[str] = "without_replacement"
+    title: ClassVar[str] = "without replacement"
+    composition: ClassVar[Composition] = Composition()
+    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels(
+        "without_replacement_rates", "without_replacement", decides_on_device=True
+    )
 
     #: Whether Q comes from nodes that serve to check others.
     _is_check = False
+
+    @property
+    def beside_fixed(self) -> DraftScheme | None:
+        return None if self.drafts_whole_support else self
 
     @cached_property
     def support(self) -> NDArray[np.int64]:
@@ -72,7 +82,17 @@ class WithoutReplacement(OneDraft):
     @property
     def drafts_whole_support(self) -> bool:
         """Whether drafting runs out of tokens, so that the draft set is certain."""
-        return self.support.size <= self.num_drafts
+        return self._successive.are_certain
+
+    @property
+    def _successive(self) -> RandomDraws:
+        assert self.random_draws is not None
+        return self.random_draws
+
+    @property
+    def _num_drawn(self) -> int:
+        """How many tokens are drafted: there may be fewer than K."""
+        return min(self.num_drafts, self._successive.support_size)
 
     @property
     def always_drafted(self) -> NDArray[np.int64]:
@@ -110,8 +130,8 @@ class WithoutReplacement(OneDraft):
         self, order: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
-        from mdsd_opt.prefix_search import race_quadrature_kernels as race
-        from mdsd_opt.prefix_search.race_budget import require_race
+        from mdsd_opt.prefix_search import race_kernels as race
+        from mdsd_opt.prefix_search.random_draws import require_race
 
         require_race(order.size, self.num_drafts, self._slowest_rate)
         outside = np.ones(self.vocab_size, dtype=np.bool_)
@@ -167,7 +187,7 @@ class WithoutReplacement(OneDraft):
 
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         """First K arrivals of a race of exponential clocks with rates q."""
-        drafted = min(self.num_drafts, self.support.size)
+        drafted = self._num_drawn
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
         rates = self.q[self.support]
         rows = max(1, _CHUNK // rates.size)
@@ -192,14 +212,14 @@ class WithoutReplacement(OneDraft):
         return law
 
     def is_possible(self, tokens: NDArray[np.int64]) -> bool:
-        size = min(self.num_drafts, self.support.size)
+        size = self._num_drawn
         drawn = tokens[:size]
         if (tokens[size:] != -1).any() or (drawn < 0).any() or np.unique(drawn).size != size:
             return False
         return bool((self.q[drawn] > 0).all())
 
     def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
-        drawn = min(self.num_drafts, self.support.size)
+        drawn = self._num_drawn
         found = DrawMasses.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
         return found.where(all_hold(tuples[:, drawn:] == -1))
 
@@ -210,7 +230,7 @@ class WithoutReplacement(OneDraft):
         return drafted_masses(self.q, p, [self.num_drafts])[0]
 
     def count_supports(self) -> tuple[int, int]:
-        return count_subsets(self.support.size, [min(self.num_drafts, self.support.size)])
+        return count_subsets(self.support.size, [self._num_drawn])
 
     def require_listable(self) -> None:
         """By the recursion of every draft set over its own subsets."""
@@ -224,7 +244,7 @@ class WithoutReplacement(OneDraft):
 
     def support_law(self) -> SupportLaw:
         self.require_listable()
-        size = min(self.num_drafts, self.support.size)
+        size = self._num_drawn
         if self.drafts_whole_support:
             return SupportLaw.from_groups(self.vocab_size, [(self.support[None, :], np.ones(1))])
         ranks = subsets_of_size(self.support.size, size)

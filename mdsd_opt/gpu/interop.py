@@ -1,7 +1,13 @@
-"""Arrays of other libraries on a device: read in place, on their own stream, and handed back."""
+"""Arrays of other libraries on a device: read in place, on their own stream, and handed back.
+
+Where an array lies is read from its DLPack capsule, without a copy. Reading the capsule itself,
+instead of handing it to another library, is what lets bfloat16 through: few libraries know each
+other's, and a kernel needs no more than a pointer.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
 from collections.abc import Iterator
@@ -14,19 +20,37 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.distributions import bad_row_error
-from mdsd_opt.gpu import dlpack
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.gpu.engine import Engine
-from mdsd_opt.gpu.layout import DeviceLogits
+from mdsd_opt.gpu.layout import DeviceLogits, contiguous_strides
 
 _LEGACY_STREAM = 1  # CUDA's default stream in DLPack's numbering
+
 _NO_WAITING = -1
+
+#: Kinds of memory in DLPack's numbering.
+CPU = 1
+
+CUDA = 2
+
+_FLOAT = 2
+
+_BFLOAT = 4
+
+_STORED = {(_FLOAT, 32): "float32", (_FLOAT, 16): "float16", (_BFLOAT, 16): "bfloat16"}
+
+_pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+
+_pointer_in.restype = ctypes.c_void_p
+
+_pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def is_on_device(side: Opened) -> bool:
     """Whether an array lies in a CUDA device's memory."""
     if side.library not in ("cupy", "torch", "jax"):
         return False
-    return dlpack.device_of(side.array)[0] == dlpack.CUDA
+    return device_of(side.array)[0] == CUDA
 
 
 @contextmanager
@@ -37,7 +61,7 @@ def on_stream_of(side: Opened) -> Iterator[int]:
     own stays, and JAX makes it wait.
     """
     cupy = importlib.import_module("cupy")
-    number = dlpack.device_of(side.array)[1]
+    number = device_of(side.array)[1]
     with cupy.cuda.Device(number):
         if side.library == "torch":
             pointer = sys.modules["torch"].cuda.current_stream(number).cuda_stream
@@ -68,7 +92,7 @@ def opened(engine: Engine, side: Opened, stream: int, reference: Opened) -> Devi
         is_compact = array.strides[-1] == array.itemsize
         array = array if is_compact else importlib.import_module("cupy").ascontiguousarray(array)
     same = side.library == reference.library != "jax"
-    return dlpack.read(array, _NO_WAITING if same else stream)
+    return read_dlpack(array, _NO_WAITING if same else stream)
 
 
 def sent(engine: Engine, values: NDArray[Any]) -> DeviceLogits | None:
@@ -76,7 +100,7 @@ def sent(engine: Engine, values: NDArray[Any]) -> DeviceLogits | None:
     if not is_readable(values):
         return None
     buffer = engine.upload(np.ascontiguousarray(values).view(np.uint8))
-    strides = dlpack.contiguous_strides(values.shape)
+    strides = contiguous_strides(values.shape)
     return DeviceLogits(engine.address(buffer), values.dtype.name, values.shape, strides, buffer)
 
 
@@ -114,3 +138,61 @@ def check_rows(is_bad: NDArray[np.int32], shape: tuple[int, ...], *sides: Opened
         row = replace(side, array=side.array[place] if place else side.array).numpy()
         if not np.isfinite(row.max()):
             raise bad_row_error(side.name, index, row)
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def read_dlpack(array: Any, stream: int | None = None) -> DeviceLogits | None:
+    """Describe an array's memory; None if its numbers are none that the kernels read.
+
+    Parameters
+    ----------
+    array : object with ``__dlpack__``
+    stream : int, optional
+        The stream that is going to read it, in DLPack's numbering; -1 if it is the producer's own.
+
+    Returns
+    -------
+    DeviceLogits
+        Its `owner` keeps the memory alive. An array whose last axis is not contiguous is None, too.
+    """
+    capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream)
+    tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))
+    dtype = _STORED.get((tensor.dtype.code, tensor.dtype.bits))
+    if dtype is None or tensor.dtype.lanes != 1:
+        return None
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    if tensor.strides:
+        strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim))
+    else:  # contiguous
+        strides = contiguous_strides(shape)
+    if not shape or shape[-1] == 0:
+        raise InvalidInput(f"logits of shape {shape}: the last axis must hold the tokens")
+    if strides[-1] != 1 and shape[-1] > 1:
+        return None
+    address = (tensor.data or 0) + tensor.byte_offset
+    return DeviceLogits(address, dtype, shape, strides, (array, capsule))
+
+
+def device_of(array: Any) -> tuple[int, int]:
+    """Kind of memory and number of the device."""
+    kind, number = array.__dlpack_device__()
+    return int(kind), int(number)

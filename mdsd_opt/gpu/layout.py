@@ -141,3 +141,11 @@ def _strides(logits: DeviceLogits, shape: tuple[int, ...]) -> list[int]:
 def num_rows(shape: tuple[int, ...]) -> int:
     """Rows of a batch of this shape."""
     return math.prod(shape)
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of an array without gaps."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.verifiers.base import Uniforms
+from mdsd_opt.verifiers.verdicts import Uniforms
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)

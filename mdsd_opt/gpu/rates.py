@@ -1,8 +1,13 @@
-"""Acceptance rates by the kernels, on whatever engine."""
+"""Acceptance rates by the kernels, on whatever engine.
+
+Tables of sums over bins of p/q, and the searches for the best prefix in them, in turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +29,22 @@ from mdsd_opt.gpu.sources import (
     ZOOMED_RATIO_TABLES,
     Kernel,
 )
-from mdsd_opt.gpu.tables import PrefixSearch, best_prefixes
+
+#: Bins of a table, see `kernels/ratio_sums.cuh`.
+NUM_BINS = 2048
+
+#: Of tables and what belongs to them, at a time.
+SCRATCH_BYTES = 64 << 20
+
+#: Clusters that look after rows that a table leaves open.
+_NUM_ZOOMING = 128
 
 #: Numbers of drafts that one launch can take.
 MAX_COUNTS = 8
 
 #: Vocabularies the sums of a row can hold, and drafts with replacement that kernels have room for.
 MAX_VOCAB_SIZE = 1 << 22
+
 MAX_DRAFTS = 64
 
 #: Drafts without replacement: the error of the quadrature grows with them, see
@@ -39,6 +53,90 @@ MAX_RACE_DRAFTS = 32
 
 #: Places for likeliest tokens in a block, see `kernels/likeliest.cuh`.
 _CANDIDATES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixSearch:
+    """Kernels that find the best prefix, and what they write for each other.
+
+    Attributes
+    ----------
+    tables, zoomed_tables : Kernel
+        Sums over the bins of rows, and over parts of those that stay open.
+    searches, zoomed_searches : tuple of Kernel
+        What looks for the best prefix in either, each for its own numbers of drafts.
+    num_sums : int
+        Numbers in a bin.
+    head_bytes, window_bytes : int
+        Of what is kept of a row, and of what it leaves open.
+    """
+
+    tables: Kernel
+    zoomed_tables: Kernel
+    searches: tuple[Kernel, ...]
+    zoomed_searches: tuple[Kernel, ...]
+    num_sums: int
+    head_bytes: int
+    window_bytes: int
+
+
+def best_prefixes(
+    engine: Engine,
+    pair: Pair,
+    num_drafts: Sequence[int],
+    search: PrefixSearch,
+    shape: float,
+    values: Sequence[Any],
+    result: RowRates,
+) -> None:
+    """Rates of all rows: their tables, the best prefixes, and both again for what stays open.
+
+    Parameters
+    ----------
+    shape : float
+        c of the bins, which are even in p / (p + c q).
+    values : sequence
+        What the kernel that makes tables takes first of its own.
+    result : RowRates
+        Where they go.
+    """
+    num_counts = len(num_drafts)
+    counts = [engine.upload(np.array(num_drafts, np.int32)), np.int32(num_counts)]
+    c = np.float32(shape)
+    table_bytes = 4 * search.num_sums * NUM_BINS
+    row_bytes = table_bytes + search.head_bytes + num_counts * search.window_bytes
+    size = min(max(1, SCRATCH_BYTES // row_bytes), pair.num_rows)
+    tables = engine.empty((size, search.num_sums, NUM_BINS), np.uint32)
+    heads = engine.empty((size, search.head_bytes // 8), np.uint64)
+    windows = engine.empty((size * num_counts, search.window_bytes // 8), np.uint64)
+    num_windows = engine.empty((1,), np.uint32)
+    found = [windows, num_windows]
+    chunks = (
+        (run.start, slice(start, min(start + size, run.stop)), arguments)
+        for run, arguments in pair.arguments()
+        for start in range(run.start, run.stop, size)
+    )
+    for run_start, part, arguments in chunks:
+        num_rows = part.stop - part.start
+        rows = [*arguments, np.int64(part.start - run_start)]
+        outputs = [result.rates[part], result.gaps[part]]
+
+        def launch(kernel: Kernel, num_rows: int, *arguments: Any) -> None:
+            engine.launch(kernel, pair.types, num_rows, arguments)
+
+        made = [tables, heads, result.is_bad[part], num_windows]
+        launch(search.tables, num_rows, *rows, *values, c, *made)
+        for kernel in search.searches:
+            launch(kernel, num_rows, tables, heads, c, *counts, *outputs, *found)
+        for turn in range(num_counts):  # as many windows as there are tables
+            first = np.uint32(turn * num_rows)
+            launch(
+                search.zoomed_tables,
+                min(num_rows, _NUM_ZOOMING),
+                *(*rows, c, tables, heads, *found, first, np.uint32(num_rows)),
+            )
+            for kernel in search.zoomed_searches:
+                launch(kernel, num_rows, tables, heads, c, *counts, *outputs, *found, first)
 
 
 _WITH_REPLACEMENT = PrefixSearch(
@@ -106,6 +204,20 @@ def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
     """
     per_thread = 4 * (1 + vocab_size // (4 * threads_per_row))
     return min(MAX_DRAFTS, _CANDIDATES // per_thread)
+
+
+#: Largest K of a function here, from V and threads a row; of the others `MAX_DRAFTS`.
+_LIMITS: dict[str, Callable[[int, int], int]] = {
+    without_replacement.__name__: lambda vocab_size, threads_per_row: MAX_RACE_DRAFTS,
+    greedy.__name__: most_fixed_drafts,
+    top_k.__name__: most_fixed_drafts,
+}
+
+
+def most_drafts(function: str, vocab_size: int, threads_per_row: int) -> int:
+    """Largest K that a function of this module takes."""
+    limit = _LIMITS.get(function)
+    return MAX_DRAFTS if limit is None else limit(vocab_size, threads_per_row)
 
 
 def kseq(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:

@@ -10,6 +10,7 @@ import numpy as np
 from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.pair import Pair
 from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.rates import NUM_BINS, SCRATCH_BYTES
 from mdsd_opt.gpu.sources import (
     DRAFT_SELECTION,
     DRAFTED_TOKENS,
@@ -25,7 +26,6 @@ from mdsd_opt.gpu.sources import (
     RESIDUAL_TOKENS,
     Kernel,
 )
-from mdsd_opt.gpu.tables import NUM_BINS, SCRATCH_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,12 +73,11 @@ class Planning:
     shape: float
 
 
-def _planning(scheme: str, num_drafts: int) -> Planning:
-    if scheme == "with_replacement":
+def _planning(is_replaced: bool, num_drafts: int) -> Planning:
+    if is_replaced:
         shape = 4.0 if num_drafts >= 16 else 2.0
         head_bytes = RATIO_RECORDS["RowHead"]
         return Planning(RATIO_TABLES, (RATIO_GROUPS,), RESIDUAL_TOKENS, 2, head_bytes, shape)
-    assert scheme == "without_replacement"
     largest = [variant >= num_drafts for variant in RACE_VARIANTS].index(True) + 1
     shape = max(2.0, num_drafts / 2)
     groups, head_bytes = RACE_GROUPS[:largest], RACE_RECORDS["RaceHead"]
@@ -93,24 +92,25 @@ def verify_rows(
     uniforms: Any = None,
     first_row: int = 0,
     with_rates: bool = False,
-    scheme: str = "with_replacement",
+    is_replaced: bool = True,
 ) -> RowTokens:
     """Decide for every row.
 
     Parameters
     ----------
     drafts : buffer of int64, shape (num_rows, K), contiguous
-        Drawn from q by the scheme, in draw order; -1 where there is none.
+        Drawn from q, in draw order; -1 where there is none.
     uniforms : buffer of float64, shape (num_rows, 4), contiguous, optional
         Those of every row, in the order of `mdsd_opt.verifiers.Uniforms`, in place of `randomness`.
     first_row : int
         Number of the first row, for random numbers.
     with_rates : bool
         Compute `rates` and `gaps`, too, at the cost of one more pass over rows that accept.
-    scheme : {"with_replacement", "without_replacement"}
+    is_replaced : bool
+        Whether the drafts were drawn with replacement.
     """
     num_drafts = np.int32(drafts.shape[1])
-    planning = _planning(scheme, drafts.shape[1])
+    planning = _planning(is_replaced, drafts.shape[1])
     shape = (pair.num_rows,)
     result = RowTokens(
         engine.empty(shape, np.int64),
@@ -126,7 +126,7 @@ def verify_rows(
     plans = engine.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
     drafted = engine.empty((size, drafts.shape[1], PLAN_RECORDS["DraftedToken"] // 4), np.uint32)
     num_windows = engine.empty((1,), np.uint32)
-    is_race = np.int32(scheme == "without_replacement")
+    is_race = np.int32(not is_replaced)
     if is_race:
         values: list[Any] = [engine.upload(np.array([num_drafts])), np.int32(1)]
     else:

@@ -1,7 +1,19 @@
-"""Buckets of the log-ratio of two rows of weights, and the division of groups of tokens.
+"""Buckets of the ratio of two rows of weights, what a prefix that ends inside one can reach.
 
-All ratios are of p over q, in base 2. Ranking needs no probabilities: the log-ratio of weights
-differs from that of probabilities by a constant of the row.
+All ratios are of p over q. Ranking needs no probabilities: weights are as good, whose ratios are
+those of probabilities but for a constant of the row. There are three kinds of buckets:
+
+- `even_keys`: even in t = p / (p + c q), which is bounded, for what counts on the width of a bucket
+  in p/q near c: rates with replacement, and bins that are never opened.
+- `octave_keys`: equally many in each octave, by the leading bits of p/q, for what counts on ratios
+  of ratios: decisions, cuts and certificates, groups beyond lossless.
+- `bucket_keys`: the same of logarithms, where these are at hand: rates without replacement.
+
+Tokens in order of their ratio draw a convex curve of p against q, nowhere below its tangents at the
+ends of a group, whose slopes are the extreme ratios. These meet in the kink. Q is a power of q, so
+that -Q is concave, or it is q-convex and below its chord. Either way, whatever P - s Q takes below
+a line between the ends it takes there at the ends or at the kink: a group whose kink is not low
+enough is closed for good. Others are divided.
 """
 
 from __future__ import annotations
@@ -20,6 +32,8 @@ Keys = NDArray[np.uint16]
 
 #: Parts into which an opened bucket is divided.
 CELLS = 64
+
+_TOGETHER = 1024  # tokens whose bins are found before they are added
 
 
 def bucket_grid(first: float, per_octave: float, size: int, dtype: Any) -> tuple[Any, Vector]:
@@ -80,6 +94,70 @@ def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
         position = position if position > zero else zero
         position = position if position < last else last
         keys[i] = np.int32(position)
+
+
+_TOGETHER = 1024  # tokens whose bins are found before they are added
+
+
+@kernel
+def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
+    """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
+
+    Parameters
+    ----------
+    target, draft : ndarray of float, shape (V,)
+        n and m: probabilities, or integer weights.
+    steps : ndarray of float, shape (4,)
+        As `even_keys` takes them, for all bins but the last.
+    bins : ndarray of integers, shape (V,)
+        Out.
+    ends : ndarray of float, shape (B, 2) or (0, 2)
+        1 and 0; out: least and largest t. Not of the last bin. Without rows not asked for.
+    table : ndarray of float64, shape (B, 2)
+        Zeros; out: sums of n and m. The last bin holds what is never drafted.
+    """
+    never = table.shape[0] - 1
+    half = steps[0]
+    for start in range(0, target.size, _TOGETHER):
+        n = target[start : start + _TOGETHER]
+        m = draft[start : start + _TOGETHER]
+        found = bins[start : start + _TOGETHER]
+        even_keys(n, m, steps, found)
+        for i in range(n.size):
+            found[i] = found[i] if m[i] > 0 else never
+        for i in range(n.size):
+            place = found[i]
+            table[place, 0] += n[i]
+            table[place, 1] += m[i]
+        if ends.shape[0] > 0:
+            for i in range(n.size):
+                place = found[i]
+                if place < never:
+                    t = n[i] / (n[i] + half * m[i])
+                    ends[place, 0] = min(ends[place, 0], t)
+                    ends[place, 1] = max(ends[place, 1], t)
+
+
+@kernel(inner=True)
+def octave_keys(
+    p: Vector, q: Vector, ratios: Vector, shift: int, half: int, first: int, ends: Any, keys: Keys
+) -> None:
+    """Bucket of some tokens, by the bits of p/q above `shift`, `half` added to round them.
+
+    Buckets count from the bits `first` on. `ends` are the least and the largest bucket of tokens
+    that may be drafted, beyond which ratios are put there, too, that of p = 0, and that of q = 0.
+    `ratios` is room for these tokens.
+    """
+    least, largest, massless, never_drafted = ends
+    bits = ratios.view(np.int64)
+    for i in range(keys.size):
+        ratios[i] = p[i] / q[i]
+    for i in range(keys.size):
+        bucket: Any = ((bits[i] + half) >> shift) - first
+        bucket = bucket if bucket > least else least
+        bucket = bucket if bucket < largest else largest
+        bucket = bucket if p[i] > 0.0 else massless
+        keys[i] = bucket if q[i] > 0.0 else never_drafted
 
 
 @kernel(inner=True)
@@ -203,3 +281,47 @@ def sort_columns(columns: Matrix, start: int, stop: int) -> None:
             columns[1, j] = second
             columns[2, j] = third
         gap //= 3
+
+
+@kernel(inner=True)
+def power(base: float, exponent: int) -> float:
+    """min(base, 1) ** exponent: Q of a prefix with q(H) = base, for draws with replacement."""
+    base = min(base, 1.0)
+    result = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
+
+
+@kernel(inner=True)
+def kink(
+    lowest: float, highest: float, ratio_error: float, p_before: float, p_inside: float,
+    q_before: float, q_inside: float,
+) -> tuple[float, float, float]:  # fmt: skip
+    """P and q at the kink of a group, and the share of the group's q up to there.
+
+    The group holds masses p_inside and q_inside > 0 at ratios in [lowest, highest], known up to a
+    factor 1 + ratio_error.
+    """
+    lowest *= 1.0 - ratio_error
+    highest *= 1.0 + ratio_error
+    q_kink = q_inside
+    if highest < np.inf:
+        q_kink = (highest * q_inside - p_inside) / (highest - lowest)
+        q_kink = min(max(q_kink, 0.0), q_inside)
+    return p_before + lowest * q_kink, q_before + q_kink, q_kink / q_inside
+
+
+@kernel(inner=True)
+def contained_at(exponent: int, q_mass: float, share: float, before: float, after: float) -> float:
+    """At least Q at the kink, at q(H) = q_mass and this share of the group's q.
+
+    `exponent` is the K of the power that Q is, or zero for the chord of Q from `before` the group
+    to `after` it. The kink is the same for every K.
+    """
+    if exponent > 0:
+        return power(q_mass, exponent)
+    return before + (after - before) * share

@@ -1,4 +1,4 @@
-"""Q along the groups of a row, for the schemes that draw at random from one q."""
+"""Q along the groups of a row, for draws at random from one q."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search import containment_kernels as kernels
-from mdsd_opt.prefix_search.race_budget import require_race
+from mdsd_opt.prefix_search import race_group_kernels as kernels
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.random_draws import RandomDraws, require_race
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     NEVER_DRAFTED,
     NUM_BUCKETS,
@@ -67,9 +66,9 @@ class Power(Containment):
 
     slack = 1e-15
 
-    def __init__(self, drafts: WithReplacement, buckets: Buckets, sums: Matrix) -> None:
+    def __init__(self, draws: RandomDraws, buckets: Buckets, sums: Matrix) -> None:
         super().__init__(buckets, sums)
-        self.exponent = drafts.num_drafts
+        self.exponent = draws.num_drafts
 
     def at(self, tokens: Integers) -> Vector:
         return np.empty(tokens.size)  # known from q
@@ -89,22 +88,22 @@ class Raced(Containment):
 
     def __init__(
         self,
-        drafts: WithoutReplacement,
+        draws: RandomDraws,
         p: Vector,
         buckets: Buckets,
         sums: Matrix | None,
         opens: bool,
         checks: bool,
     ) -> None:
-        self._q, most = drafts.q, drafts.num_drafts
-        require_race(drafts.support.size, most, 1.0)  # before anything takes time
-        slowest, others = kernels.race_rates(drafts.q, most, np.empty(most, np.int64))
-        require_race(drafts.support.size, most, slowest)
+        self._q, most = draws.q, draws.num_drafts
+        require_race(draws.support_size, most, 1.0)  # before anything takes time
+        slowest, others = kernels.race_rates(draws.q, most, np.empty(most, np.int64))
+        require_race(draws.support_size, most, slowest)
         light_rate, step, first, nodes = race_terms(slowest, most, checks)
         run, moments = np.empty((2, NUM_BUCKETS, COLUMNS))
-        size = drafts.vocab_size
+        size = draws.q.size
         chains = np.empty(NUM_BUCKETS, np.int64), np.empty(size, np.int64), np.empty(size)
-        kernels.race_sums(p, drafts.q, buckets, light_rate, run, moments, *chains)
+        kernels.race_sums(p, draws.q, buckets, light_rate, run, moments, *chains)
         super().__init__(buckets, moments[:, [P, Q]] if sums is None else sums)
         self.contained = np.zeros(NUM_BUCKETS)
         num_drafts, race = np.array([most]), np.empty((RACE_ROWS + most, nodes))
@@ -125,7 +124,7 @@ class Raced(Containment):
 
 
 def containment_of(
-    drafts: WithReplacement | WithoutReplacement,
+    draws: RandomDraws,
     p: Vector,
     buckets: Buckets,
     *,
@@ -133,15 +132,15 @@ def containment_of(
     carries: bool = False,
     checks: bool = False,
 ) -> Containment:
-    """The containment of the drafts of one row, by the buckets of its tokens.
+    """The containment of the draws of one row, by the buckets of its tokens.
 
     With ``opens=False`` no bucket is to be opened; with ``carries=True`` the sums over buckets lose
     next to nothing; with ``checks=True`` a quadrature is a finer one.
     """
-    if isinstance(drafts, WithReplacement):
-        return Power(drafts, buckets, _bucket_sums(p, drafts.q, buckets, carries))
-    sums = _bucket_sums(p, drafts.q, buckets, carries) if carries else None
-    return Raced(drafts, p, buckets, sums, opens, checks)
+    if draws.is_replaced:
+        return Power(draws, buckets, _bucket_sums(p, draws.q, buckets, carries))
+    sums = _bucket_sums(p, draws.q, buckets, carries) if carries else None
+    return Raced(draws, p, buckets, sums, opens, checks)
 
 
 def _bucket_sums(p: Vector, q: Vector, buckets: Buckets, carries: bool) -> Matrix:
@@ -150,12 +149,10 @@ def _bucket_sums(p: Vector, q: Vector, buckets: Buckets, carries: bool) -> Matri
     return sums
 
 
-def contained_in(
-    drafts: WithReplacement | WithoutReplacement, subset: Flags, checks: bool = False
-) -> float:
+def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:
     """Q of any subset: its tokens share the first bucket, and the others the last."""
     buckets = np.where(subset, np.uint16(0), np.uint16(NEVER_DRAFTED))
-    found = containment_of(drafts, drafts.q, buckets, opens=False, carries=True, checks=checks)
+    found = containment_of(draws, draws.q, buckets, opens=False, carries=True, checks=checks)
     if found.exponent > 0:
         return min(float(found.sums[0, Q]), 1.0) ** found.exponent
     return float(found.contained[0])

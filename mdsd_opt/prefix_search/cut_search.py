@@ -1,22 +1,99 @@
-"""The search for the best prefix: buckets are opened until the cut is certain."""
+r"""The search for the best prefix: buckets are opened until the cut is certain; and its bounds.
+
+Any subset H bounds the optimum from above by 1 + P(H) - Q(H). A selection marginal x with
+:math:`x(G) \ge Q(G) - d` on every prefix G in order of x/q bounds it from below by
+:math:`\sum_i \min(p_i, x_i) - d`; the least x(G) - Q(G) is what the search finds with x in place of
+the target. Where Q is a quadrature, it is evaluated a second time from other, finer nodes, with
+other tokens added one at a time, and bounds are widened by what the two differ by.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search import doubt_kernels
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
-from mdsd_opt.prefix_search.containment import Containment, containment_of
-from mdsd_opt.prefix_search.ratio_groups import Groups, ratio_keys
-from mdsd_opt.prefix_search.sum_kernels import BLOCK
+from mdsd_opt.prefix_search.containment import Containment, contained_in, containment_of
+from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search.sum_kernels import BLOCK, accurate_sum
 
+Flags = NDArray[np.bool_]
 Vector = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 #: By how much less than the best cut found some prefix may be better.
 CUT_SLACK = 1e-15
+
+
+def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool) -> Integers:
+    """Integers in the order of p/q of some tokens; q > 0 there.
+
+    Packed keys sort by p/q, rounded, and then by token, of up to `MAX_TOKENS`.
+    """
+    keys = np.empty(tokens.size, np.int64)
+    kernels.ratio_keys(p, q, tokens, packed, keys)
+    return keys
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Disjoint groups of drafted tokens, in ascending order of p/q.
+
+    Attributes
+    ----------
+    table : ndarray of int64, shape (3, n)
+        `keys`, `buckets` and `tokens`.
+    ends : ndarray, shape (4, n + 1)
+        `sums_p`, `sums_q`, `contained` and `ratios`.
+    """
+
+    table: Integers
+    ends: NDArray[np.float64]
+
+    @staticmethod
+    def with_room(count: int) -> Groups:
+        return Groups(np.empty((3, count), np.int64), np.empty((4, count + 1)))
+
+    @property
+    def keys(self) -> Integers:
+        """Key of a single token, or the least key that its bucket could hold, shape (n,)."""
+        return self.table[kernels.KEY]
+
+    @property
+    def buckets(self) -> Integers:
+        """Bucket of a closed group; ~bucket (negative) for a single token."""
+        return self.table[kernels.BUCKET]
+
+    @property
+    def tokens(self) -> Integers:
+        """Token of a group that is just one; -1 for a closed group."""
+        return self.table[kernels.TOKEN]
+
+    @property
+    def sums_p(self) -> Vector:
+        """P of the prefixes, shape (n + 1,)."""
+        return self.ends[kernels.P]
+
+    @property
+    def sums_q(self) -> Vector:
+        """q of the prefixes, shape (n + 1,)."""
+        return self.ends[kernels.Q]
+
+    @property
+    def contained(self) -> Vector:
+        """Q of the prefixes, shape (n + 1,)."""
+        return self.ends[kernels.CONTAINED]
+
+    @property
+    def ratios(self) -> Vector:
+        """p/q of every group, never out of order, however little of it shows in the sums, (n,)."""
+        return self.ends[kernels.RATIO, :-1]
+
+    def places(self, keys: Integers) -> Integers:
+        """Groups in which the tokens of these keys are."""
+        return self.keys.searchsorted(keys, side="right") - 1
 
 
 class CutSearch:
@@ -44,17 +121,17 @@ class CutSearch:
     def __init__(
         self,
         p: Vector,
-        drafts: WithReplacement | WithoutReplacement,
+        draws: RandomDraws,
         rounds: bool = True,
         checks: bool = False,
     ) -> None:
-        self.p, self.q = p, drafts.q
+        self.p, self.q = p, draws.q
         self._rounds = rounds
         buckets = np.empty(p.size, np.uint16)
-        kernels.fill_buckets(p, drafts.q, np.empty(BLOCK), buckets)
+        kernels.fill_buckets(p, draws.q, np.empty(BLOCK), buckets)
         # A decision follows the target whatever its sums lose; a rate shows it.
         self.containment: Containment = containment_of(
-            drafts, p, buckets, carries=not rounds, checks=checks
+            draws, p, buckets, carries=not rounds, checks=checks
         )
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]
         self._num_closed = int(np.count_nonzero(sums_q))
@@ -79,7 +156,7 @@ class CutSearch:
         """Whether a cut better by more than `slack` may lie inside a group; flags these in
         `is_doubtful`.
         """
-        return doubt_kernels.doubt_cut(
+        return kernels.doubt_cut(
             self.groups.table, self.groups.ends, self.containment.sums, *self.ratio_bounds,
             self.containment.exponent, self.split, slack, self.is_doubtful,
         )  # fmt: skip
@@ -139,16 +216,35 @@ class CutSearch:
         return keys[order], tokens[order]
 
 
-def best_cut(
-    p: Vector, drafts: WithReplacement | WithoutReplacement, checks: bool = False
-) -> CutSearch:
+def best_cut(p: Vector, draws: RandomDraws, checks: bool = False) -> CutSearch:
     """The search with buckets opened until no cut is better by more than `CUT_SLACK`.
 
     With ``checks=True`` a quadrature for Q is a finer one.
     """
-    search = CutSearch(p, drafts, rounds=False, checks=checks)
+    search = CutSearch(p, draws, rounds=False, checks=checks)
     while search.doubts_cut(CUT_SLACK):
         search.narrow()
         if search.doubts_cut(CUT_SLACK):
             search.open()
     return search
+
+
+def upper_bound(p: Vector, draws: RandomDraws, subset: Flags) -> float:
+    """1 + P(H) - Q(H), widened."""
+    contained = contained_in(draws, subset)
+    doubt = 0.0
+    if draws.by_quadrature:
+        doubt = abs(contained - contained_in(draws, subset, checks=True))
+    return 1.0 + accurate_sum(p[subset]) - contained + doubt
+
+
+def lower_bound(p: Vector, draws: RandomDraws, x: Vector) -> float:
+    """The sum of min(p, x), less what x lacks of Q on some prefix and of a sum of one; widened."""
+    cut = best_cut(x, draws)
+    shortfall, doubt = -cut.difference, CUT_SLACK
+    if draws.by_quadrature:
+        again = best_cut(x, draws, checks=True)
+        shortfall = max(shortfall, -again.difference)
+        doubt += float(np.abs(cut.containment.contained - again.containment.contained).max())
+    imbalance = abs(accurate_sum(x) - 1.0)
+    return accurate_sum(np.minimum(p, x)) - shortfall - imbalance - doubt

@@ -1,4 +1,7 @@
-"""Groups of tokens in the race: what a prefix needs to know of each to have it added at once."""
+"""Groups of tokens in the race: what it needs to know of each to add it at once, and Q at its end.
+
+Groups are the buckets of p/q of a row, in order; the race may be kept before each, to go on inside.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,14 @@ from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.race_kernels import (
     add_light_tokens,
     add_token,
+    escape,
+    fill_terms,
     light_once_gain,
+    rates_beside,
+    start_race,
 )
+from mdsd_opt.prefix_search.sum_kernels import add_carrying
+from mdsd_opt.prefix_search.weigh_kernels import likeliest_tokens
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -90,3 +99,122 @@ def add_group(
         once = add_token(rang, once, num_drafts, heavy[i], others, race)
         i = next_heavy[i]
     return once
+
+
+@kernel
+def race_rates(q: Vector, num_drafts: int, likeliest: Integers) -> tuple[float, float]:
+    """The slowest rate that matters, and that of all tokens but the likeliest.
+
+    `likeliest` is room for the ids of the likeliest `num_drafts` tokens.
+    """
+    likeliest_tokens(q, q, num_drafts, likeliest)
+    return rates_beside(q, likeliest, num_drafts)
+
+
+@kernel
+def race_sums(
+    p: Vector, q: Vector, buckets: Keys, light_rate: float, run: Matrix, moments: Matrix,
+    first_heavy: Integers, next_heavy: Integers, heavy: Vector,
+) -> None:  # fmt: skip
+    """Sums of p, and what the race asks for, over every bucket."""
+    collect_groups(p, q, buckets, light_rate, run, moments, first_heavy, next_heavy, heavy)
+
+
+@kernel
+def race_curve(
+    sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
+    num_drafts: Integers, light_rate: float, step: float, first: float, others: float,
+    race: Matrix, rang: Matrix, kept: NDArray[np.float64], once_before: Vector, outside: Vector,
+    escaped: Vector, contained: Vector,
+) -> None:  # fmt: skip
+    """Run the race over the buckets; write Q of all tokens up to the end of each but the last.
+
+    The last one holds what is never drafted.
+
+    Of each also `once` before it and the q of all tokens from it on; and the race before it, if
+    `kept`, of shape (number of buckets, K, nodes), has room.
+    """
+    most = num_drafts[0]
+    fill_terms(race, light_rate, step, first)
+    start_race(rang, most)
+    once = 0.0
+    lost = 0.0
+    never_drafted = sums.shape[0] - 1
+    outside[never_drafted + 1] = 0.0
+    for bucket in range(never_drafted, -1, -1):
+        outside[bucket], lost = add_carrying(outside[bucket + 1], sums[bucket, Q], lost)
+    for bucket in range(never_drafted):
+        if sums[bucket, Q] == 0.0:
+            continue
+        if kept.shape[0] > 0:
+            once_before[bucket] = once
+            for n in range(most):
+                for j in range(rang.shape[1]):
+                    kept[bucket, n, j] = rang[n, j]
+        once = add_group(
+            rang, once, most, moments[bucket], first_heavy[bucket], next_heavy, heavy, light_rate,
+            others, race,
+        )  # fmt: skip
+        escape(rang, once, outside[bucket + 1], race, num_drafts, 1, escaped)
+        contained[bucket] = min(max(1.0 - escaped[0], 0.0), 1.0)
+
+
+@kernel
+def merge_small(
+    sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, most_mass: float,
+    most_buckets: int,
+) -> None:  # fmt: skip
+    """Merge runs of neighbouring small buckets, each run into its lowest bucket."""
+    into = 0
+    for bucket in range(1, sums.shape[0] - 1):
+        if sums[bucket, Q] == 0.0:
+            continue
+        p_mass = sums[into, P] + sums[bucket, P]
+        q_mass = sums[into, Q] + sums[bucket, Q]
+        if max(p_mass, q_mass) > most_mass or bucket - into >= most_buckets:
+            into = bucket
+            continue
+        for column in range(sums.shape[1]):
+            sums[into, column] += sums[bucket, column]
+            sums[bucket, column] = 0.0
+        for column in range(moments.shape[1]):
+            moments[into, column] += moments[bucket, column]
+        heavy = first_heavy[bucket]
+        while heavy >= 0:
+            following = next_heavy[heavy]
+            next_heavy[heavy] = first_heavy[into]
+            first_heavy[into] = heavy
+            heavy = following
+        first_heavy[bucket] = -1
+
+
+@kernel
+def race_opened(
+    tokens: Integers, buckets: Keys, q: Vector, num_drafts: Integers, others: float,
+    race: Matrix, kept: NDArray[np.float64], once_before: Vector, outside: Vector,
+    escaped: Vector, left: Vector, contained: Vector,
+) -> None:  # fmt: skip
+    """Write Q at the tokens of buckets that are opened, which are given in order.
+
+    The arrays are those of `race_curve`, and room for the rates left; a race that is used up here
+    is not needed again.
+    """
+    most = num_drafts[0]
+    start = 0
+    while start < tokens.size:
+        bucket = buckets[tokens[start]]
+        stop = start
+        while stop < tokens.size and buckets[tokens[stop]] == bucket:
+            stop += 1
+        rate_left = outside[bucket + 1]
+        for j in range(stop - 1, start - 1, -1):
+            left[j] = rate_left
+            rate_left += q[tokens[j]]
+        rang = kept[bucket]
+        once = once_before[bucket]
+        for j in range(start, stop):
+            rate = q[tokens[j]]
+            once = add_token(rang, once, most, rate, others, race)
+            escape(rang, once, left[j], race, num_drafts, 1, escaped)
+            contained[j] = min(max(1.0 - escaped[0], 0.0), 1.0)
+        start = stop

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.prefix_search.bucket_kernels import CELLS, bucket_grid, even_buckets
-from mdsd_opt.prefix_search.race_budget import require_race
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
+from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
 
 Integers = NDArray[np.int64]

@@ -4,7 +4,7 @@ r"""Optimal acceptance of K drafts with replacement, without sorting.
 
 over the prefixes H of the tokens ordered by p/q ascending ([Hu25]). One pass distributes the tokens
 over buckets; the objective is then known at the ends of every bucket, and bounded inside
-(`bound_kernels`). Only buckets whose bound beats the best end are opened, and an opened group is
+(`bucket_kernels`). Only buckets whose bound beats the best end are opened, and an opened group is
 divided in the same way until nothing is left to gain: an exact answer, up to a certified slack of
 1e-15.
 
@@ -24,20 +24,25 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import kink, power
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
     cells_of,
     even_keys,
     group_columns,
+    kink,
+    power,
     sort_columns,
     tokens_in,
 )
-from mdsd_opt.prefix_search.exp2_kernels import scaled_exp2
-from mdsd_opt.prefix_search.pair_kernels import add_pair
-from mdsd_opt.prefix_search.sum_kernels import BLOCK
-from mdsd_opt.prefix_search.weigh_kernels import exponent_of, largest_logit, offset_of
-from mdsd_opt.prefix_search.weigh_single_kernels import SINGLE_UNIT, weigh_block
+from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_pair
+from mdsd_opt.prefix_search.weigh_kernels import (
+    SINGLE_UNIT,
+    exponent_of,
+    largest_logit,
+    offset_of,
+    scaled_exp2,
+    weigh_block,
+)
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -68,7 +73,7 @@ _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 _RUN = 16 * BLOCK
 
 # Rows of groups of tokens: what is inside, the sums over all groups before, the extreme ratios (of
-# cells, their logarithms at first), the kink (`bound_kernels`), and room.
+# cells, their logarithms at first), the kink (`bucket_kernels`), and room.
 _P, _Q, _P_BEFORE, _Q_BEFORE, _LOWEST, _HIGHEST, _P_KINK, _Q_KINK, _POWER, _SQUARE = range(10)
 GROUP_ROWS = 10
 
@@ -81,7 +86,7 @@ def rates_of_rows(
     grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
     is_open: NDArray[np.bool_], marks: NDArray[np.uint8], best: Vector,
 ) -> None:  # fmt: skip
-    """The rates, in the room given for the work. `bounds` are those of `even_buckets`."""
+    """The rates, in the room given for the work. `cut_search` are those of `even_buckets`."""
     num_buckets = is_open.size
     for row in range(target.shape[0]):
         p_row, q_row = target[row], draft[row]
@@ -274,7 +279,7 @@ def _least(values: Vector) -> float:
 
 @kernel(inner=True)
 def _raise_to_power(groups: Matrix, exponent: int) -> None:
-    """`bound_kernels.power` of the masses of q in one row, for all groups at once."""
+    """`bucket_kernels.power` of the masses of q in one row, for all groups at once."""
     base = groups[_Q_KINK]
     square = groups[_SQUARE]
     result = groups[_POWER]

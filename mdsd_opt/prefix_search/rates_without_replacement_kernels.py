@@ -4,7 +4,7 @@ r"""Optimal acceptance of K drafts without replacement, without sorting.
 
 over the prefixes H of the tokens ordered by p/q ascending ([Hu25]), with Q by the race of
 `race_kernels`. Tokens are collected in buckets of the log-ratio, and the objective is computed at
-the ends of every bucket. One whose bound inside (`bound_kernels`) does not beat the best end is
+the ends of every bucket. One whose bound inside (`bucket_kernels`) does not beat the best end is
 closed. The others are divided once more in the same way, and what then remains open is sorted. A
 group is looked into for those K alone for which it is open.
 """
@@ -17,17 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import contained_at, kink
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
     bucket_keys,
     cells_of,
+    contained_at,
     group_columns,
+    kink,
     sort_columns,
     tokens_in,
 )
 from mdsd_opt.prefix_search.race_group_kernels import P, Q, add_group, collect_groups
 from mdsd_opt.prefix_search.race_kernels import (
+    MAX_RACE_WORK,
     RACE_ROWS,
     add_token,
     escape,
@@ -35,10 +37,10 @@ from mdsd_opt.prefix_search.race_kernels import (
     lightness,
     most_heavy,
     num_nodes,
+    race_work,
     rates_beside,
     start_race,
 )
-from mdsd_opt.prefix_search.race_quadrature_kernels import MAX_RACE_WORK, race_work
 from mdsd_opt.prefix_search.sum_kernels import range_sum
 from mdsd_opt.prefix_search.weigh_kernels import (
     drop_impossible,

@@ -6,16 +6,12 @@ Opening it replaces one closed group by its tokens.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import power
-from mdsd_opt.prefix_search.bucket_kernels import tokens_in
-from mdsd_opt.prefix_search.pair_kernels import add_pair
-from mdsd_opt.prefix_search.sum_kernels import add_carrying
+from mdsd_opt.prefix_search.bucket_kernels import contained_at, kink, octave_keys, power, tokens_in
+from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_pair
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -64,18 +60,12 @@ def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Buckets) -> None
 
     `ratios` is room for some tokens at once.
     """
-    bits = ratios.view(np.int64)
+    ends = 0, NEVER_DRAFTED - 1, 0, NEVER_DRAFTED
     for start in range(0, p.size, ratios.size):
-        p_here = p[start : start + ratios.size]
-        q_here = q[start : start + ratios.size]
-        buckets_here = buckets[start : start + ratios.size]
-        for i in range(p_here.size):
-            ratios[i] = p_here[i] / q_here[i]
-        for i in range(p_here.size):
-            bucket: Any = ((bits[i] + HALF) >> _SHIFT) - _LOWEST
-            bucket = bucket if bucket > 0 else 0
-            bucket = bucket if bucket < NEVER_DRAFTED else NEVER_DRAFTED - 1
-            buckets_here[i] = bucket if q_here[i] > 0.0 else NEVER_DRAFTED
+        stop = start + ratios.size
+        octave_keys(
+            p[start:stop], q[start:stop], ratios, _SHIFT, HALF, _LOWEST, ends, buckets[start:stop]
+        )
 
 
 @kernel
@@ -202,3 +192,41 @@ def arrange(
             best = difference
             split = g + 1
     return split
+
+
+@kernel(inner=True)
+def lowest_in_group(
+    sums: Vector, ends: Matrix, g: int, lowest: float, highest: float, exponent: int
+) -> tuple[float, float, float]:
+    """P, q and at least Q at the kink of a closed group, whose own sums are p and q.
+
+    A difference of prefix sums would lose them, and Q may grow from 0 to 1 where q is 1e-30.
+    """
+    p_mass, q_mass, share = kink(lowest, highest, 0.0, ends[P, g], sums[P], ends[Q, g], sums[Q])
+    contained = contained_at(exponent, q_mass, share, ends[CONTAINED, g], ends[CONTAINED, g + 1])
+    return p_mass, q_mass, contained
+
+
+@kernel
+def doubt_cut(
+    groups: Integers, ends: Matrix, sums: Matrix, lowest: Vector, highest: Vector, exponent: int,
+    split: int, slack: float, is_doubtful: Flags,
+) -> bool:  # fmt: skip
+    """Flag the groups inside which a better cut may lie; return whether there are any.
+
+    Inside a group nothing lies lower than `bucket_kernels` says. `exponent` is the K of the power
+    that Q is, or zero for its chord, and `slack` what rounding may feign: a group is not opened for
+    less. `sums` are those of p and q over every bucket; `lowest` and `highest` bound its ratios.
+    """
+    best = ends[P, split] - ends[CONTAINED, split] - slack
+    found = False
+    for g in range(groups.shape[1]):
+        bucket = groups[BUCKET, g]
+        if bucket >= 0:
+            p_mass, _, contained = lowest_in_group(
+                sums[bucket], ends, g, lowest[bucket], highest[bucket], exponent
+            )
+            if p_mass - contained < best:
+                is_doubtful[bucket] = True
+                found = True
+    return found

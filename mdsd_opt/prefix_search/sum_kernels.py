@@ -1,8 +1,13 @@
-"""Sums of long rows."""
+"""Sums of long rows, with little error in each."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
@@ -76,3 +81,63 @@ def suffix_sums(values: Vector, after: float) -> Vector:
     for j in range(values.size - 1, -1, -1):
         sums[j], lost = add_carrying(sums[j + 1], values[j], lost)
     return sums
+
+
+@kernel(reassociate=True, inner=True)
+def _split(p: Vector, q: Vector, level: float, above: bool) -> tuple[float, float]:
+    p_mass = 0.0
+    q_mass = 0.0
+    for i in range(p.size):
+        stays = (p[i] >= level * q[i]) == above
+        p_mass += p[i] if stays else 0.0
+        q_mass += 0.0 if stays else q[i]
+    return p_mass, q_mass
+
+
+@kernel
+def split_at(p: Vector, q: Vector, level: float, above: bool) -> tuple[float, float]:
+    """Sum of p where p >= level q is `above`, and sum of q elsewhere; to the last place or two."""
+    p_mass = 0.0
+    q_mass = 0.0
+    p_lost = 0.0
+    q_lost = 0.0
+    for start in range(0, p.size, BLOCK):
+        here = _split(p[start : start + BLOCK], q[start : start + BLOCK], level, above)
+        p_mass, p_lost = add_carrying(p_mass, here[0], p_lost)
+        q_mass, q_lost = add_carrying(q_mass, here[1], q_lost)
+    return p_mass + p_lost, q_mass + q_lost
+
+
+def accurate_sum(values: Vector) -> float:
+    """Sum of non-negative numbers to the last place or two, however many there are."""
+    return float(split_at(values, values, 0.0, True)[0])
+
+
+_TWO = ir.VectorType(ir.DoubleType(), 2)
+_INDEX = ir.IntType(64)
+_SIZE_OF_A_NUMBER = 8
+
+
+@intrinsic
+def add_pair(typing_context: Any, sums: Any, row: Any, first: Any, second: Any) -> Any:
+    """Add to sums[row, 0] and sums[row, 1], by one addition of vectors in place of two of numbers.
+
+    float64, of shape (n, 2), contiguous, row >= 0.
+    """
+    if sums != types.Array(types.float64, 2, "C"):
+        return None
+    signature = types.void(sums, types.intp, types.float64, types.float64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        sums, row, *values = arguments
+        data = context.make_array(signature.args[0])(context, builder, sums).data
+        place = builder.gep(data, [builder.shl(row, _INDEX(1))])
+        place = builder.bitcast(place, _TWO.as_pointer())
+        added = _TWO(ir.Undefined)
+        for lane, value in enumerate(values):
+            added = builder.insert_element(added, value, ir.IntType(32)(lane))
+        total = builder.fadd(builder.load(place, align=_SIZE_OF_A_NUMBER), added)
+        builder.store(total, place, align=_SIZE_OF_A_NUMBER)
+        return context.get_dummy_value()
+
+    return signature, generate

@@ -50,7 +50,7 @@ class TransportProblem:
     """
 
     def __init__(self, target: Any, drafts: DraftScheme) -> None:
-        if not isinstance(drafts, DraftScheme):
+        if not isinstance(drafts, DraftScheme):  # anything may be given
             raise InvalidInput(
                 f"drafts is a {type(drafts).__name__}: give a draft scheme such as "
                 "WithReplacement(q, num_drafts)"

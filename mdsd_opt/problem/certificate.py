@@ -12,28 +12,33 @@ has no such order, a `proof` bounds P(H) - Q(H) for every H at once: tiles that 
 In floating point, where Q is a quadrature (draws without replacement), it is evaluated a second
 time from nodes of the certificate's own, and the bounds are widened by what the two differ by: an
 error that solver and certificate have in common would otherwise look like a proof. For drafts with
-and without replacement nothing is sorted: the prefixes of x/w are searched (`prefix_search`).
+and without replacement the prefixes of x/w are not sorted but searched (`prefix_search`).
+
+What a solution brings along is read once, by `read_solution`: behind that door there are only
+finite float64 numbers, masks and integers of the right shapes, whose sums do not overflow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.base.checked import checked_tolerance, floats, mask
+from mdsd_opt.base.distributions import SUM_TOLERANCE
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.prefix_search.searched import saves_sorting
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.prefix_search.random_draws import saves_sorting
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.evidence import read_solution
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover, cover_bound
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture, mixture_shortfall
-from mdsd_opt.problem.plans.exact import feasible_value
-from mdsd_opt.problem.plans.feasibility import feasible_mass, plan_violations
+from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, mixture_shortfall
+from mdsd_opt.problem.plans import feasible_mass, feasible_value, plan_violations, read_plan
 from mdsd_opt.problem.solution import Found, Solution, Status
 from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
 
@@ -70,10 +75,7 @@ class Certificate:
 
 
 def certify(
-    problem: TransportProblem,
-    solution: Solution,
-    exact: bool = False,
-    tolerance: float = 1e-9,
+    problem: TransportProblem, solution: Solution, exact: bool = False, tolerance: float = 1e-9
 ) -> Certificate:
     """Check a solution against the problem it claims to solve.
 
@@ -132,11 +134,11 @@ def certify(
 
 def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
     """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
-    drafts = problem.drafts
-    if saves_sorting(drafts):
-        from mdsd_opt.prefix_search.bounds import upper_bound
+    drafts, draws = problem.drafts, problem.drafts.random_draws
+    if saves_sorting(draws):
+        from mdsd_opt.prefix_search.cut_search import upper_bound
 
-        return upper_bound(problem.target, drafts, subset)
+        return upper_bound(problem.target, draws, subset)
     contained = drafts.containment(subset)
     again = drafts.rechecked()
     doubt = 0.0 if again is drafts else abs(contained - again.containment(subset))
@@ -145,7 +147,7 @@ def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
 
 def _has_marginal(problem: TransportProblem, solution: Found) -> bool:
     given = solution.selection is not None or solution.subset is not None
-    return given and isinstance(problem.drafts, PrefixDraftScheme)
+    return given and problem.drafts.prefix_form is not None
 
 
 def _claim_violations(
@@ -201,7 +203,7 @@ def _shown_by(problem: TransportProblem, solution: Found) -> str:
 
 def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fraction | None:
     """1 + the bound of a proof on P(H) - Q(H); None if it is no proof about this problem."""
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     target = np.array(problem.exact_target, dtype=object) if exact else problem.target
     p = target.copy()
     p[fixed] = target[0] * 0  # drafted anyway
@@ -219,36 +221,38 @@ def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fr
 
 
 def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
+    assert drafts is not None
     p = problem.target
     x = solution.selection
-    if saves_sorting(drafts):
-        from mdsd_opt.prefix_search.bounds import lower_bound, water_filled
+    if saves_sorting(draws):
+        from mdsd_opt.prefix_search.containment import contained_in
+        from mdsd_opt.prefix_search.cut_search import lower_bound
 
         if x is None:
             assert solution.subset is not None
-            x = water_filled(p, drafts, solution.subset)
-        return min(max(0.0, lower_bound(p, drafts, x)), 1.0)
+            inside = contained_in(draws, solution.subset)
+            x = water_fill(p, drafts, solution.subset, inside).values
+        return min(max(0.0, lower_bound(p, draws, x)), 1.0)
     if x is None:
         assert solution.subset is not None
         x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
     order = drafts.prefix_order(x)
-    inside = np.concatenate([[0.0], np.cumsum(x[order])])
+    reached_at = np.concatenate([[0.0], np.cumsum(x[order])])
     contained = drafts.prefix_containment(order)
     again = drafts.rechecked()
     doubt = 0.0
     if again is not drafts:
         doubt = float(np.abs(contained - again.prefix_containment(order)).max())
-    shortfall = float(np.max(contained - inside))
+    shortfall = float(np.max(contained - reached_at))
     imbalance = abs(float(x.sum()) - 1.0)
     reached = float(np.minimum(p, x).sum()) - max(shortfall, 0.0) - imbalance - doubt
     return min(max(0.0, reached), 1.0)
 
 
 def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fraction:
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts = problem.drafts.prefix_form
+    assert drafts is not None
     p = problem.exact_target
     if solution.selection is not None:
         x = [Fraction(mass) for mass in solution.selection.tolist()]
@@ -265,3 +269,60 @@ def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fractio
     imbalance = abs(sum(x, Fraction(0)) - 1)
     reached = sum((min(a, b) for a, b in zip(p, x, strict=True)), Fraction(0))
     return max(reached - max(shortfall, Fraction(0)) - imbalance, Fraction(0))
+
+
+#: What a solution may leave out. Its proof is read where it is held against the problem.
+_OPTIONAL = ("subset", "selection", "plan")
+
+
+def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[str]]:
+    """The solution in these types, or None and what of it cannot be read so."""
+    if not isinstance(solution, Found):
+        raise InvalidInput(f"solution is a {type(solution).__name__}: give what solve returns")
+    readers: dict[str, Callable[[Any], Any]] = {
+        "acceptance_rate": partial(_rate, "acceptance_rate"),
+        "lower_bound": partial(_rate, "lower_bound"),
+        "upper_bound": partial(_rate, "upper_bound"),
+        "status": _status,
+        "subset": partial(mask, name="the subset", size=vocab_size, of="tokens"),
+        "selection": partial(_selection, vocab_size=vocab_size),
+        "plan": partial(read_plan, vocab_size=vocab_size),
+    }
+    read: dict[str, Any] = {}
+    unreadable = []
+    for name, reader in readers.items():
+        given = getattr(solution, name)
+        try:
+            read[name] = None if given is None and name in _OPTIONAL else reader(given)
+        except InvalidInput as error:
+            unreadable.append(str(error))
+    return (None if unreadable else replace(solution, **read)), unreadable
+
+
+def _rate(name: str, value: Any) -> float:
+    try:
+        rate = float(value) if isinstance(value, Real) else np.nan
+    except OverflowError:  # of an integer
+        rate = np.inf
+    if not np.isfinite(rate):
+        raise InvalidInput(f"{name} is {value}")
+    return rate
+
+
+def _status(status: Any) -> Status:
+    if not isinstance(status, Status):
+        raise InvalidInput(f"status is {status!r}, not a Status")
+    return status
+
+
+def _selection(selection: Any, vocab_size: int) -> NDArray[np.float64]:
+    x = floats(selection, "the selection marginal")
+    if x.shape != (vocab_size,):
+        raise InvalidInput(f"the selection marginal has shape {x.shape}")
+    if not (np.isfinite(x) & (x >= 0)).all():
+        raise InvalidInput("the selection marginal has masses that are negative or not finite")
+    with np.errstate(over="ignore"):
+        total = x.sum()
+    if total > 1 + SUM_TOLERANCE:
+        raise InvalidInput(f"the selection marginal sums to {total:.6g}, more than one")
+    return x

@@ -12,7 +12,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -28,19 +28,9 @@ from mdsd_opt.base.files.arrays import (
     read_safetensors,
     text_of,
 )
-from mdsd_opt.drafts import (
-    SINGLE_MODEL_SCHEMES,
-    DraftScheme,
-    DraftSetLaw,
-    FixedPlusDrafts,
-    GreedyDrafts,
-    IndependentDrafts,
-    MixtureDrafts,
-    TopKDrafts,
-    WithoutReplacement,
-    WithReplacement,
-)
-from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile, UnsupportedScheme
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import all_schemes
+from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.problem import TransportProblem
 
 Document = dict[str, Any]
@@ -49,15 +39,6 @@ _FORMATS = {
     ".json": "text, exact fractions allowed",
     ".npz": "NumPy arrays",
     ".safetensors": "arrays and metadata",
-}
-
-#: What the document of each draft scheme holds beside its name.
-_ENTRIES = {
-    **dict.fromkeys(SINGLE_MODEL_SCHEMES, ("q", "num_drafts")),
-    "independent": ("q",),
-    "set_law": ("vocab_size", "sets", "masses"),
-    "mixture": ("masses", "components"),
-    "fixed_plus": ("tokens", "drafts"),
 }
 
 _EXACT_NUMBER = re.compile(r"[+-]?(\d+(/\d+)?|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,4})?)", re.ASCII)
@@ -83,7 +64,7 @@ def save_problem(problem: TransportProblem, path: str | os.PathLike[str]) -> Non
     document = _with_plain_vectors(
         {
             "target": problem._target.given,
-            "drafts": _document_of(problem.drafts),
+            "drafts": problem.drafts.to_entry(lambda law: law.given),
         },
         None if suffix == ".json" else arrays,
     )
@@ -114,45 +95,14 @@ def load_problem(path: str | os.PathLike[str]) -> TransportProblem:
     suffix = checked_suffix(path, _FORMATS, UnreadableFile)
     source = str(path)
     document = read_json(path) if suffix == ".json" else _binary_document(path, suffix)
-    reader = _Reader(source)
     try:
-        root = reader.mapping(document, "the problem")
-        reader.require_known(root, ("target", "drafts"), "the problem")
-        target = reader.vector(reader.entry(root, "target", ""), "target")
-        drafts = reader.drafts(reader.entry(root, "drafts", ""), "drafts")
-        return TransportProblem(target, drafts)
+        root = _Entry(source, document, "")
+        root.require_known(("target", "drafts"))
+        return TransportProblem(root.vector("target"), root.scheme("drafts"))
     except (UnreadableFile, UnknownName):
         raise
     except InvalidInput as error:
         raise UnreadableFile(f"{source}: {error}") from error
-
-
-def _document_of(drafts: DraftScheme) -> Document:
-    """The scheme as a document whose vectors are still Fractions or arrays."""
-    document: Document = {"scheme": drafts.scheme}
-    if isinstance(drafts, (WithReplacement, WithoutReplacement, GreedyDrafts, TopKDrafts)):
-        document |= {"q": drafts.model.given, "num_drafts": drafts.num_drafts}
-    elif isinstance(drafts, IndependentDrafts):
-        document |= {"q": [model.given for model in drafts.models]}
-    elif isinstance(drafts, DraftSetLaw):
-        document |= {
-            "vocab_size": drafts.vocab_size,
-            "sets": [list(members) for members in drafts._sets],
-            "masses": drafts._law.given,
-        }
-    elif isinstance(drafts, MixtureDrafts):
-        document |= {
-            "masses": drafts._law.given,
-            "components": [_document_of(component) for component in drafts.components],
-        }
-    elif isinstance(drafts, FixedPlusDrafts):
-        document |= {
-            "tokens": drafts.always_drafted.tolist(),
-            "drafts": _document_of(drafts.drafts),
-        }
-    else:
-        raise UnsupportedScheme(f"drafts of type {type(drafts).__name__} have no file format")
-    return document
 
 
 def _with_plain_vectors(
@@ -226,153 +176,126 @@ def _child(node: Any, name: str) -> Any:
     return None
 
 
-class _Reader:
-    """Checks a document while it is turned into objects; every error names file and place."""
+class _Entry:
+    """Part of a document, checked while it is turned into objects; errors name file and place.
 
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._schemes: dict[str, Callable[[Document, str], DraftScheme]] = {
-            "independent": self._independent,
-            "set_law": self._set_law,
-            "mixture": self._mixture,
-            "fixed_plus": self._fixed_plus,
-        }
+    An `EntryReader`.
+    """
 
-    def error(self, place: str, problem: str) -> UnreadableFile:
+    def __init__(self, source: str, node: Any, place: str) -> None:
+        self._source, self._place = source, place
+        if not isinstance(node, dict):
+            raise self.error(f"is {_kind(node)}, not an object with named entries")
+        self._node: Document = node
+
+    def error(self, problem: str, name: str = "") -> UnreadableFile:
+        return self._error(self._inside(name) or "the problem", problem)
+
+    def _error(self, place: str, problem: str) -> UnreadableFile:
         return UnreadableFile(f"{self._source}: {place} {problem}")
 
-    def mapping(self, node: Any, place: str) -> Document:
-        if not isinstance(node, dict):
-            raise self.error(place, f"is {_kind(node)}, not an object with named entries")
-        return node
+    def _inside(self, name: str) -> str:
+        return ".".join(part for part in (self._place, name) if part)
 
-    def entry(self, node: Document, name: str, place: str) -> Any:
-        if name not in node:
-            present = ", ".join(repr(x) for x in node) or "none"
-            where = f"{place!r}" if place else "the problem"
-            raise self.error(where, f"has no entry {name!r}. It has: {present}.")
-        return node[name]
+    def get(self, name: str) -> Any:
+        """What stands under a name."""
+        if name not in self._node:
+            present = ", ".join(repr(x) for x in self._node) or "none"
+            where = repr(self._place) if self._place else "the problem"
+            raise self._error(where, f"has no entry {name!r}. It has: {present}.")
+        return self._node[name]
 
-    def require_known(self, node: Document, known: tuple[str, ...], place: str) -> None:
+    def require_known(self, known: tuple[str, ...]) -> None:
         """Refuse entries that nobody would read: a misspelt one would be ignored in silence."""
-        for name in node:
+        for name in self._node:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 listed = ", ".join(map(repr, known))
-                raise self.error(
-                    place, f"has an unknown entry {name!r:.60}.{hint} It takes: {listed}."
-                )
+                raise self.error(f"has an unknown entry {name!r:.60}.{hint} It takes: {listed}.")
 
-    def integer(self, node: Any, place: str) -> int:
+    def integer(self, name: str) -> int:
+        return self._integer(self.get(name), self._inside(name))
+
+    def _integer(self, node: Any, place: str) -> int:
         if type(node) is not int:
-            raise self.error(place, f"is {_kind(node)}, not an integer")
+            raise self._error(place, f"is {_kind(node)}, not an integer")
         return node
 
-    def items(self, node: Any, place: str) -> list[Any]:
-        if isinstance(node, np.ndarray) and node.ndim > 0:
-            return list(node)
-        if not isinstance(node, list):
-            raise self.error(place, f"is {_kind(node)}, not a list")
-        return node
+    def _items(self, node: Any, place: str) -> Iterator[tuple[Any, str]]:
+        """What a list holds, and where."""
+        if not isinstance(node, list) and not (isinstance(node, np.ndarray) and node.ndim > 0):
+            raise self._error(place, f"is {_kind(node)}, not a list")
+        return ((x, f"{place}[{i}]") for i, x in enumerate(node))
 
-    def vector(self, node: Any, place: str) -> Any:
+    def _listed(self, name: str) -> Iterator[tuple[Any, str]]:
+        return self._items(self.get(name), self._inside(name))
+
+    def vector(self, name: str) -> Any:
+        return self._vector(self.get(name), self._inside(name))
+
+    def _vector(self, node: Any, place: str) -> Any:
         """A float64 array, or a list of Fractions if any number was written as a string."""
         if isinstance(node, np.ndarray):
             if node.dtype.kind not in "fiub" and node.dtype.name != "bfloat16":
-                raise self.error(place, f"has dtype {node.dtype}, not numbers")
+                raise self._error(place, f"has dtype {node.dtype}, not numbers")
             return node.astype(np.float64)
-        numbers = [self.number(x, f"{place}[{i}]") for i, x in enumerate(self.items(node, place))]
+        numbers = [self._number(*item) for item in self._items(node, place)]
         if any(isinstance(x, Fraction) for x in numbers):
             return [Fraction(x) for x in numbers]
         return np.array(numbers, dtype=np.float64)
 
-    def number(self, node: Any, place: str) -> float | Fraction:
+    def _number(self, node: Any, place: str) -> float | Fraction:
         if type(node) in (int, float):
             try:
                 return float(node)
             except OverflowError as error:
-                raise self.error(place, "is too large for a number") from error
+                raise self._error(place, "is too large for a number") from error
         if isinstance(node, str):
-            return self.exact_number(node, place)
-        raise self.error(place, f"is {_kind(node)}, not a number")
+            return self._exact_number(node, place)
+        raise self._error(place, f"is {_kind(node)}, not a number")
 
-    def exact_number(self, text: str, place: str) -> Fraction:
+    def _exact_number(self, text: str, place: str) -> Fraction:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         if not _EXACT_NUMBER.fullmatch(text):
-            raise self.error(place, f"is {shown!r}: write numbers like '3/8', '0.375' or 0.375")
+            raise self._error(place, f"is {shown!r}: write numbers like '3/8', '0.375' or 0.375")
         try:
             return Fraction(text)
         except (ValueError, ZeroDivisionError) as error:
             reason = "has denominator 0" if isinstance(error, ZeroDivisionError) else "is too long"
-            raise self.error(place, f"is {shown!r}, which {reason}") from error
+            raise self._error(place, f"is {shown!r}, which {reason}") from error
 
-    def drafts(self, node: Any, place: str) -> DraftScheme:
-        document = self.mapping(node, place)
-        scheme = self.entry(document, "scheme", place)
-        if isinstance(scheme, str) and scheme in _ENTRIES:
-            self.require_known(document, ("scheme", *_ENTRIES[scheme]), place)
-        if isinstance(scheme, str) and scheme in SINGLE_MODEL_SCHEMES:
-            q = self.distribution(document, "q", place)
-            num_drafts = self.entry(document, "num_drafts", place)
-            return SINGLE_MODEL_SCHEMES[scheme](q, self.integer(num_drafts, f"{place}.num_drafts"))
-        if not isinstance(scheme, str) or scheme not in self._schemes:
-            raise UnknownName.among(
-                f"draft scheme in {self._source}:", scheme, [*SINGLE_MODEL_SCHEMES, *self._schemes]
-            )
-        return self._schemes[scheme](document, place)
+    def law(self, name: str) -> Distribution:
+        return self._law(self.get(name), self._inside(name))
 
-    def distribution(self, document: Document, name: str, place: str) -> Distribution:
-        inside = f"{place}.{name}"
-        return Distribution.of(self.vector(self.entry(document, name, place), inside), inside)
+    def _law(self, node: Any, place: str) -> Distribution:
+        return Distribution.of(self._vector(node, place), place)
 
-    def _independent(self, document: Document, place: str) -> DraftScheme:
-        inside = f"{place}.q"
-        models = self.items(self.entry(document, "q", place), inside)
-        return IndependentDrafts(
-            [
-                Distribution.of(self.vector(q, f"{inside}[{k}]"), f"{inside}[{k}]")
-                for k, q in enumerate(models)
-            ]
-        )
+    def laws(self, name: str) -> list[Distribution]:
+        return [self._law(*item) for item in self._listed(name)]
 
-    def _set_law(self, document: Document, place: str) -> DraftScheme:
-        vocab_size = self.integer(self.entry(document, "vocab_size", place), f"{place}.vocab_size")
-        sets = [
-            self._tokens(members, f"{place}.sets[{s}]")
-            for s, members in enumerate(
-                self.items(self.entry(document, "sets", place), f"{place}.sets")
-            )
-        ]
-        masses = self.vector(self.entry(document, "masses", place), f"{place}.masses")
-        if len(sets) != len(masses):
-            raise self.error(place, f"has {len(sets)} sets and {len(masses)} masses")
-        if len(set(sets)) < len(sets):
-            raise self.error(f"{place}.sets", "lists one set twice: add up its masses")
-        return DraftSetLaw(vocab_size, dict(zip(sets, masses, strict=True)))
+    def tokens(self, name: str) -> tuple[int, ...]:
+        return self._tokens(self.get(name), self._inside(name))
 
     def _tokens(self, node: Any, place: str) -> tuple[int, ...]:
-        return tuple(
-            self.integer(i, f"{place}[{k}]") for k, i in enumerate(self.items(node, place))
-        )
+        return tuple(self._integer(*item) for item in self._items(node, place))
 
-    def _mixture(self, document: Document, place: str) -> DraftScheme:
-        masses = self.vector(self.entry(document, "masses", place), f"{place}.masses")
-        components = [
-            self.drafts(component, f"{place}.components[{c}]")
-            for c, component in enumerate(
-                self.items(self.entry(document, "components", place), f"{place}.components")
-            )
-        ]
-        if len(masses) != len(components):
-            raise self.error(place, f"has {len(components)} components and {len(masses)} masses")
-        pairs: Any = list(zip(masses, components, strict=True))
-        return MixtureDrafts(pairs)
+    def token_sets(self, name: str) -> list[tuple[int, ...]]:
+        return [self._tokens(*item) for item in self._listed(name)]
 
-    def _fixed_plus(self, document: Document, place: str) -> DraftScheme:
-        tokens = self._tokens(self.entry(document, "tokens", place), f"{place}.tokens")
-        inner: Any = self.drafts(self.entry(document, "drafts", place), f"{place}.drafts")
-        return FixedPlusDrafts(tokens, inner)
+    def scheme(self, name: str) -> DraftScheme:
+        return self._scheme(self.get(name), self._inside(name))
+
+    def schemes(self, name: str) -> list[DraftScheme]:
+        return [self._scheme(*item) for item in self._listed(name)]
+
+    def _scheme(self, node: Any, place: str) -> DraftScheme:
+        entry, known = _Entry(self._source, node, place), all_schemes()
+        name = entry.get("scheme")
+        if not isinstance(name, str) or name not in known:
+            raise UnknownName.among(f"draft scheme in {self._source}:", name, known)
+        entry.require_known(("scheme", *known[name].entries))
+        return known[name].from_entry(entry)
 
 
 def _kind(node: Any) -> str:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture
+from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 
 
 class Status(enum.Enum):

@@ -12,6 +12,10 @@ Where tokens D are always drafted, the raise inside H falls on them alone: for a
 D, :math:`p_I(G) = P(G) + Q(H) - P(H) \ge Q(G)` because P - Q is smallest at H, and a set that lacks
 a token of D contains no draft tuple. (Raising the others would not do: drafts that hit D again may
 need more mass on D than it has.)
+
+The levels are found in two ways. Of places in order of p/w by bisection (`water_level`): in
+Fractions, in float64, and compiled into what fills groups of tokens. Of tokens in any order by
+Newton's method (`level_without_order`), which saves the sort where there are many.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import PrefixDraftScheme
 
 Vector = NDArray[Any]  #: float64, or Fractions
+
+#: Below so many tokens a sort is as fast, and nothing is compiled for it.
+_MANY_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,12 +58,13 @@ def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[
     Parameters
     ----------
     sums : ndarray, shape (2, n + 1)
-        Of p and of w over the first 0..n places.
+        Of p and of w over the first 0..n places, or the last for a level that falls.
     ratios : ndarray, shape (n,)
-        p/w of each place, ascending for a level that rises, descending for one that falls.
+        p/w of each place, ascending.
     mass : float or Fraction
     rising : bool
-        Whether the places hold too little, and are raised; else they hold too much, and are capped.
+        Whether the places hold too little, and the first are raised; else they hold too much, and
+        the last are capped.
 
     Returns
     -------
@@ -76,7 +84,8 @@ def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[
     low, high = 1, ratios.size
     while low < high:  # the first m stand on it: right as soon as it is not beyond the next ratio
         m = (low + high) // 2
-        held, next_ratio = p_sums[m] + change, ratios[m] * w_sums[m]
+        following = ratios[m] if rising else ratios[ratios.size - 1 - m]
+        held, next_ratio = p_sums[m] + change, following * w_sums[m]
         if held <= next_ratio if rising else held >= next_ratio:
             high = m
         else:
@@ -86,23 +95,42 @@ def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[
     return low, max((p_sums[low] + change) / w_sums[low], change * 0)
 
 
-def water_levels(
-    low_sums: Vector, top_sums: Vector, ratios: Vector, split: int, inside: Any, outside: Any
-) -> tuple[int, Any, int, Any]:
-    """Both levels, for places in order of p/w of which the first `split` are H.
+def level_without_order(p: Vector, w: Vector, mass: float, rising: bool) -> float:
+    """The level of `water_level` for float64 in any order, shape (n,) both; w > 0.
+
+    Newton's method on a function of the level that is linear in pieces, and convex for one that
+    rises: after one step the level goes one way until it has arrived [Michelot86].
+    """
+    from mdsd_opt.prefix_search.sum_kernels import accurate_sum, split_at
+
+    held = accurate_sum(p)
+    if p.size == 0 or not (held < mass if rising else held > mass):
+        return 0.0 if rising else np.inf
+    level = max(mass, 0.0) / accurate_sum(w)
+    while True:
+        kept, weight = split_at(p, w, level, rising)
+        closer = (mass - kept) / weight if weight > 0.0 else level
+        if not (closer < level if rising else closer > level):
+            return level
+        level = closer
+
+
+def fill(
+    p: Vector, w: Vector, split: int, inside: Any, outside: Any
+) -> tuple[Vector, int, Any, int, Any]:
+    """p_I of places in order of p/w of which the first `split` are H.
 
     Parameters
     ----------
-    low_sums, top_sums : ndarray, shape (2, split + 1 or more) and (2, n - split + 1 or more)
-        Of p and of w over the first 0, 1.. places, and over the last 0, 1..
-    ratios : ndarray, shape (n,)
-        p/w, ascending in H and off H.
+    p, w : ndarray, shape (n,)
+        In ascending order of p/w in H, and off H.
     split : int
     inside, outside : float or Fraction
         The masses p_I is to have on H and off H.
 
     Returns
     -------
+    x : ndarray, shape (n,)
     raised : int
         How many places are raised to c w, the first.
     c : float or Fraction
@@ -111,24 +139,11 @@ def water_levels(
     cap : float or Fraction
         c'.
     """
-    others = ratios.size - split
-    raised, c = water_level(low_sums[:, : split + 1], ratios[:split], inside, rising=True)
-    count, cap = water_level(
-        top_sums[:, : others + 1], ratios[::-1][:others], outside, rising=False
-    )
-    return raised, c, ratios.size - count, cap
-
-
-def fill(
-    p: Vector, w: Vector, split: int, inside: Any, outside: Any
-) -> tuple[Vector, int, Any, int, Any]:
-    """p_I of tokens in such an order, shape (n,), and what `water_levels` returns."""
-    both = np.stack([p, w])
-    low_sums, top_sums = (
-        running_sums(both[:, :split]),
-        running_sums(both[:, : split - p.size - 1 : -1]),
-    )
-    raised, c, capped, cap = water_levels(low_sums, top_sums, p / w, split, inside, outside)
+    both, ratios = np.stack([p, w]), p / w
+    raised, c = water_level(running_sums(both[:, :split]), ratios[:split], inside, rising=True)
+    from_top = running_sums(both[:, : split - p.size - 1 : -1])
+    count, cap = water_level(from_top, ratios[split:], outside, rising=False)
+    capped = p.size - count
     x = p.copy()
     x[:raised] = c * w[:raised]
     x[capped:] = cap * w[capped:]
@@ -179,9 +194,14 @@ def _water_fill(
         deficit = inside - values[subset].sum()
         values[always] += max(deficit, deficit * 0) / always.size
         low = low[:0]
-    order = np.concatenate(
-        [side[np.argsort(p[side] / w[side], kind="stable")] for side in (low, high)]
-    )
     outside = 1 - inside - values[~(subset | free)].sum()
-    values[order], _, c, _, cap = fill(values[order], w[order], low.size, inside, outside)
+    if p.dtype == object or p.size < _MANY_TOKENS:
+        ratios = [np.argsort(p[side] / w[side], kind="stable") for side in (low, high)]
+        order = np.concatenate([low[ratios[0]], high[ratios[1]]])
+        values[order], _, c, _, cap = fill(values[order], w[order], low.size, inside, outside)
+        return SelectionMarginal(values, c, cap)
+    c = level_without_order(values[low], w[low], inside, rising=True)
+    cap = level_without_order(values[high], w[high], outside, rising=False)
+    values[low] = np.maximum(values[low], c * w[low])
+    values[high] = np.minimum(values[high], cap * w[high])
     return SelectionMarginal(values, c, cap)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.drafts.counting import readable
-from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -67,8 +65,8 @@ class Needs:
 
 def _advice(problem: TransportProblem) -> str:
     """The polynomial method that the scheme allows, if there is one."""
-    if isinstance(problem.drafts, PrefixDraftScheme):
+    if problem.drafts.prefix_form is not None:
         return "method='subset_selection' solves this size"
-    if product_form(peeled(problem.drafts)[1]) is not None:
+    if product_form(problem.drafts.beside_fixed) is not None:
         return "method='submodular' solves this size"
     return "restrict the vocabulary (top_k, top_p) or draft fewer tokens"

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import full_lp, max_flow
@@ -43,11 +41,11 @@ def choose(problem: TransportProblem, limits: Mapping[str, Any]) -> Choice:
         Some of `LIMITS`.
     """
     scheme = problem.drafts.scheme
-    if isinstance(problem.drafts, PrefixDraftScheme):
+    if problem.drafts.prefix_form is not None:
         why = f"{scheme} drafts have a prefix order, so sorting is exact at any size"
         return Choice("subset_selection", {}, why)
     why = f"{scheme} drafts have no prefix order"
-    if product_form(peeled(problem.drafts)[1]) is not None:
+    if product_form(problem.drafts.beside_fixed) is not None:
         used = {name: limits[name] for name in limits if name == "time_limit"}
         return Choice("submodular", used, f"{why}; for independent draws any size is fine")
     budget = {name: limits[name] for name in limits if name != "time_limit"}

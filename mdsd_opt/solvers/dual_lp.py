@@ -7,7 +7,7 @@ import numpy as np
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.plans.feasibility import clip_to_marginals
+from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
 from mdsd_opt.solvers.budget import Needs

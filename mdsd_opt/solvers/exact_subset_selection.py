@@ -24,9 +24,9 @@ def exact_optimum(problem: TransportProblem) -> tuple[Fraction, NDArray[np.bool_
     UnsupportedScheme
         The scheme has no prefix order.
     """
-    drafts = problem.drafts
-    if not isinstance(drafts, PrefixDraftScheme):
-        raise UnsupportedScheme(f"draft scheme {drafts.scheme!r} has no prefix order")
+    drafts = problem.drafts.prefix_form
+    if drafts is None:
+        raise UnsupportedScheme(f"draft scheme {problem.drafts.scheme!r} has no prefix order")
     order, contained, length = best_exact_prefix(problem.exact_target, drafts)
     inside = sum((problem.exact_target[i] for i in order[:length]), Fraction(0))
     subset = np.zeros(problem.vocab_size, dtype=np.bool_)

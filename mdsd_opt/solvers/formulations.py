@@ -1,4 +1,12 @@
-"""The transport LP on the draft sets, or on the ordered draft tuples as the textbook has it."""
+r"""The transport LP on draft sets, on ordered tuples as the textbook has it, or on pairs of tokens.
+
+With two drafts, draft set {i, j} hands the share :math:`x_{ij}` of its mass to i and the rest to j
+(i < j), so token i is selected with mass :math:`W_i + \sum_{j>i} x_{ij} + \sum_{j<i} (W_{ji} -
+x_{ji})`, and t_i of it is accepted:
+
+.. math:: \max \sum_i t_i \quad\text{s.t.}\quad 0 \le t_i \le p_i, \; 0 \le x_{ij} \le W_{ij}, \quad
+          t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le W_i + \sum_{j<i} W_{ji} .
+"""
 
 from __future__ import annotations
 
@@ -10,7 +18,7 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import weighted_count
-from mdsd_opt.solvers.highs_backend import SparseMatrix
+from mdsd_opt.solvers.highs_backend import PackingLp, SparseMatrix
 
 Vector = NDArray[np.float64]
 
@@ -19,12 +27,8 @@ Vector = NDArray[np.float64]
 class TransportNetwork:
     """Tokens on one side, draft events (sets or tuples) with their masses on the other.
 
-    Attributes
-    ----------
-    target : ndarray, shape (V,)
-    mass : ndarray, shape (num_events,)
-    tokens, events : ndarray of int, shape (num_arcs,)
-        Ends of each arc: token i may be accepted in event s.
+    `tokens` and `events`, shape (num_arcs,), are the ends of the arcs: token i may be accepted in
+    event s.
     """
 
     target: Vector
@@ -104,3 +108,30 @@ def rounded_subset(
     subset = np.zeros(order.size, dtype=np.bool_)
     subset[order[:length]] = True
     return float(values[length]), subset
+
+
+def pair_lp(
+    p: Vector,
+    fixed: Vector,
+    first: NDArray[np.integer],
+    second: NDArray[np.integer],
+    pair_mass: Vector,
+) -> PackingLp:
+    """Build the LP: columns t_1..t_V, then x of every pair, first < second.
+
+    `fixed`, shape (V,), is the mass that each token is selected with anyway.
+    """
+    size, num_pairs = p.size, first.size
+    t = np.arange(size)
+    x = size + np.arange(num_pairs)
+    return PackingLp(
+        matrix=SparseMatrix(
+            shape=(size, size + num_pairs),
+            rows=np.concatenate([t, first, second]),
+            columns=np.concatenate([t, x, x]),
+            values=np.concatenate([np.ones(size), -np.ones(num_pairs), np.ones(num_pairs)]),
+        ),
+        objective=np.concatenate([np.ones(size), np.zeros(num_pairs)]),
+        row_upper=fixed + weighted_count(second, pair_mass, size),
+        column_upper=np.concatenate([p, pair_mass]),
+    )

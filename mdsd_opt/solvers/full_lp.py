@@ -8,24 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts import IndependentDrafts, SupportLaw, WithReplacement
+from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.plans.feasibility import clip_to_marginals
+from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, PlanBasis, Status, TransportPlan, weighted_count
-from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend, packing_lp
+from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
 from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.formulations import (
     TransportNetwork,
     on_supports,
+    pair_lp,
     rounded_subset,
     support_network,
     tuple_network,
 )
-from mdsd_opt.solvers.highs_backend import LpResult
+from mdsd_opt.solvers.highs_backend import LpResult, PackingLp
 from mdsd_opt.solvers.method import Method
-from mdsd_opt.solvers.packing_lp import PackingLp
-from mdsd_opt.solvers.pair_lp import pair_lp
 
 Vector = NDArray[np.float64]
 
@@ -54,7 +53,7 @@ class Engine:
             return cvxpy_backend.maximise(*lp, self.solver, self.time_limit)
         inner = self.algorithm == "ipm"
         algorithm = "ipm" if inner else "simplex"
-        return packing_lp.maximise(*lp, algorithm, presolve=inner, time_limit=self.time_limit)
+        return highs_backend.maximise(*lp, algorithm, presolve=inner, time_limit=self.time_limit)
 
     @property
     def version(self) -> str:
@@ -188,7 +187,7 @@ def needs(
 
 def _formulation(problem: TransportProblem, given: str) -> str:
     if given == "auto":
-        independent = isinstance(problem.drafts, (WithReplacement, IndependentDrafts))
+        independent = problem.drafts.independent_models is not None
         return "pair" if independent and problem.num_drafts == 2 else "supports"
     if given == "pair" and problem.num_drafts != 2:
         raise InvalidInput(f"formulation 'pair' needs K = 2, not {problem.num_drafts}")

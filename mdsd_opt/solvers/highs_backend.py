@@ -7,8 +7,8 @@ draft sets are products of probabilities: callers scale their right-hand sides u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,21 +33,11 @@ class SparseMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LpResult:
-    """What HiGHS found.
+    """What HiGHS found: a point, shape (num_columns,), and duals of the rows, shape (num_rows,).
 
-    Attributes
-    ----------
-    point : ndarray, shape (num_columns,)
-        Zero if there is no point.
-    row_duals : ndarray, shape (num_rows,)
-        Change of the objective for one more unit of each right-hand side; zero if there are none.
-    basic_columns, basic_rows : ndarray of bool, or None
-        The final basis, if the algorithm ends in one.
-    optimal : bool
-        False if time ran out.
-    iterations : int
-    message : str
-        Model status in HiGHS' words.
+    Both are zero where there are none; a dual is the change of the objective for one more unit of a
+    right-hand side. The final basis is given if the algorithm ends in one; `optimal` is False if
+    time ran out; the message is the model status in HiGHS' words.
     """
 
     point: Vector
@@ -73,18 +63,9 @@ def solve_lp(
 ) -> LpResult:
     """Optimise over 0 <= x <= column_upper, row_lower <= A x <= row_upper.
 
-    Parameters
-    ----------
-    algorithm : str
-        "simplex" or "ipm" (interior point, then crossover to a basis).
-    presolve : bool
-        HiGHS does not watch the time while it presolves.
-
-    Raises
-    ------
-    SolverError
-        HiGHS refused the model or ended without an optimum for another reason than time, or its
-        bindings do not load.
+    By "simplex" or "ipm" (interior point, then crossover to a basis). HiGHS does not watch the time
+    while it presolves. Raises `SolverError` where it refused the model, ended without an optimum
+    for another reason than time, or its bindings do not load.
     """
     highspy = _bindings()
     num_rows, num_columns = matrix.shape
@@ -182,3 +163,43 @@ def _accepted(status: Any, what: str) -> None:
 
     if status == highspy.HighsStatus.kError:
         raise SolverError(f"HiGHS refused {what}")
+
+
+#: Size that the largest bound is scaled to.
+_LARGEST_BOUND = 1e6
+
+
+class PackingLp(NamedTuple):
+    """The arrays of one LP, as `maximise` takes them."""
+
+    objective: Vector
+    matrix: SparseMatrix
+    row_upper: Vector
+    column_upper: Vector
+
+
+def maximise(
+    objective: Vector,
+    matrix: SparseMatrix,
+    row_upper: Vector,
+    column_upper: Vector,
+    algorithm: str = "simplex",
+    presolve: bool = False,
+    time_limit: float | None = None,
+) -> LpResult:
+    """Solve the LP; the point is scaled back and clipped to [0, column_upper]."""
+    finite = column_upper[np.isfinite(column_upper)]
+    largest = max(float(row_upper.max(initial=0.0)), float(finite.max(initial=0.0)), 1e-290)
+    scale = _LARGEST_BOUND / largest
+    result = solve_lp(
+        maximise=True,
+        objective=objective,
+        matrix=matrix,
+        row_lower=np.full(row_upper.size, -np.inf),
+        row_upper=row_upper * scale,
+        column_upper=column_upper * scale,
+        algorithm=algorithm,
+        presolve=presolve,
+        time_limit=time_limit,
+    )
+    return replace(result, point=np.clip(result.point / scale, 0.0, column_upper))

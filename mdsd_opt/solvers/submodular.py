@@ -1,7 +1,20 @@
-"""Submodular minimisation: the optimum where no order of the tokens holds an optimal subset."""
+r"""Submodular minimisation: the optimum where no order of the tokens holds an optimal subset.
+
+Either branch and bound over the masses that an optimal subset has under each draft model, or the
+minimum-norm point of a base polytope, by Wolfe's algorithm (Fujishige; Wolfe 1976): for a
+submodular F with F(empty) = 0, the level set {x <= 0} of the minimum-norm point x of
+:math:`B(F) = \{x : x(H) \le F(H),\; x(V) = F(V)\}` minimises F, and :math:`\sum_i \min(x_i, 0)` is
+its minimum (Fujishige). A linear function is minimised over B(F) by the greedy rule, in n
+evaluations of F along one order, so a point is kept as a mixture of orders. Every iterate gives
+both bounds: the best level set above, :math:`\sum \min(x, 0)` below, which is what a level-set
+integral of the Lovasz extension comes to.
+"""
 
 from __future__ import annotations
 
+import heapq
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +23,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.fixed_plus import peeled
+from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture
+from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, TileBound, tile_bound
 from mdsd_opt.problem.solution import Found, Status
 from mdsd_opt.solvers import budget
 from mdsd_opt.solvers.budget import Needs
@@ -30,6 +42,9 @@ DEFAULT_MAX_VARIABLES = 1_000_000
 
 #: Orders along which the general routine is estimated to evaluate Q; seldom more than twenty.
 _ORDERS = 100
+
+#: Weights below this leave the mixture.
+_NEGLIGIBLE = 1e-13
 
 
 def solve(
@@ -110,20 +125,10 @@ class Limits:
 def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limits) -> Outcome:
     """Minimise masses(H) - Q(H) over the H that hold all tokens that are always drafted.
 
-    Parameters
-    ----------
-    problem : TransportProblem
-        Q, and what errors speak of.
-    masses : ndarray, shape (V,)
-        Non-negative; the target, or a multiple of it.
-    limits : Limits
-
-    Raises
-    ------
-    ProblemTooLarge
-        The general routine does not fit the budget.
+    Masses, shape (V,), are not negative: the target, or a multiple of it. Q is the problem's, of
+    which errors speak: `ProblemTooLarge` where the general routine does not fit the budget.
     """
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     p = masses.copy()
     p[fixed] = 0.0  # drafted anyway
     form = product_form(drafts)
@@ -145,9 +150,7 @@ METHOD = Method(
 
 
 def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
-    from mdsd_opt.solvers.draft_boxes import search
-
-    found = search(p, form, limits.tolerance, limits.max_tiles, limits.time_limit)
+    found = _searched(p, form, limits.tolerance, limits.max_tiles, limits.time_limit)
     stats = {"tiles": found.tiles, "proof_tiles": len(found.cover.low)}
     return found.subset, found.lower, found.cover, stats
 
@@ -155,8 +158,6 @@ def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
 def _by_orders(
     problem: TransportProblem, p: Vector, drafts: DraftScheme, limits: Limits
 ) -> Outcome:
-    from mdsd_opt.solvers.min_norm_point import min_norm_point
-
     Needs(
         method="submodular (minimum-norm point)",
         problem=problem,
@@ -179,3 +180,167 @@ def _by_orders(
     subset[found.prefix] = True
     stats = {"evaluations": found.evaluations, "proof_orders": len(found.orders)}
     return subset, found.lower - empty, OrderMixture(found.orders, found.weights), stats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MinNormPoint:
+    """Best level set with its value, the lower bound, and the mixture of orders that proves it.
+
+    `value` and `lower` are bounds on min F, `prefix` the members of the best set; the orders, shape
+    (m, n), have weights, shape (m,); `evaluations` are the orders along which F was evaluated.
+    """
+
+    value: float
+    lower: float
+    prefix: NDArray[np.int64]
+    orders: NDArray[np.int64]
+    weights: Vector
+    evaluations: int
+
+
+def min_norm_point(
+    along: Callable[[NDArray[np.int64]], Vector],
+    size: int,
+    tolerance: float,
+    max_evaluations: int,
+    time_limit: float | None,
+) -> MinNormPoint:
+    """Minimise a submodular F of `size` elements, until the bounds are as close as the tolerance.
+
+    ``along(order)`` gives F of the prefixes of an order, the empty one included, shape (size + 1,).
+    """
+    deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
+    best, prefix = 0.0, np.empty(0, dtype=np.int64)
+    lower, kept = -np.inf, (np.empty((0, size), np.int64), np.empty(0))
+    orders: list[NDArray[np.int64]] = []
+    points = np.empty((0, size))
+    weights = np.empty(0)
+    x = np.zeros(size)
+    evaluations = 0
+    while True:
+        order = np.argsort(x, kind="stable")
+        curve = along(order)
+        evaluations += 1
+        j = int(np.argmin(curve))
+        if curve[j] < best:
+            best, prefix = float(curve[j]), order[:j].copy()
+        vertex = np.empty(size)
+        vertex[order] = np.diff(curve)
+        if not orders:
+            orders, points, weights = [order], vertex[None], np.ones(1)
+            x = vertex
+        else:
+            known = (np.abs(points - vertex).max(axis=1) <= 1e-15).any()
+            step = x - vertex  # its own length counts: near the end both may be tiny
+            improves = x @ step > 1e-15 * np.sqrt(float(x @ x) * float(step @ step))
+            if known or not improves:
+                break
+            orders.append(order)
+            points = np.vstack([points, vertex])
+            weights = np.append(weights, 0.0)
+            orders, points, weights = _to_corral(orders, points, weights)
+            x = weights @ points
+        reached = float(np.minimum(x, 0.0).sum())
+        if reached > lower:
+            lower, kept = reached, (np.array(orders), weights.copy())
+        if best - lower <= tolerance or evaluations >= max_evaluations:
+            break
+        if time.perf_counter() > deadline:
+            break
+    return MinNormPoint(best, min(lower, best), prefix, *kept, evaluations)
+
+
+def _to_corral(
+    orders: list[NDArray[np.int64]], points: Vector, weights: Vector
+) -> tuple[list[NDArray[np.int64]], Vector, Vector]:
+    """Wolfe's minor cycle: drop points until the nearest point of their span is inside them."""
+    while True:
+        target = _affine_weights(points)
+        if (target > _NEGLIGIBLE).all():
+            return orders, points, target
+        falling = target <= _NEGLIGIBLE
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.where(falling, weights / (weights - target), np.inf)
+        step = min(float(np.nanmin(steps)), 1.0)
+        weights = (1.0 - step) * weights + step * target
+        stay = weights > _NEGLIGIBLE
+        if stay.all():  # rounding: drop the one that was to fall
+            stay[int(np.nanargmin(steps))] = False
+        orders = [order for order, keep in zip(orders, stay, strict=True) if keep]
+        points, weights = points[stay], weights[stay]
+        weights = weights / weights.sum()
+        if len(orders) == 1:
+            return orders, points, np.ones(1)
+
+
+def _affine_weights(points: Vector) -> Vector:
+    """Weights, summing to one, of the point nearest to the origin in the span of the points.
+
+    From the points themselves: their products would square the distance of two that are close. The
+    shortest point has what the others leave of one, so that the least weights are not rounded.
+    """
+    base = int(np.argmin((points * points).sum(axis=1)))
+    rest = np.arange(len(points)) != base
+    affine = np.empty(len(points))
+    affine[rest] = np.linalg.lstsq((points[rest] - points[base]).T, -points[base], rcond=None)[0]
+    affine[base] = 1.0 - affine[rest].sum()
+    return affine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BoxSearch:
+    """What the search found: P(H) - Q(H) of the best subset, a lower bound, and its proof."""
+
+    value: float
+    lower: float
+    subset: NDArray[np.bool_]
+    cover: BoxCover
+    tiles: int
+
+
+def _searched(
+    p: Vector, form: ProductForm, tolerance: float, max_tiles: int, time_limit: float | None
+) -> _BoxSearch:
+    """Split the tile of the least bound until it comes within `tolerance` of the best subset."""
+    deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
+    best, subset = 0.0, np.zeros(p.size, dtype=np.bool_)
+    open_tiles: list[tuple[float, int, Vector, Vector, TileBound]] = []
+    closed: list[tuple[Vector, Vector]] = []
+    lower_closed = 0.0  # the empty subset belongs to no tile in particular
+    count = 0
+
+    def visit(low: Vector, high: Vector) -> None:
+        nonlocal best, subset, lower_closed, count
+        count += 1
+        bound = tile_bound(p, form, low, high)
+        if bound is None:
+            closed.append((low, high))
+            return
+        if bound.value < best:
+            best, subset = float(bound.value), bound.subset
+        if bound.lower >= best - tolerance:
+            closed.append((low, high))
+            lower_closed = min(lower_closed, float(bound.lower))
+        else:
+            heapq.heappush(open_tiles, (float(bound.lower), count, low, high, bound))
+
+    size = len(form.q)
+    visit(np.zeros(size), np.ones(size))
+    while open_tiles and open_tiles[0][0] < best - tolerance:
+        if count >= max_tiles or time.perf_counter() > deadline:
+            break
+        _, _, low, high, bound = heapq.heappop(open_tiles)
+        r = int(np.argmax(bound.high - bound.low))
+        cut = float(bound.low[r] + bound.high[r]) / 2
+        for side_low, side_high in _halves(low, high, r, cut):
+            visit(side_low, side_high)
+    closed += [(low, high) for _, _, low, high, _ in open_tiles]
+    lower = min([lower_closed, best, *(bound for bound, *_ in open_tiles)])
+    cover = BoxCover(np.array([low for low, _ in closed]), np.array([high for _, high in closed]))
+    return _BoxSearch(best, lower, subset, cover, count)
+
+
+def _halves(low: Vector, high: Vector, r: int, cut: float) -> list[tuple[Any, Any]]:
+    below, above = high.copy(), low.copy()
+    below[r] = above[r] = cut
+    return [(low, below), (above, high)]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.searched import Searched, saves_sorting
+from mdsd_opt.prefix_search.random_draws import RandomDraws, saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status
 from mdsd_opt.solvers.method import Method
@@ -33,28 +33,27 @@ def solve(problem: TransportProblem) -> Found:
     UnsupportedScheme
         The scheme has no prefix order.
     """
-    drafts = problem.drafts
-    if not isinstance(drafts, PrefixDraftScheme):
+    drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
+    if drafts is None:
         raise UnsupportedScheme(
-            f"subset_selection needs a draft scheme with a prefix order, which {drafts.scheme!r} "
-            "has not: use method='submodular', 'full_lp' or 'max_flow'"
+            "subset_selection needs a draft scheme with a prefix order, which "
+            f"{problem.drafts.scheme!r} has not: use method='submodular', 'full_lp' or 'max_flow'"
         )
-    if saves_sorting(drafts):
-        return _by_search(problem.target, drafts)
+    if saves_sorting(draws):
+        return _by_search(problem.target, draws)
     return _by_sorting(problem.target, drafts)
 
 
-def _by_search(p: NDArray[np.float64], drafts: Searched) -> Found:
+def _by_search(p: NDArray[np.float64], draws: RandomDraws) -> Found:
     from mdsd_opt.prefix_search.cut_search import best_cut
 
-    cut = best_cut(p, drafts)
+    cut = best_cut(p, draws)
     message = "searched the prefixes in order of the target/draft ratio"
-    num_drafted = int(np.count_nonzero(drafts.q > 0.0))
-    return _found(cut.difference, cut.subset(), num_drafted, message)
+    return _found(cut.difference, cut.subset(), draws.support_size, message)
 
 
 def _by_sorting(p: NDArray[np.float64], drafts: PrefixDraftScheme) -> Found:
-    from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
+    from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     order = drafts.prefix_order(p)
     contained = drafts.prefix_containment(order)

@@ -27,16 +27,7 @@ _LEAST_GAIN = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThresholdSubset:
-    """H with its sums.
-
-    Attributes
-    ----------
-    subset : ndarray of bool, shape (V,)
-    point : ndarray, shape (R,)
-        q_r(H).
-    value : float
-        P(H) - Q(H).
-    """
+    """H with its point q_r(H), shape (R,), and its value P(H) - Q(H)."""
 
     subset: NDArray[np.bool_]
     point: Vector
@@ -44,15 +35,7 @@ class ThresholdSubset:
 
 
 def threshold_subset(p: Vector, form: ProductForm) -> ThresholdSubset:
-    """Search for the subset that minimises P(H) - Q(H).
-
-    Parameters
-    ----------
-    p : ndarray, shape (V,)
-        Target, possibly sub-normalised.
-    form : ProductForm
-        Q, in float64.
-    """
+    """Search for the subset of least P(H) - Q(H); p may be sub-normalised, Q is in float64."""
     best = _settled(p, form, _best_prefix(p, form))
     for _ in range(_MAX_PASSES):
         flipped = _flipped(p, form, best)
@@ -70,7 +53,7 @@ def subset_of(p: Vector, form: ProductForm, subset: NDArray[np.bool_]) -> Thresh
 
 def _best_prefix(p: Vector, form: ProductForm) -> ThresholdSubset:
     """Threshold set of the best prefix of buckets."""
-    from mdsd_opt.solvers.threshold_subset_kernels import NUM_BUCKETS, sum_ratio_buckets
+    from mdsd_opt.solvers.scan_kernels import NUM_BUCKETS, sum_ratio_buckets
 
     num_rows = len(form.q)
     sums = np.empty((NUM_BUCKETS + 1, num_rows + 1))
@@ -93,7 +76,7 @@ def _settled(p: Vector, form: ProductForm, start: ThresholdSubset) -> ThresholdS
 
 
 def _threshold_set(p: Vector, form: ProductForm, point: Vector) -> ThresholdSubset:
-    from mdsd_opt.solvers.threshold_subset_kernels import below_threshold
+    from mdsd_opt.solvers.scan_kernels import below_threshold
 
     subset, sums = np.empty(p.size, dtype=np.bool_), np.empty(len(form.q) + 1)
     below_threshold(p, form.q, form.gradient(point), subset, sums)
@@ -105,7 +88,7 @@ def _flipped(p: Vector, form: ProductForm, given: ThresholdSubset) -> ThresholdS
 
     A token may gain only if its distance from the threshold is below the curvature of f over it.
     """
-    from mdsd_opt.solvers.threshold_subset_kernels import near_threshold
+    from mdsd_opt.solvers.scan_kernels import near_threshold
 
     second = form.weights @ (form.powers * form.powers.max(axis=1, keepdims=True))  # derivatives
     tokens = np.empty(p.size, dtype=np.int64)

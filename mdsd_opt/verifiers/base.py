@@ -1,25 +1,19 @@
-"""What every verification algorithm can say about itself, and how it decides.
-
-Given the drafts, each algorithm accepts draft k with some probability and otherwise draws from one
-residual law. That `Decision` is all there is to know: the conditional law, the output law, the
-acceptance rate and a random verdict all follow from it.
-"""
+"""What every verification algorithm can say about itself, and how it decides."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import available_threads, map_rows
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, IndependentDrafts
-from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import (
     InvalidInput,
@@ -28,153 +22,23 @@ from mdsd_opt.errors import (
     UnsupportedScheme,
 )
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.batch_rates import BatchRates
-
-if TYPE_CHECKING:
-    from mdsd_opt.solvers.frontier import Relaxation
+from mdsd_opt.verifiers.rates import BatchRates
+from mdsd_opt.verifiers.verdicts import (
+    BatchVerdict,
+    Decision,
+    Law,
+    RelaxedVerdict,
+    Uniforms,
+    Verdict,
+    first_places,
+    verdict,
+)
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
 
 #: Size of a batch, in probabilities of one side, from which threads are started.
 _TOKENS_WORTH_THREADS = 100_000
-
-#: How far rounding in float64 may leave a law from a distribution.
-_ROUNDING = 1e-9
-
-Law = NDArray[Any]
-
-
-class Uniforms(NamedTuple):
-    """The random numbers of one verification, each uniform on [0, 1) and used for one thing only.
-
-    Attributes
-    ----------
-    mixing : float
-        Chooses among the deterministic block structures of the hull rule.
-    draft : float
-        Chooses among the drafts of one block (drafts without replacement only).
-    acceptance : float
-        Accepts or rejects.
-    residual : float
-        Draws from the residual law.
-    """
-
-    mixing: float
-    draft: float
-    acceptance: float
-    residual: float
-
-    @classmethod
-    def of(cls, rng: np.random.Generator | Uniforms) -> Uniforms:
-        """Take the next four uniforms of a generator, or the given ones as they are."""
-        if isinstance(rng, Uniforms):
-            return rng
-        return cls(*rng.random(4).tolist())
-
-
-class Verdict(NamedTuple):
-    """Outcome of one verification.
-
-    Attributes
-    ----------
-    token : int
-        The output token.
-    accepted : bool
-        Whether it is one of the drafts (residual hits included).
-    draft_index : int or None
-        Place of the (first) draft equal to the token.
-    """
-
-    token: int
-    accepted: bool
-    draft_index: int | None
-
-
-class RelaxedVerdict(NamedTuple):
-    """Outcome of one verification under a relaxed target.
-
-    Attributes
-    ----------
-    token, accepted, draft_index
-        As in a `Verdict`.
-    relaxation : Relaxation
-        The law that the token follows, and how far it is from the target.
-    """
-
-    token: int
-    accepted: bool
-    draft_index: int | None
-    relaxation: Relaxation
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchVerdict:
-    """Outcomes of many verifications.
-
-    Attributes
-    ----------
-    tokens : array of int64, shape (...)
-        The output token of every row.
-    draft_index : array of int64, shape (...)
-        Place of the first draft that is the output token, -1 if none is.
-    acceptance_rate : array of float64, shape (...), or None
-        Probability that the output of this row is accepted, whatever the drafts; on request.
-    gap : array of float64, shape (...), or None
-        No rule with the same output law has an acceptance rate that is higher by more than this; on
-        request.
-    kl, tv : array of float64, shape (...), or None
-        How far the law of each output is from the target, KL in nats; None where none is relaxed.
-    """
-
-    tokens: Any
-    draft_index: Any
-    acceptance_rate: Any = None
-    gap: Any = None
-    kl: Any = None
-    tv: Any = None
-
-    @property
-    def accepted(self) -> Any:
-        """Whether the output token is among the drafts, array of bool."""
-        return self.draft_index >= 0
-
-    @property
-    def total_kl(self) -> float:
-        """Of all outputs together; 0 where none is relaxed."""
-        return 0.0 if self.kl is None else float(self.kl.sum())
-
-    @property
-    def total_tv(self) -> float:
-        """No less than the total variation of all outputs together; 0 where none is relaxed."""
-        return 0.0 if self.tv is None else min(float(self.tv.sum()), 1.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decision:
-    """The law of the output given the drafts.
-
-    Attributes
-    ----------
-    accept : ndarray, shape (K,)
-        Probability that draft k is accepted (padding: 0).
-    residual : ndarray, shape (V,), or None
-        Law of the output if no draft is accepted; None if that never happens.
-    """
-
-    accept: Law
-    residual: Law | None
-
-    def law(self, drafts: NDArray[np.int64], vocab_size: int) -> Law:
-        """Law of the output token, shape (V,); without the rounding of float64, see `proper`."""
-        law = np.zeros(vocab_size, dtype=self.accept.dtype)
-        if law.dtype == object:
-            law += Fraction(0)
-        valid = drafts >= 0
-        np.add.at(law, drafts[valid], self.accept[valid])
-        if self.residual is not None:
-            law = law + (1 - self.accept.sum()) * self.residual
-        return proper(law)
 
 
 class Verifier(ABC):
@@ -211,7 +75,11 @@ class Verifier(ABC):
     def supports(self, drafts: DraftScheme) -> bool:
         """Whether this algorithm is lossless for the scheme."""
         takes = self.only_num_drafts in (None, drafts.num_drafts)
-        return isinstance(drafts, self.schemes) and takes
+        return self.takes_kind(type(drafts)) and takes
+
+    def takes_kind(self, kind: type[DraftScheme]) -> bool:
+        """Whether this algorithm is lossless for drafts of a class, up to their number."""
+        return issubclass(kind, self.schemes)  # what a verifier declares
 
     def check_num_drafts(self, num_drafts: int) -> None:
         """Raise `UnsupportedScheme` unless the algorithm takes so many drafts."""
@@ -222,7 +90,7 @@ class Verifier(ABC):
 
     def check(self, problem: TransportProblem) -> None:
         """Raise `UnsupportedScheme` unless the algorithm is lossless for the problem's drafts."""
-        if isinstance(problem.drafts, self.schemes):
+        if self.takes_kind(type(problem.drafts)):
             self.check_num_drafts(problem.drafts.num_drafts)
         if not self.supports(problem.drafts):
             valid = ", ".join(kind.scheme for kind in self.schemes)
@@ -381,10 +249,10 @@ class Verifier(ABC):
             num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
         from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
 
+        make, _ = batch_maker(scheme)
+
         def problem_of(n: int) -> TransportProblem:
-            if scheme == IndependentDrafts.scheme:
-                return TransportProblem(p[n], IndependentDrafts(q[n]))
-            return TransportProblem(p[n], SINGLE_MODEL_SCHEMES[scheme](q[n], tokens.shape[1]))
+            return TransportProblem(p[n], make(q[n], tokens.shape[1]))
 
         relaxed = RelaxedProblems(problem_of, len(tokens), relax)
         found = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
@@ -447,31 +315,6 @@ class Verifier(ABC):
                 yield weights[row], tuples[row].astype(np.int64)
 
 
-def proper(law: Law) -> Law:
-    """A law in float64 that rounding left a little off, made non-negative with sum one.
-
-    Fractions stay as they are, and so does what is off by more than rounding: that is a fault of
-    its rule, which must stay in sight.
-    """
-    if law.dtype == object or law.min() < -_ROUNDING or abs(law.sum() - 1.0) > _ROUNDING:
-        return law
-    clipped = np.maximum(law, 0.0)
-    result: Law = clipped / clipped.sum()
-    return result
-
-
-def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
-    """A verdict from the output token and the drafts."""
-    ids = tokens.tolist()
-    return Verdict(token, token in ids, ids.index(token) if token in ids else None)
-
-
-def first_places(drafts: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-    """First place of each row's token among its drafts, shape (N, K), or -1."""
-    hits = drafts == tokens[:, None]
-    return np.where(hits.any(axis=1), hits.argmax(axis=1), -1)
-
-
 def possible_token(p: NDArray[np.float64], tokens: NDArray[np.int64]) -> int:
     """The likeliest draft, or token if all drafts are impossible.
 
@@ -520,14 +363,12 @@ def checked_batch(
     target: Any, draft: Any, drafts: Any, scheme: str
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
     """Validate the shapes of a batch; the rows are validated one by one."""
-    is_independent = scheme == IndependentDrafts.scheme
-    if not is_independent:
-        checked_scheme(scheme)
+    _, many_models = batch_maker(scheme)
     p, q = to_numpy(target, "target"), to_numpy(draft, "draft")
     tokens = to_numpy(drafts, "drafts")
-    of_one = q[:, 0] if is_independent and q.ndim == 3 and q.shape[1] else q
-    if p.ndim != 2 or p.shape != of_one.shape or (is_independent and q.ndim != 3):
-        wanted = "target as (N, V) and draft as (N, K, V)" if is_independent else "both as (N, V)"
+    of_one = q[:, 0] if many_models and q.ndim == 3 and q.shape[1] else q
+    if p.ndim != 2 or p.shape != of_one.shape or (many_models and q.ndim != 3):
+        wanted = "target as (N, V) and draft as (N, K, V)" if many_models else "both as (N, V)"
         raise InvalidInput(
             f"target has shape {p.shape} and draft has shape {q.shape}: give {wanted}"
         )

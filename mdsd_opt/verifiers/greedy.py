@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import DraftScheme, GreedyDrafts, TopKDrafts
+from mdsd_opt.drafts import GreedyDrafts, TopKDrafts
+from mdsd_opt.drafts.fixed_set import FixedSetDrafts
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 
@@ -26,20 +28,16 @@ class Greedy(Verifier):
     """
 
     name: ClassVar[str] = "greedy"
-    schemes: ClassVar[tuple[type[DraftScheme], ...]] = (GreedyDrafts, TopKDrafts)
+    schemes: ClassVar[tuple[type[FixedSetDrafts], ...]] = (GreedyDrafts, TopKDrafts)
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
-        return {  # those of the optimum, which it reaches
-            "greedy": BatchRates(kernel="greedy_rates", device="greedy"),
-            "top_k": BatchRates(kernel="top_k_rates", device="top_k"),
-        }
+        return optimal_rates(self.schemes)  # it reaches the optimum
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
-        scheme = problem.drafts
-        assert isinstance(scheme, (GreedyDrafts, TopKDrafts))
+        scheme = _fixed_set(problem)
         p = target_of(problem, exact)
         q = np.array(scheme.exact_last_draw, dtype=object) if exact else scheme.last_draw
         accept = nothing_accepted(drafts, p)
@@ -50,9 +48,12 @@ class Greedy(Verifier):
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         self.check(problem)
-        scheme = problem.drafts
-        assert isinstance(scheme, (GreedyDrafts, TopKDrafts))
+        scheme = _fixed_set(problem)
         return greedy_rate(problem.target, scheme.always_drafted, scheme.last_draw)
+
+
+def _fixed_set(problem: TransportProblem) -> FixedSetDrafts:
+    return cast(FixedSetDrafts, problem.drafts)  # the only kind that is lossless
 
 
 def greedy_rate(p: Vector, fixed: NDArray[np.int64], last_draw: Vector) -> float:

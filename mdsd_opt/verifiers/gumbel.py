@@ -1,9 +1,22 @@
-"""Gumbel-max list sampling [GLS]: drafts and output race on shared exponentials."""
+r"""Gumbel-max list sampling [GLS]: drafts and output race on shared exponentials.
+
+The joint law of drafts and output is known for few tokens. Let the output be Y = j, from row k, at
+time t: its clock shows :math:`p_j t`, every other one :math:`p_i t` plus a fresh exponential. So t
+is exponential of rate K, the rows are independent given t, and each other row has draft x with
+probability
+
+.. math:: G_x(t) = t \int_0^\infty e^{-t \varphi_x(u)}\,du, \qquad
+          \varphi_x(u) = u + \sum_{i \ne x} \Bigl(\frac{q_i}{q_x} (p_x + u) - p_i\Bigr)_+ ,
+
+row k with the same integral up to :math:`u = q_x p_j / q_j - p_x` if x is not j, and with
+:math:`e^{-t \varphi_j(0)}` if it is. As :math:`\varphi_x` is piecewise linear, all of these are
+finite sums of exponentials in t, and integrating over t leaves rational functions of p and q.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +25,10 @@ from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, positive_part, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.estimate import Estimate
-from mdsd_opt.verifiers.gumbel_law import acceptance, joint_masses
+from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
+from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 
@@ -32,6 +44,9 @@ _CHUNK = 1 << 22  # exponentials drawn at a time
 
 #: Exponentials of one sample.
 _MAX_CLOCKS = 1 << 26
+
+#: sum of c exp(-r t) as {r: c}, in floats or Fractions.
+ExponentialSum = dict[Any, Any]
 
 
 class GumbelList(Verifier):
@@ -143,6 +158,113 @@ def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float
     place = np.maximum.accumulate(np.where(is_first, np.arange(ratio.size), 0))[j]
     sums = p_above[place] / p[j] + q_below[place] / q[j]
     return [min(float(np.sum(k / (sums + (k - 1) / p[j]))), 1.0) for k in num_drafts]
+
+
+def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any]:
+    """Pr(X = drafts, Y = j) for every token j; about K V (V + 1)^K operations.
+
+    Parameters
+    ----------
+    p, q : sequences of float or Fraction, length V
+    drafts : sequence of int
+        The draft tuple, of tokens with q > 0.
+    """
+    k = len(drafts)
+    one = p[0] * 0 + 1
+    other_rows = []
+    for row in range(k):
+        product: ExponentialSum = {0 * one: one}
+        for x in (*drafts[:row], *drafts[row + 1 :]):
+            product = _product(product, draft_probability(p, q, x))
+        other_rows.append(product)
+    masses = []
+    for j in range(len(p)):
+        mass = p[j] * 0
+        if p[j] > 0:
+            for x, others in zip(drafts, other_rows, strict=True):
+                mass += _integral(_product(_winning_row(p, q, j, x), others), k)
+        masses.append(p[j] * mass / k)
+    return masses
+
+
+def acceptance(p: Sequence[Any], q: Sequence[Any], num_drafts: int) -> Any:
+    """Pr(Y is a draft): 1 minus that of no row having it; about V (V + 1)^(K - 1) operations."""
+    one = p[0] * 0 + 1
+    total = one
+    for j in range(len(p)):
+        missed: ExponentialSum = {0 * one: one}
+        if q[j] > 0:
+            missed = _one_minus(_winning_row(p, q, j, j))
+            other = _one_minus(draft_probability(p, q, j))
+            for _ in range(num_drafts - 1):
+                missed = _product(missed, other)
+        if p[j] > 0:
+            total -= p[j] * _integral(missed, num_drafts)
+    return total
+
+
+def draft_probability(
+    p: Sequence[Any], q: Sequence[Any], x: int, until: Any = None
+) -> ExponentialSum:
+    """G_x(t), or the same integral up to `until`; q_x is positive."""
+    bends = sorted(
+        (bend, q[i] / q[x])
+        for i in range(len(p))
+        if i != x and q[i] > 0 and (bend := p[i] * q[x] / q[i] - p[x]) > 0
+    )
+    slope = q[x] / q[x]
+    rate = 0 * slope
+    for i in range(len(p)):
+        if i != x and q[i] > 0 and p[i] * q[x] / q[i] <= p[x]:
+            slope += q[i] / q[x]
+            rate += q[i] / q[x] * p[x] - p[i]
+    result: ExponentialSum = {}
+    start = 0 * slope
+    for bend, steeper in bends:
+        if until is not None and bend >= until:
+            break
+        _add(result, rate, 1 / slope)
+        rate += slope * (bend - start)
+        _add(result, rate, -1 / slope)
+        start, slope = bend, slope + steeper
+    _add(result, rate, 1 / slope)
+    if until is not None:
+        _add(result, rate + slope * (until - start), -1 / slope)
+    return result
+
+
+def _winning_row(p: Sequence[Any], q: Sequence[Any], j: int, x: int) -> ExponentialSum:
+    """Pr(draft x | the row holds the output j), as a function of t."""
+    if x == j:
+        excess = (q[i] / q[j] * p[j] - p[i] for i in range(len(p)) if i != j and q[i] > 0)
+        return {sum((e for e in excess if e > 0), p[j] * 0): p[j] * 0 + 1}
+    if q[j] == 0:
+        return draft_probability(p, q, x)
+    until = p[j] * q[x] / q[j] - p[x]
+    return draft_probability(p, q, x, until) if until > 0 else {}
+
+
+def _add(terms: ExponentialSum, rate: Any, coefficient: Any) -> None:
+    terms[rate] = terms.get(rate, 0) + coefficient
+
+
+def _product(a: ExponentialSum, b: ExponentialSum) -> ExponentialSum:
+    result: ExponentialSum = {}
+    for rate_a, coefficient_a in a.items():
+        for rate_b, coefficient_b in b.items():
+            _add(result, rate_a + rate_b, coefficient_a * coefficient_b)
+    return result
+
+
+def _one_minus(a: ExponentialSum) -> ExponentialSum:
+    result = {rate: -coefficient for rate, coefficient in a.items()}
+    _add(result, 0 * next(iter(a)), 1)
+    return result
+
+
+def _integral(terms: ExponentialSum, rate: int) -> Any:
+    """Expectation at a time t that is exponential of this rate."""
+    return sum(c * rate / (rate + r) for r, c in terms.items())
 
 
 VERIFIER = GumbelList()

@@ -14,10 +14,10 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
-from mdsd_opt.verifiers.base import Decision, Verifier
-from mdsd_opt.verifiers.batch_rates import BatchRates
+from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.rates import BatchRates, with_residual_hits
 from mdsd_opt.verifiers.rejection import residual_law
-from mdsd_opt.verifiers.residual_hits import with_residual_hits
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 
@@ -120,7 +120,6 @@ class ImportanceSampling(Verifier):
 
 def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) -> _Tournament:
     p, drafts = problem.target, problem.drafts
-    assert isinstance(drafts, (WithReplacement, IndependentDrafts))
     variables = min(size, p.size) * (min(size, p.size) + 1) // 2
     if drafts.num_drafts > _MAX_ROUNDS or variables > DEFAULT_MAX_VARIABLES:
         raise ProblemTooLarge(
@@ -128,10 +127,10 @@ def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) 
             f"K={drafts.num_drafts}, s={min(size, p.size)} is over its limits of K={_MAX_ROUNDS} "
             f"and {DEFAULT_MAX_VARIABLES:,} variables. Use 'optimal', or smaller numbers."
         )
-    shared = isinstance(drafts, WithReplacement)
-    models = [drafts.q] * drafts.num_drafts if shared else list(drafts.q)
-    rounds = tuple(_rounds(p, models, size, rule, order))
-    selection = rounds[-1].selection if rounds else models[0]
+    laws = drafts.independent_laws()
+    assert laws is not None
+    rounds = tuple(_rounds(p, laws, size, rule, order))
+    selection = rounds[-1].selection if rounds else laws[0]
     share = np.ones(p.size)
     np.divide(p, selection, out=share, where=selection > p)
     share[p <= 0] = 0.0  # never accepted, not even where rounding leaves no selected mass

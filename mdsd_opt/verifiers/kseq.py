@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.ratio_sums import RatioSums
-from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates
+from mdsd_opt.verifiers.rejection import RatioSums, draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision, Law
 
 Vector = NDArray[np.float64]
 
@@ -62,8 +62,7 @@ class KSeq(Verifier):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
         self.check(problem)
-        assert isinstance(problem.drafts, WithReplacement)
-        return kseq_rate(problem.target, problem.drafts.q, problem.num_drafts)
+        return kseq_rate(problem.target, draft_of(problem, exact=False), problem.num_drafts)
 
 
 def kseq_rate(p: Vector, q: Vector, num_drafts: int) -> float:

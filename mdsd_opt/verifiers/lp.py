@@ -14,8 +14,9 @@ from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Solution, TransportPlan
-from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
+from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision, Law
 
 #: This formulation ends in a basis, from which the plan can be taken without rounding.
 _OPTIONS: dict[str, dict[str, Any]] = {"full_lp": {"formulation": "supports"}}
@@ -112,8 +113,7 @@ class LinearProgramme(Verifier):
 
 
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
-    from mdsd_opt.problem.plans.exact import feasible_masses
-    from mdsd_opt.problem.plans.feasibility import feasible_mass
+    from mdsd_opt.problem.plans import feasible_mass, feasible_masses
 
     drawn: dict[tuple[int, ...], Any]
     masses: list[Any]

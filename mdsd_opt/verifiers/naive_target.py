@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, TopKDrafts
 from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 
@@ -38,7 +39,7 @@ class NaiveTarget(Verifier):
                 lambda p, q, counts, seed: drafted_masses(q, p, counts)
             ),
             "greedy": BatchRates(_mass_greedy),
-            "top_k": BatchRates(kernel="top_k_rates", device="top_k"),  # that of the optimum
+            **optimal_rates([TopKDrafts]),  # it reaches the optimum of drafts that are certain
         }
 
     def decide(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.verifiers.base import Decision, Verifier
-from mdsd_opt.verifiers.optimal.block_rules import even_rule
-from mdsd_opt.verifiers.optimal.hull import death_levels, mean_over_levels, spans_of_blocks
-from mdsd_opt.verifiers.optimal.quadrature import gauss_rule
+from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    death_levels,
+    even_rule,
+    mean_over_levels,
+    spans_of_blocks,
+)
+from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
+from mdsd_opt.verifiers.rates import with_residual_hits
 from mdsd_opt.verifiers.rejection import accepted, residual_law
-from mdsd_opt.verifiers.residual_hits import with_residual_hits
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 
@@ -82,14 +87,14 @@ class RatioHull(Verifier):
 
     def _hull(self, problem: TransportProblem) -> RatioHullLaw:
         if problem not in self._known:
-            assert isinstance(problem.drafts, IndependentDrafts)
-            self._known[problem] = hull_of(problem.target, problem.drafts)
+            drafts = cast(IndependentDrafts, problem.drafts)  # the only kind that is lossless
+            self._known[problem] = hull_of(problem.target, drafts)
         return self._known[problem]
 
 
 def hull_of(p: Vector, drafts: IndependentDrafts) -> RatioHullLaw:
     """The hull of the drafted tokens in order of p / w, and the law of its selection."""
-    from mdsd_opt.verifiers.ratio_hull_kernels import chosen_law
+    from mdsd_opt.verifiers.optimal.choice_kernels import chosen_law
 
     w = drafts.q.sum(axis=0)
     drafted = drafts.support

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Law, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.estimate import Estimate
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.rrs_rates import (
     independent_rate,
@@ -21,6 +20,7 @@ from mdsd_opt.verifiers.rrs_rates import (
     without_replacement_rate,
     without_replacement_rates,
 )
+from mdsd_opt.verifiers.verdicts import Decision, Law
 
 Vector = NDArray[np.float64]
 
@@ -86,26 +86,21 @@ class RecursiveRejection(Verifier):
             Of the Rao-Blackwellised estimate, if one is needed; it takes some 10 ms.
         """
         self.check(problem)
-        drafts = problem.drafts
-        if isinstance(drafts, WithoutReplacement):
-            rate, error = without_replacement_rate(
-                problem.target, drafts.q, drafts.num_drafts, num_samples, seed
-            )
-            return rate if error is None else Estimate(rate, error)
-        if isinstance(drafts, IndependentDrafts):
-            return independent_rate(problem.target, list(drafts.q))
-        assert isinstance(drafts, WithReplacement)
-        return independent_rate(problem.target, [drafts.q] * drafts.num_drafts)
+        laws = problem.drafts.independent_laws()
+        if laws is not None:
+            return independent_rate(problem.target, laws)
+        q, num_drafts = draft_of(problem, exact=False), problem.num_drafts
+        rate, error = without_replacement_rate(problem.target, q, num_drafts, num_samples, seed)
+        return rate if error is None else Estimate(rate, error)
 
 
 def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, NDArray[np.int64]], Law]:
     """(k, tokens drawn before) -> law of draft k."""
     drafts = problem.drafts
-    if isinstance(drafts, IndependentDrafts):
-        models = [np.array(q, dtype=object) for q in drafts.exact_q] if exact else list(drafts.q)
-        return lambda k, drawn: models[k]
     q = draft_of(problem, exact)
-    if isinstance(drafts, WithReplacement):
+    if drafts.has_many_models:
+        return lambda k, drawn: q[k]
+    if drafts.independent_models is not None:
         return lambda k, drawn: q
 
     def without_drawn(k: int, drawn: NDArray[np.int64]) -> Law:

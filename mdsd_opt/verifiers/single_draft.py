@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Decision, Verifier, target_of
-from mdsd_opt.verifiers.batch_rates import BatchRates
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision
 
 Vector = NDArray[np.float64]
 
@@ -46,8 +47,8 @@ class SingleDraft(Verifier):
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         self.check(problem)
-        assert isinstance(problem.drafts, WithReplacement)
-        return single_draft_rates(problem.target, problem.drafts.q, [problem.num_drafts])[0]
+        q = draft_of(problem, exact=False)
+        return single_draft_rates(problem.target, q, [problem.num_drafts])[0]
 
 
 def single_draft_rates(p: Vector, q: Vector, num_drafts: Sequence[int]) -> list[float]:

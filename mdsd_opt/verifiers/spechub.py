@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mdsd_opt.drafts import DraftScheme, GreedyDrafts
+from mdsd_opt.drafts import GreedyDrafts
+from mdsd_opt.drafts.fixed_set import FixedSetDrafts
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.verifiers.batch_rates import BatchRates
 from mdsd_opt.verifiers.greedy import Greedy
 
 
@@ -19,12 +19,8 @@ class SpecHub(Greedy):
     """
 
     name: ClassVar[str] = "spechub"
-    schemes: ClassVar[tuple[type[DraftScheme], ...]] = (GreedyDrafts,)
+    schemes: ClassVar[tuple[type[FixedSetDrafts], ...]] = (GreedyDrafts,)
     only_num_drafts: ClassVar[int | None] = 2
-
-    @property
-    def batch_rates(self) -> dict[str, BatchRates]:
-        return {"greedy": super().batch_rates["greedy"]}
 
     def check_num_drafts(self, num_drafts: int) -> None:
         if num_drafts != 2:

@@ -13,7 +13,7 @@ from wrong_verifiers import faultless
 import mdsd_opt as mo
 from mdsd_opt import verifiers
 from mdsd_opt.auditing import load_verifier
-from mdsd_opt.auditing.report import BIAS_LADDER
+from mdsd_opt.auditing.audit_report import BIAS_LADDER
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.verifiers import Verdict
 

@@ -13,7 +13,6 @@ from support.strategies import Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.draft_audit import transform
-from mdsd_opt.drafts.fixed_plus import peeled
 from mdsd_opt.errors import InvalidInput
 
 Q = np.array([0.4, 0.0, 0.3, 0.2, 0.1])
@@ -52,8 +51,9 @@ def test_exactly_the_drawable_tuples_are_possible(case: Case) -> None:
     """Every tuple of tokens and padding, against the law enumerated from the definition."""
     k = case.drafts.num_drafts
     listed = set(case.law)
-    fixed, inner = peeled(case.drafts)
-    first = fixed.size
+    first, inner = 0, case.drafts
+    if inner.scheme == "fixed_plus":
+        first, inner = inner.always_drafted.size, inner.beside_fixed or inner
     if inner.scheme == "set_law":  # in any order, behind the fixed tokens
         listed = {(*drafts[:first], *sorted(drafts[first:])) for drafts in listed}
     tuples = np.array(list(product(range(-1, len(case.target)), repeat=k)), dtype=np.int64)

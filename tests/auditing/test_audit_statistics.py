@@ -14,11 +14,10 @@ from scipy import stats
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.cells import MIN_EXPECTED, merged_cells
-from mdsd_opt.auditing.detectability import detectable_bias, trials_needed
-from mdsd_opt.auditing.output_checks import deviations
-from mdsd_opt.auditing.recurrence import recurrence
+from mdsd_opt.auditing.output_checks import MIN_EXPECTED, deviations, merged_cells
 from mdsd_opt.auditing.report import TokenDeviation
+from mdsd_opt.auditing.settings import detectable_bias, trials_needed
+from mdsd_opt.auditing.statistics import recurrence
 
 
 def all_counts(trials: int, cells: int) -> list[tuple[int, ...]]:

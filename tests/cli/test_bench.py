@@ -15,7 +15,7 @@ from mdsd_opt.cli.bench import Record, Report, changes, flows, load_report, run,
 from mdsd_opt.cli.bench.solvers import build
 from mdsd_opt.cli.report.bench import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
-from mdsd_opt.solvers.integer_masses import integer_masses
+from mdsd_opt.solvers.max_flow import integer_masses
 
 
 def record(**given):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Annotated
 
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from mdsd_opt.cli.app import app as program
@@ -56,7 +56,6 @@ def test_the_verb_gets_one_value_and_its_own_option_twice(verb):
 
 @pytest.mark.parametrize("name", ["rates", "relax", "plan", "decode", "audit", "capture"])
 def test_all_verbs_that_take_logits_sample_alike(name):
-    told = runner.invoke(program, [name, "--help"], env={"COLUMNS": "200"}).stdout
+    options = [option for x in get_command(program).commands[name].params for option in x.opts]
     for field in asdict(Sampling()):
-        option = f"--{field.replace('_', '-')}"
-        assert len(re.findall(rf"^ +{option} (?:FLOAT|INTEGER)", told, re.MULTILINE)) == 1
+        assert options.count(f"--{field.replace('_', '-')}") == 1

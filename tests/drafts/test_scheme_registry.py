@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,6 +78,13 @@ def test_batches_have_the_numbers_of_the_twin(scheme: str) -> None:
     decided = verify_batch(target, draft, tokens, scheme=scheme, verifier="naive_target")
     twin = verify_batch(target, draft, tokens, scheme=TWIN, verifier="naive_target")
     np.testing.assert_array_equal(decided.tokens, twin.tokens)
+
+
+def test_what_distances_buy_is_that_of_the_twin(scheme: str) -> None:
+    target, draft = logits(2, 7)
+    found, expected = (mo.relaxed_rates(target, draft, 2, x, kl=0.02) for x in (scheme, TWIN))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+    assert (found > mo.acceptance_rates(target, draft, 2, scheme) + 1e-3).all()
 
 
 def test_comparison_command_line_and_decoding(scheme: str, run_cli: Any, tmp_path: Path) -> None:
@@ -163,3 +174,71 @@ def test_what_is_refused(run_cli: Any) -> None:
     with pytest.raises(InvalidInput, match="cannot load"):
         mo.acceptance_rates(np.zeros(3), np.zeros(3), 2, drafts="no_module:law")
     assert run_cli("rates", "--schemes", "no_module:law").returncode == 2
+
+
+#: What a new scheme is asked, in a package with the files of the schemes once more.
+ASKED = """
+import numpy as np
+import mdsd_opt as mo
+from mdsd_opt import drafts
+from mdsd_opt.batch import row_functions, verify_batch
+from mdsd_opt.decoding import generate
+from mdsd_opt.drafts.by_name import title_of
+from mdsd_opt.solvers.frontier import relaxed_rows
+from mdsd_opt.verifiers.optimal.plan import plan_of
+
+relaxed_rows._token_by_token = None  # only chains of groups are quick
+rng = np.random.default_rng(0)
+target, draft = rng.normal(size=(2, 4, 50)) * 2
+p, q = mo.softmax(target[0]), mo.softmax(draft[0])
+tokens = np.argsort(-draft)[..., :3]
+
+def of_logits(rows):
+    return lambda ids: rows[len(ids) % len(rows)]
+
+def answers(scheme):
+    yield mo.acceptance_rates(target, draft, [1, 3], scheme).tolist()
+    yield row_functions.entry(scheme, "optimal")
+    yield mo.relaxed_rates(target, draft, [1, 3], scheme, kl=0.01).tolist()
+    yield verify_batch(target, draft, tokens, scheme=scheme, seed=1).tokens.tolist()
+    drawn = drafts.SINGLE_MODEL_SCHEMES[scheme](q, 3)
+    problem = mo.TransportProblem(p, drawn)
+    solution = mo.solve(problem)
+    yield solution.message.replace("_twin", ""), solution.acceptance_rate
+    yield mo.certify(problem, solution)
+    yield type(plan_of(problem))
+    mo.save_problem(problem, "problem.json")
+    yield mo.load_problem("problem.json").drafts.scheme.removesuffix("_twin")
+    yield mo.solve(mo.TransportProblem(p, drafts.FixedPlusDrafts([1], drawn))).message
+    yield title_of(scheme)
+    yield mo.compare_draft_schemes(target, draft, 3, schemes=[scheme]).rates[0].acceptance
+    yield mo.audit("optimal", problem, rng=0, num_trials=500).p_value
+    for rule in ("traversal_hull", "level_sequential"):
+        yield generate(of_logits(target), of_logits(draft), [0], tree="2x2", scheme=scheme,
+                       rule=rule, max_new_tokens=3, rng=0).tokens
+    try:
+        yield mo.acceptance_interval({5: -0.5, 7: -1.6}, {5: -0.7, 2: -1.2}, 2, scheme)
+    except mo.errors.UnsupportedScheme:
+        yield None
+
+for scheme in ("with_replacement", "without_replacement", "greedy", "top_k"):
+    pairs = zip(answers(scheme), answers(scheme + "_twin"), strict=True)
+    for number, (known, new) in enumerate(pairs):
+        assert known == new, (scheme, number, known, new)
+print("the same")
+"""
+
+
+def test_one_file_is_all_that_a_scheme_takes(tmp_path: Path) -> None:
+    """As quick, and known wherever schemes are: by what its class declares."""
+    package = tmp_path / "mdsd_opt"
+    shutil.copytree(Path(mo.__file__).parent, package, ignore=shutil.ignore_patterns("*.pyc"))
+    for name in ("with_replacement", "without_replacement", "fixed_set"):
+        source = (package / "drafts" / f"{name}.py").read_text(encoding="utf-8")
+        source = re.sub(r'(scheme: ClassVar\[str\] = "\w+)"', r'\1_twin"', source)
+        (package / "drafts" / f"{name}_twin.py").write_text(source, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout == "the same\n", done.stderr

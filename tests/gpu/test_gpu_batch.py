@@ -19,11 +19,13 @@ from support.kernel_cases import LOG2_E, near_rows
 import mdsd_opt as mo
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import device as device_batch
-from mdsd_opt.batch.device import Request, rates_in_chunks
+from mdsd_opt.batch.device import Request, VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.gpu import availability, dlpack
+from mdsd_opt.gpu import engine as gpu_engine
+from mdsd_opt.gpu import interop, layout
 from mdsd_opt.gpu.layout import DeviceLogits
 from mdsd_opt.gpu.pair import FilterSettings
+from mdsd_opt.gpu.philox import Randomness
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +144,9 @@ class TestObstacles:
 class TestWithoutDevice:
     @pytest.fixture(autouse=True)
     def _asked_anew(self) -> Iterator[None]:
-        availability.why_unavailable.cache_clear()
+        gpu_engine.why_unavailable.cache_clear()
         yield
-        availability.why_unavailable.cache_clear()
+        gpu_engine.why_unavailable.cache_clear()
 
     def pretend(self, monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
         monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -166,38 +168,38 @@ class TestWithoutDevice:
 
     def test_no_cupy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, None)
-        assert not availability.is_available()
-        with pytest.raises(availability.NoDevice, match="pip install 'cupy"):
+        assert not gpu_engine.is_available()
+        with pytest.raises(gpu_engine.NoDevice, match="pip install 'cupy"):
             mo.acceptance_rates([0.0, 2.0], [2.0, 0.0], device="gpu")
 
     def test_no_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(RuntimeError("cudaErrorInsufficientDriver")))
-        with pytest.raises(availability.NoDevice, match=r"cudaErrorInsufficientDriver.*driver"):
-            availability.require_device()
+        with pytest.raises(gpu_engine.NoDevice, match=r"cudaErrorInsufficientDriver.*driver"):
+            gpu_engine.require_device()
 
     def test_no_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(0))
-        with pytest.raises(availability.NoDevice, match="CUDA_VISIBLE_DEVICES"):
-            availability.require_device()
+        with pytest.raises(gpu_engine.NoDevice, match="CUDA_VISIBLE_DEVICES"):
+            gpu_engine.require_device()
 
     def test_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "75"))
-        with pytest.raises(availability.NoDevice, match=r"7\.5.*8\.0"):
-            availability.require_device()
+        with pytest.raises(gpu_engine.NoDevice, match=r"7\.5.*8\.0"):
+            gpu_engine.require_device()
 
     def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "86", memory=65_536))
-        with pytest.raises(availability.NoDevice, match="65536 bytes of shared memory"):
-            availability.require_device()
+        with pytest.raises(gpu_engine.NoDevice, match="65536 bytes of shared memory"):
+            gpu_engine.require_device()
 
     def test_shared_memory_of_small_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "86", memory=101_376))
-        availability.require_device()
+        gpu_engine.require_device()
 
     def test_everything_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1))
-        assert availability.is_available()
-        availability.require_device()
+        assert gpu_engine.is_available()
+        gpu_engine.require_device()
 
     @pytest.mark.parametrize("device", [None, "cpu"])
     def test_the_cpu_steps_in(self, monkeypatch: pytest.MonkeyPatch, device: str | None) -> None:
@@ -219,7 +221,7 @@ class TestWithoutDevice:
 
 class TestDlpack:
     def describe(self, values: NDArray[Any]) -> DeviceLogits:
-        found = dlpack.read(values)
+        found = interop.read_dlpack(values)
         assert found is not None
         return found
 
@@ -234,30 +236,29 @@ class TestDlpack:
             assert found.strides == tuple(s // view.itemsize for s in view.strides)
 
     def test_what_the_kernels_do_not_read(self) -> None:
-        assert dlpack.read(np.zeros((2, 3))) is None
-        assert dlpack.read(np.zeros((2, 3), np.int32)) is None
-        assert dlpack.read(np.zeros((3, 4), np.float32).T) is None
+        assert interop.read_dlpack(np.zeros((2, 3))) is None
+        assert interop.read_dlpack(np.zeros((2, 3), np.int32)) is None
+        assert interop.read_dlpack(np.zeros((3, 4), np.float32).T) is None
 
     def test_rows_without_tokens(self) -> None:
         with pytest.raises(mo.errors.InvalidInput, match="last axis"):
-            dlpack.read(np.zeros((2, 0), np.float32))
+            interop.read_dlpack(np.zeros((2, 0), np.float32))
 
     def test_device(self) -> None:
-        assert dlpack.device_of(np.zeros(3)) == (dlpack.CPU, 0)
+        assert interop.device_of(np.zeros(3)) == (interop.CPU, 0)
 
     def test_contiguous_strides(self) -> None:
         for shape in ((3,), (2, 3), (4, 1, 2, 5)):
             values = np.zeros(shape, np.float32)
             expected = tuple(s // 4 for s in values.strides)
-            assert dlpack.contiguous_strides(shape) == expected
+            assert layout.contiguous_strides(shape) == expected
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
-    engine = SimpleNamespace(engine_of_device=lambda number: f"engine {number}")
-    monkeypatch.setitem(sys.modules, "mdsd_opt.gpu.cupy_engine", engine)
+    monkeypatch.setattr(device_batch, "engine_of_device", lambda number: f"engine {number}")
     monkeypatch.setattr(device_batch, "is_available", lambda: True)
     monkeypatch.setattr(device_batch, "require_device", lambda: None)
     monkeypatch.setattr(device_batch.interop, "is_on_device", lambda array: held)
@@ -282,3 +283,34 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
     assert on_device(None, "too many drafts") is None
     with pytest.raises(UnsupportedScheme, match="too many drafts"):
         on_device("gpu", "too many drafts")
+
+
+def test_logits_on_the_device_are_worked_on_as_those_that_are_sent(
+    engine: HostEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", np)  # the emulation's arrays are NumPy's
+    monkeypatch.setattr(
+        device_batch, "on_device", lambda p, q, device, here, sent: here(engine, 1, p)
+    )
+    rng = np.random.default_rng(5)
+    target, draft = rng.standard_normal((2, 3, 2, 40), np.float32)
+    drafts = rng.integers(40, size=(3, 2, 3))
+    sides = Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
+    found = device_batch.device_rates(*sides, request_of(num_drafts=(1, 3)), "gpu")
+    sent = rates_in_chunks(engine, target, draft, request_of(num_drafts=(1, 3)))
+    np.testing.assert_array_equal(found, sent)
+
+    request = VerificationRequest(request_of(), Randomness(3), with_rates=True)
+    ids = Opened.of(drafts.astype(np.int32), "drafts")
+    verdict = device_batch.verify_on_device(*sides, ids, None, request, "gpu")
+    expected = verify_in_chunks(engine, target, draft, drafts, None, request)
+    assert verdict is not None
+    assert not isinstance(expected, str)
+    for name in ("tokens", "draft_index", "acceptance_rate", "gap"):
+        np.testing.assert_array_equal(getattr(verdict, name), getattr(expected, name))
+    bad = target.copy()
+    bad[1, 0, 7] = np.nan
+    with pytest.raises(mo.errors.InvalidDistribution, match="row 1, 0"):
+        device_batch.device_rates(Opened.of(bad, "target_logits"), sides[1], request_of(), "gpu")
+    wide = Opened.of(target.astype(np.float64), "target_logits")
+    assert device_batch.device_rates(wide, sides[1], request_of(), "gpu") == device_batch.NOT_READ

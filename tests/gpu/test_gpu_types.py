@@ -83,7 +83,7 @@ def test_all_kernels(engine: WatchedEngine, types: tuple[str, str]) -> None:
             drafts,
             Randomness(0),
             with_rates=True,
-            scheme=scheme,
+            is_replaced=scheme == "with_replacement",
         )
         best = exactly(target, draft, 4, drafts=scheme)
         assert (decided.rates <= best + TOLERANCE).all()

@@ -22,13 +22,14 @@ import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.device import Request, VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.gpu import availability
+from mdsd_opt.gpu import engine as gpu_engine
 from mdsd_opt.gpu.pair import FilterSettings, with_filters
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
 from mdsd_opt.verifiers import BatchVerdict, Uniforms
 
-SCHEMES = ("with_replacement", "without_replacement")
+WITH = "with_replacement"
+SCHEMES = (WITH, "without_replacement")
 
 #: Of the law of the output, in every token: weights and sums of single precision.
 LAW_TOLERANCE = 1e-7
@@ -66,7 +67,7 @@ def decided(
     pair = [x[None].astype(np.float32) for x in (target, draft)]
     drafts = drawn(np.random.default_rng(k), pair[1], k, scheme)
     return verify_rows(
-        engine, pair_of(*pair), drafts, Randomness(1), with_rates=True, scheme=scheme
+        engine, pair_of(*pair), drafts, Randomness(1), with_rates=True, is_replaced=scheme == WITH
     )
 
 
@@ -95,7 +96,7 @@ class TestLaw:
         with np.errstate(divide="ignore"):
             target, draft = np.log(np.array(weights, dtype=np.float64)).T
         plan, rate = plan_of(engine, target, draft, k, scheme)
-        np.testing.assert_allclose(plan.output_law(k), plan.p, rtol=0, atol=LAW_TOLERANCE)
+        np.testing.assert_allclose(plan.output_law(k), plan.target, rtol=0, atol=LAW_TOLERANCE)
         if plan.selects:
             assert plan.rate == pytest.approx(rate, abs=1e-6)
 
@@ -108,7 +109,7 @@ class TestLaw:
         for name, rows in rows_of_every_character(size).items():
             plan, _ = plan_of(engine, *rows, k, scheme)
             law = plan.output_law(k)
-            np.testing.assert_allclose(law, plan.p, rtol=0, atol=LAW_TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(law, plan.target, rtol=0, atol=LAW_TOLERANCE, err_msg=name)
 
     def test_of_a_wrong_plan_is_not(self, engine: PlanningEngine, scheme: str) -> None:
         """Another ratio, or drafts of another q than the plan's: the check would see it."""
@@ -119,7 +120,7 @@ class TestLaw:
                 plan.ratio = plan.ratio * np.linspace(0.999, 1.001, 5)
             else:
                 plan.q = 0.999 * plan.q + 0.001 / 5
-            assert np.abs(plan.output_law(2) - plan.p).max() > 10 * LAW_TOLERANCE
+            assert np.abs(plan.output_law(2) - plan.target).max() > 10 * LAW_TOLERANCE
 
     @pytest.mark.parametrize("k", [2, 8, 32])
     def test_marginals_can_be_selected(self, engine: PlanningEngine, scheme: str, k: int) -> None:
@@ -155,7 +156,7 @@ class TestKernels:
             drafts = drawn(rng, pair[1], k, scheme)
             uniforms = rng.random((trials, 4))
             found = verify_rows(
-                engine, pair_of(*pair), drafts, Randomness(0), uniforms, scheme=scheme
+                engine, pair_of(*pair), drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
             )
             expected = [
                 plan.token([x for x in own if x >= 0], u)
@@ -172,7 +173,9 @@ class TestKernels:
         uniforms[3:, 2] = 1 - 2.0**-53  # rejected where that is possible at all
         engine = PlanningEngine(library, "random", block_size=128)
         pair = pair_of(target, draft)
-        found = verify_rows(engine, pair, drafts, Randomness(0), uniforms, scheme=scheme)
+        found = verify_rows(
+            engine, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
+        )
         p, q = (mo.softmax(x.astype(np.float64)) for x in (target, draft))
         for row, plan in enumerate(engine.plans):
             own = RowPlan(plan, p[row], q[row], 2.0, (target[row], draft[row]))
@@ -188,7 +191,9 @@ class TestKernels:
         drafts = drawn(np.random.default_rng(4), np.repeat(draft, trials, 0), 2, scheme)
         pair = pair_of(*(np.broadcast_to(x, (trials, 5000)) for x in (target, draft)))
         engine = HostEngine(library, block_size=32)
-        tokens = verify_rows(engine, pair, drafts, Randomness(11), scheme=scheme).tokens
+        tokens = verify_rows(
+            engine, pair, drafts, Randomness(11), is_replaced=scheme == WITH
+        ).tokens
         order = np.argsort(target[0] - draft[0])
         cell = np.empty(5000, int)
         cell[order] = np.arange(5000) * 30 // 5000
@@ -207,7 +212,9 @@ class TestKernels:
         uniforms = np.stack([np.full(50, 0.3), np.zeros(50), np.zeros(50), draws], axis=1)
         pair = pair_of(np.repeat(target[None], 50, 0), np.repeat(draft[None], 50, 0))
         drafts = np.tile([3, 2], (50, 1))
-        found = verify_rows(engine, pair, drafts, Randomness(0), uniforms, scheme=scheme)
+        found = verify_rows(
+            engine, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
+        )
         share = mo.softmax(target)[0]
         assert found.tokens.tolist() == [0 if u < share else 1 for u in draws]
 
@@ -217,7 +224,9 @@ class TestKernels:
         drafts = np.array([[-1, -1], [7, 99]], np.int64)
         uniforms = np.array([[0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 0.75]])
         pair = pair_of(target, draft)
-        found = verify_rows(engine, pair, drafts, Randomness(0), uniforms, scheme=scheme)
+        found = verify_rows(
+            engine, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
+        )
         for row in range(2):
             ends = np.cumsum(mo.softmax(target[row]))
             assert found.tokens[row] == np.searchsorted(ends, uniforms[row, 3])
@@ -227,7 +236,9 @@ class TestKernels:
         target[1, 4] = np.nan
         drafts = np.tile([0, 1], (3, 1))
         pair = pair_of(target, draft)
-        found = verify_rows(engine, pair, drafts, Randomness(3), with_rates=True, scheme=scheme)
+        found = verify_rows(
+            engine, pair, drafts, Randomness(3), with_rates=True, is_replaced=scheme == WITH
+        )
         assert found.is_bad.tolist() == [0, 1, 0]
         assert found.tokens[1] == -1
         assert (found.tokens[[0, 2]] >= 0).all()
@@ -259,7 +270,9 @@ class TestKernels:
             drafts = drawn(np.random.default_rng(0), np.log(q), 3, scheme)
             best = mo.acceptance_rates(np.log(p), np.log(q), 3, drafts=scheme)
         pair = with_filters(engine, pair_of(target, draft), settings)
-        found = verify_rows(engine, pair, drafts, Randomness(0), with_rates=True, scheme=scheme)
+        found = verify_rows(
+            engine, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
+        )
         assert (p[np.arange(4), found.tokens] > 0).all()
         assert (found.rates <= best + 1e-6).all()
         assert (found.rates + found.gaps >= best - 1e-6).all()
@@ -276,7 +289,12 @@ class TestKernels:
             drafts = drawn(np.random.default_rng(1), draft, 3, scheme)
             found, expected = (
                 verify_rows(
-                    engine, pair_of(*pair), drafts, Randomness(2), with_rates=True, scheme=scheme
+                    engine,
+                    pair_of(*pair),
+                    drafts,
+                    Randomness(2),
+                    with_rates=True,
+                    is_replaced=scheme == WITH,
                 )
                 for pair in ((target, draft), (target.copy(), draft.copy()))
             )
@@ -349,7 +367,7 @@ class TestRates:
                 drafts,
                 Randomness(0),
                 with_rates=True,
-                scheme=scheme,
+                is_replaced=scheme == WITH,
             )
             fits = [self.brackets(found.rates, found.gaps, best[:, j]) for j in range(3)]
             assert fits == [j == k - 1 for j in range(3)]
@@ -358,9 +376,9 @@ class TestRates:
         target, draft = near_rows(40, 200)
         drafts = drawn(np.random.default_rng(0), draft, 2, scheme)
         pair = pair_of(target, draft)
-        plain = verify_rows(engine, pair, drafts, Randomness(0), scheme=scheme)
+        plain = verify_rows(engine, pair, drafts, Randomness(0), is_replaced=scheme == WITH)
         with_rates = verify_rows(
-            engine, pair, drafts, Randomness(0), with_rates=True, scheme=scheme
+            engine, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
         )
         assert plain.rates is None
         assert plain.tokens.tolist() == with_rates.tokens.tolist()
@@ -376,7 +394,9 @@ class TestRates:
             [[likely[0], -1, likely[1]], [399, likely[0], 1000], [-1, -1, -1], [399, 400, -2]]
         )
         pair = pair_of(target, draft)
-        found = verify_rows(engine, pair, drafts, Randomness(0), with_rates=True, scheme=scheme)
+        found = verify_rows(
+            engine, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
+        )
         best = np.zeros(4)
         best[:2] = mo.acceptance_rates(target[0], draft[0], (2, 1), drafts=scheme)
         assert self.brackets(found.rates, found.gaps, best)
@@ -591,7 +611,7 @@ class TestBatch:
             verify_batch(target, draft, np.zeros((2, 1), int))
 
     def test_a_device_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(availability, "why_unavailable", lambda: "there is none")
+        monkeypatch.setattr(gpu_engine, "why_unavailable", lambda: "there is none")
         target, draft = near_rows(1, 10)
-        with pytest.raises(availability.NoDevice, match="there is none"):
+        with pytest.raises(gpu_engine.NoDevice, match="there is none"):
             verify_batch(target, draft, np.zeros((1, 1), int), device="gpu")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import contained_at, kink
+from mdsd_opt.prefix_search.bucket_kernels import contained_at, kink
 
 
 @kernel

@@ -16,7 +16,7 @@ from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
 from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.prefix_search import containment
-from mdsd_opt.prefix_search import race_quadrature_kernels as quadrature
+from mdsd_opt.prefix_search import race_kernels as quadrature
 from mdsd_opt.prefix_search.race_kernels import race_terms
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.prefix_search import bounds
-from mdsd_opt.prefix_search.searched import is_searched
+from mdsd_opt.prefix_search import cut_search as bounds
+from mdsd_opt.prefix_search.random_draws import is_searched
 from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import subset_selection
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
@@ -133,28 +133,14 @@ def test_a_marginal_is_worth_what_a_scan_of_all_prefixes_says(scheme, seed):
     size, num_drafts = int(rng.choice([1, 5, 60, 3000])), int(rng.integers(1, 9))
     problem = problem_of(*hard_rows(rng, size), scheme, num_drafts)
     p, drafts = problem.target, problem.drafts
-    if not is_searched(drafts):
+    draws = drafts.random_draws
+    if not is_searched(draws):
         return
     subset = mo.solve(problem, "subset_selection").subset
-    best = bounds.water_filled(p, drafts, subset)
+    best = water_fill(p, drafts, subset, drafts.containment(subset)).values
     for x in (best, best * rng.uniform(0.9, 1.1, size), p, drafts.q, rng.dirichlet(np.ones(size))):
-        found, expected = bounds.lower_bound(p, drafts, x), scanned_bound(p, drafts, x)
+        found, expected = bounds.lower_bound(p, draws, x), scanned_bound(p, drafts, x)
         assert expected - 1e-11 <= found <= expected + 1e-12
-
-
-@scheme
-@pytest.mark.parametrize("seed", range(40))
-def test_water_levels_without_sorting(scheme, seed):
-    """For any subset, not for the best alone."""
-    rng = np.random.default_rng(seed)
-    size = int(rng.choice([1, 5, 60, 3000]))
-    problem = problem_of(*hard_rows(rng, size), scheme, int(rng.integers(1, 9)))
-    p, drafts = problem.target, problem.drafts
-    if not is_searched(drafts):
-        return
-    for subset in (mo.solve(problem, "subset_selection").subset, rng.random(size) < 0.5):
-        expected = water_fill(p, drafts, subset, drafts.containment(subset)).values
-        assert bounds.water_filled(p, drafts, subset) == pytest.approx(expected, abs=1e-12)
 
 
 def test_many_drafts_without_replacement_take_no_memory():

@@ -14,12 +14,8 @@ from support import forging
 from support.known_problems import known_problems
 
 import mdsd_opt as mo
-from mdsd_opt.problem import certificate, evidence
-from mdsd_opt.problem.lower_bounds import boxes, orders
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture
-from mdsd_opt.problem.plans import exact as exact_plans
-from mdsd_opt.problem.plans import feasibility
+from mdsd_opt.problem import certificate, lower_bounds, plans
+from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 from mdsd_opt.problem.solution import PlanBasis, Solution, Status, TransportPlan
 
 EXACT = pytest.mark.parametrize("exact", [False, True])
@@ -138,10 +134,10 @@ def test_selections_of_low_precision_are_summed_in_float64(
 
 
 def test_sums_in_float16_would_prove_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "floats", lambda array, name: np.asarray(array))
+    monkeypatch.setattr(certificate, "floats", lambda array, name: np.asarray(array))
     problem, p = of_4000_tokens("mixture", 3.0)
-    certificate = mo.certify(problem, claim(selection=p.astype(np.float16)))
-    assert certificate.lower > mo.solve(problem).acceptance_rate + 0.01
+    found = mo.certify(problem, claim(selection=p.astype(np.float16)))
+    assert found.lower > mo.solve(problem).acceptance_rate + 0.01
 
 
 @EXACT
@@ -277,15 +273,15 @@ def only_numerators(problem: mo.TransportProblem, plan: TransportPlan) -> Any:
 
 
 WEAKENED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "tiles anywhere": (boxes, "_tiles", any_tiles),
-    "tiles with gaps": (boxes, "_covered", lambda low, high, tiles: True),
-    "weights of any sum": (orders, "_read", any_weights),
-    "orders that are none": (orders, "_read", any_permutation),
-    "sets as often as listed": (feasibility, "_taken", mass_again_and_again),
+    "tiles anywhere": (lower_bounds, "_tiles", any_tiles),
+    "tiles with gaps": (lower_bounds, "_covered", lambda low, high, tiles: True),
+    "weights of any sum": (lower_bounds, "_read", any_weights),
+    "orders that are none": (lower_bounds, "_read", any_permutation),
+    "sets as often as listed": (plans, "_taken", mass_again_and_again),
     "masses as they are": (certificate, "feasible_mass", lambda problem, plan: plan.mass),
-    "numerators as they are": (exact_plans, "integer_flow_masses", only_numerators),
-    "any number for a rate": (evidence, "_rate", lambda name, value: float(value)),
-    "any status": (evidence, "_status", lambda status: status),
+    "numerators as they are": (plans, "integer_flow_masses", only_numerators),
+    "any number for a rate": (certificate, "_rate", lambda name, value: float(value)),
+    "any status": (certificate, "_status", lambda status: status),
     "any claim": (certificate, "_claim_violations", lambda *given: []),
 }
 

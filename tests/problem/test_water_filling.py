@@ -12,6 +12,7 @@ from support import oracles
 from support.strategies import PREFIX_SCHEMES, Case, cases, distributions
 
 from mdsd_opt.drafts import FixedPlusDrafts, GreedyDrafts, PrefixDraftScheme, WithReplacement
+from mdsd_opt.problem import water_filling
 from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
 from mdsd_opt.solvers import exact_optimum
 
@@ -119,3 +120,28 @@ def test_sub_normalised_targets(data: st.DataObject) -> None:
     assert sum(map(min, p, x)) == 1 + sum((p[i] for i in members), Fraction(0)) - inside
     for group in oracles.subsets(size):
         assert sum((x[i] for i in group), Fraction(0)) >= oracles.containment(law, group)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_levels_without_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any subset and any mass on it: what a sort gives, with ties, zeros and tiny weights."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.choice([1, 5, 60, 3000]))
+    weights = [
+        rng.dirichlet(np.full(size, 0.5)) + 1e-300,
+        rng.integers(1, 4, size).astype(float),
+        2.0 ** rng.integers(-60, 1, size),
+    ]
+    p, q = (x / x.sum() for x in (weights[rng.integers(3)], weights[rng.integers(3)]))
+    p[rng.random(size) < 0.2] = 0.0
+    if seed % 5 == 0:
+        p = q.copy()
+    drafts = WithReplacement(q, 2)
+    for share in (0.0, 0.5, 1.0):
+        subset = rng.random(size) < share
+        inside = float(rng.choice([0.0, 1.0, rng.random(), p[subset].sum()]))
+        ordered = water_fill(p, drafts, subset, inside)
+        with monkeypatch.context() as change:
+            change.setattr(water_filling, "_MANY_TOKENS", 0)
+            found = water_fill(p, drafts, subset, inside)
+        np.testing.assert_allclose(found.values, ordered.values, rtol=0, atol=1e-12)

@@ -19,10 +19,10 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.frontier import decomposition
-from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import distances
 from mdsd_opt.solvers.frontier.relaxation import frontier_of
-from mdsd_opt.solvers.frontier.survey import survey_frontier
+from mdsd_opt.solvers.frontier.rules import survey_frontier
 
 shares = st.sampled_from(
     [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]

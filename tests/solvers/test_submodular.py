@@ -16,9 +16,14 @@ from support.strategies import Case, cases, distributions
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover, cover_bound, tile_bound
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture, order_marginal
-from mdsd_opt.solvers.min_norm_point import min_norm_point
+from mdsd_opt.problem.lower_bounds import (
+    BoxCover,
+    OrderMixture,
+    cover_bound,
+    order_marginal,
+    tile_bound,
+)
+from mdsd_opt.solvers.submodular import min_norm_point
 
 CLOSE = np.array([5e-31, 0.4999999975, 5e-151, 5e-9, 0.4999999975, 5e-31])
 

@@ -15,10 +15,9 @@ from support.known_problems import known_problems
 from support.strategies import distributions
 
 import mdsd_opt as mo
-from mdsd_opt.solvers import packing_lp
 from mdsd_opt.solvers.exact_subset_selection import exact_optimum
-from mdsd_opt.solvers.highs_backend import SparseMatrix
-from mdsd_opt.solvers.pair_selection import TruncatedPairs, stable_order
+from mdsd_opt.solvers.highs_backend import SparseMatrix, maximise
+from mdsd_opt.solvers.truncated_lp import TruncatedPairs, stable_order
 
 F = Fraction
 Rational = list[Fraction]
@@ -283,7 +282,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 
 def test_a_model_that_highs_refuses_is_an_error() -> None:
     with pytest.raises(mo.MdsdError, match="HiGHS refused the model"):
-        packing_lp.maximise(
+        maximise(
             objective=np.ones(1),
             matrix=SparseMatrix((1, 1), np.array([7]), np.array([0]), np.ones(1)),  # no such row
             row_upper=np.ones(1),

@@ -23,8 +23,7 @@ import numpy as np
 import mdsd_opt as mo
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import MdsdError
-from mdsd_opt.problem.lower_bounds.boxes import BoxCover
-from mdsd_opt.problem.lower_bounds.orders import OrderMixture
+from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 from mdsd_opt.problem.solution import PlanBasis, Solution, Status, TransportPlan
 from mdsd_opt.problem.water_filling import water_fill
 

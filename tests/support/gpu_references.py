@@ -162,7 +162,10 @@ def tokens_by(engine: Engine, scheme: str) -> NDArray[np.int64]:
     given = decisions()
     pair = pair_of(*given.pair)
     drafts = np.ascontiguousarray(given.drafts)
-    found = verify_rows(engine, pair, drafts, Randomness(0), given.uniforms, scheme=scheme)
+    is_replaced = scheme == "with_replacement"
+    found = verify_rows(
+        engine, pair, drafts, Randomness(0), given.uniforms, is_replaced=is_replaced
+    )
     return np.asarray(found.tokens)
 
 

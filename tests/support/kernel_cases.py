@@ -144,7 +144,7 @@ def _verification(
             Randomness(0),
             uniforms,
             with_rates=with_rates,
-            scheme=scheme,
+            is_replaced=scheme == "with_replacement",
         )
         found += result.tokens.tobytes() + result.is_bad.tobytes()
         if with_rates:

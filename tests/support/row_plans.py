@@ -2,23 +2,26 @@
 
 The kernels choose a marginal with one ratio to q in every group of tokens. Whatever it is, the law
 of the output follows from it, from the drafts' law and from the rule on groups, both of which come
-from elsewhere here: all draft tuples are enumerated, and the hull is that of the CPU's verifier.
+from elsewhere here: all draft tuples are enumerated, and the rule is that of the CPU's verifier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.gpu.sources import DRAFT_SELECTION, Kernel
-from mdsd_opt.verifiers.optimal.hull import blocks_around, death_levels
+from mdsd_opt.verifiers import Uniforms
+from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
+from mdsd_opt.verifiers.optimal.plan import TokenPlan
 from support.host_engine import HostEngine
 
 Vector = NDArray[np.float64]
+Tokens = NDArray[np.int64]
 
 _BINS = 2048
 _HEAVY = 336
@@ -71,7 +74,7 @@ class PlanningEngine(HostEngine):
             self.plans = np.frombuffer(arguments[0].tobytes(), _PLAN, num_rows)
 
 
-class RowPlan:
+class RowPlan(TokenPlan):
     """One row's plan, and its tokens in it.
 
     Parameters
@@ -88,14 +91,17 @@ class RowPlan:
     def __init__(
         self, plan: Any, p: Vector, q: Vector, shape: float, logits: tuple[Vector, Vector]
     ) -> None:
-        self.p, self.q = p, q
+        self.target, self.q = p, q
         self.selects = plan["kind"] == 0
         self.is_race = bool(plan["is_race"])
         used = np.flatnonzero(plan["q"][: plan["num_groups"]] > 0)
         self.w = plan["q"][used] / plan["q"][used].sum()
         self.ends = np.append(0.0, plan["contained"][used + 1])
+        self.gains = np.diff(self.ends)
         ratios = plan["ratio"].sum(axis=1, dtype=np.float64) * (plan["p_unit"] / plan["q_unit"])
         self.x = ratios[used] * self.w
+        self.above = np.append(np.cumsum(self.w[::-1])[::-1], 0.0)
+        self.split, self.raised, self.capped = 0, 0, used.size  # nothing is taken for granted
         weights = q / plan["q_unit"]
         shares = p / plan["p_unit"]
         with np.errstate(invalid="ignore"):
@@ -112,85 +118,57 @@ class RowPlan:
             pair = (float(logits[0][token]), float(logits[1][token]))
             groups[token] = listed.get(pair, groups[token])
         self.ratio = ratios[groups]
-        self.places = np.maximum(np.searchsorted(used, groups, side="right") - 1, 0)
-        self.levels = death_levels(self.x, self.w, np.diff(self.ends))
-        self.above = np.append(np.cumsum(self.w[::-1])[::-1], 0.0)
+        self._places = np.maximum(np.searchsorted(used, groups, side="right") - 1, 0)
 
     @property
     def left(self) -> Vector:
         """(p - p_I)+."""
-        return np.maximum(self.p - self.ratio * self.q, 0.0) if self.selects else self.p
+        return np.maximum(self.target - self.ratio * self.q, 0.0) if self.selects else self.target
 
     @property
     def rate(self) -> float:
         return 1.0 - float(self.left.sum())
 
-    def accepts(self, token: int) -> float:
-        selected = self.ratio[token] * self.q[token]
-        return min(1.0, float(self.p[token] / selected)) if selected > 0 else 1.0
+    def places(self, tokens: Tokens) -> Tokens:
+        return self._places[tokens]
 
-    def shares(self, drafts: Sequence[int], start: int, stop: int) -> list[float]:
-        """How likely each draft of a block is to be returned."""
-        inside = [start <= self.places[token] < stop for token in drafts]
-        first = inside.index(True)
-        shares = [0.0] * len(drafts)
-        if self.is_race:
-            left = self._left_after(drafts)
-            own = self.q[drafts[first]]
-            pivotal = self.above[stop] / (left[-1] + own)
-            for rest in left[first:-1]:
-                pivotal *= rest / (rest + own)
-            for k in range(first + 1, len(drafts)):
-                if inside[k]:
-                    shares[k] = pivotal * self.q[drafts[k]] / self.w[start:stop].sum()
-        shares[first] = 1.0 - sum(shares)
-        return shares
+    def selected(self, token: int) -> float:
+        return float(self.ratio[token] * self.q[token])
+
+    def residual_token(self, uniform: float) -> int:
+        ends = np.cumsum(self.left)
+        return int(np.searchsorted(ends, uniform * ends[-1], side="right"))
+
+    def block(self, tokens: Tokens, level: float) -> tuple[int, int]:
+        """By the levels of all boundaries, where the verifier pools what is asked for alone."""
+        alive = np.flatnonzero(self.death_levels > level)
+        ends = np.unique([0, *alive, self.death_levels.size - 1])
+        place = int(np.searchsorted(ends, self.places(tokens).max(), side="right"))
+        return int(ends[place - 1]), int(ends[place])
 
     def token(self, drafts: Sequence[int], uniforms: Vector) -> int:
         """What one decision comes to."""
-        level, within, test, residual = uniforms
-        if self.selects:
-            top = max(self.places[token] for token in drafts)
-            alive = np.flatnonzero(self.levels > level)
-            alive = np.unique([0, *alive, self.levels.size - 1])
-            place = int(np.searchsorted(alive, top, side="right"))
-            shares = self.shares(drafts, alive[place - 1], alive[place])
-            chosen = drafts[int(np.searchsorted(np.cumsum(shares), within, side="right"))]
-            if test * self.ratio[chosen] * self.q[chosen] < self.p[chosen]:
-                return chosen
-        ends = np.cumsum(self.left)
-        return int(np.searchsorted(ends, residual * ends[-1], side="right"))
+        draws = Uniforms(*uniforms.tolist())
+        if not self.selects:
+            return self.residual_token(draws.residual)
+        self._draw(len(drafts))
+        return output_token(self, np.array(drafts), draws)
 
     def output_law(self, num_drafts: int) -> Vector:
         """Exact law of the output, all draft tuples enumerated."""
-        law = np.zeros_like(self.p)
-        for drafts, probability in self._draft_law(num_drafts):
-            if not self.selects:
-                break
-            top = max(self.places[token] for token in drafts)
-            for length, start, stop in blocks_around(int(top), self.levels):
-                for token, share in zip(drafts, self.shares(drafts, start, stop), strict=True):
-                    law[token] += probability * length * share * self.accepts(token)
+        law = np.zeros_like(self.target)
+        if self.selects:
+            self._draw(num_drafts)
+            for drafts, probability in zip(*self.drafts.tuple_law(), strict=True):
+                tokens = drafts[drafts >= 0].astype(np.int64)
+                np.add.at(law, tokens, probability * acceptance_probabilities(self, tokens))
         left = self.left
         if left.sum() > 0:
             law += (1.0 - law.sum()) * left / left.sum()
         return law
 
-    def _draft_law(self, num_drafts: int) -> Any:
-        tokens = np.flatnonzero(self.q > 0).tolist()
-        if not self.is_race:
-            for drafts in product(tokens, repeat=num_drafts):
-                yield drafts, float(np.prod(self.q[list(drafts)]))
-            return
-        for drafts in permutations(tokens, min(num_drafts, len(tokens))):
-            before = np.append(self.q.sum(), self._left_after(drafts)[:-1])
-            yield drafts, float(np.prod(self.q[list(drafts)] / before))
-
-    def _left_after(self, drafts: Sequence[int]) -> Vector:
-        """What is left of q after each draft, in sums that lose nothing beside a large token."""
-        others = self.q.copy()
-        left = []
-        for token in drafts:
-            others[token] = 0.0
-            left.append(others.sum())
-        return np.array(left)
+    def _draw(self, num_drafts: int) -> None:
+        self.is_replaced = not self.is_race
+        self.drafts = (WithReplacement if self.is_replaced else WithoutReplacement)(
+            self.q, num_drafts
+        )

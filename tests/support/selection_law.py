@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.verifiers.optimal.hull import spans_of_blocks
+from mdsd_opt.verifiers.optimal.acceptance_rule import spans_of_blocks
 
 Vector = NDArray[np.float64]
 

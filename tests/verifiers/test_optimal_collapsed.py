@@ -41,7 +41,7 @@ def test_at_full_vocabulary(num_drafts, scheme, spread):
     target = (2.5 * rng.standard_normal(V)).astype(np.float32)
     draft = target + (spread * rng.standard_normal(V)).astype(np.float32)
     problem = TransportProblem.from_logits(target, draft, num_drafts, scheme)
-    plan = CollapsedPlan(problem.target, problem.drafts)
+    plan = CollapsedPlan(problem.target, problem.drafts.random_draws)
     # The law of the selection, of which each bucket passes its share to its tokens by q.
     selected = selection_law(plan.w, plan.gains, plan.death_levels)
     np.testing.assert_allclose(selected, plan.x, rtol=0, atol=1e-12)

@@ -8,10 +8,12 @@ from support.selection_law import selection_law
 
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, solve, verifiers
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.acceptance_rule import output_token, selected_draft
-from mdsd_opt.verifiers.optimal.block_rules import block_rule
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    blocks_around,
+    output_token,
+    selected_draft,
+)
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to
-from mdsd_opt.verifiers.optimal.hull import blocks_around
 from mdsd_opt.verifiers.optimal.plan import plan_of
 
 V = 131_072
@@ -53,7 +55,7 @@ def random_problem(rng, scheme, size):
     if p.sum() == 0 or q.sum() == 0:
         return None
     drafts = scheme(q / q.sum(), int(rng.integers(1, 9)))
-    return TransportProblem(p / p.sum(), drafts) if applies_to(drafts) else None
+    return TransportProblem(p / p.sum(), drafts) if applies_to(drafts.random_draws) else None
 
 
 def explicit_token(plan, tokens, uniforms):
@@ -62,7 +64,7 @@ def explicit_token(plan, tokens, uniforms):
     blocks = list(blocks_around(int(drawn.places.max()), plan.death_levels))
     until = np.cumsum([length for length, _, _ in blocks])
     _, *block = blocks[min(int(np.searchsorted(until, uniforms.mixing, "right")), len(blocks) - 1)]
-    shares = block_rule(plan.drafts, drawn)(*block)
+    shares = plan.block_rule(drawn)(*block)
     chosen = int(np.searchsorted(np.cumsum(shares), uniforms.draft, side="right"))
     place = drawn.places[min(chosen, int(np.flatnonzero(shares)[-1]))]
     if uniforms.acceptance * plan.x[place] < plan.p[place]:
@@ -84,7 +86,7 @@ def test_the_step_without_sorting_decides_as_the_explicit_rule(scheme):
         for _ in range(3):
             tokens, uniforms = problem.drafts.sample(rng), Uniforms(*rng.random(4).tolist())
             expected = explicit_token(plan, tokens, uniforms)
-            for any_plan in (GroupedPlan(problem.target, problem.drafts), plan):
+            for any_plan in (GroupedPlan(problem.target, problem.drafts.random_draws), plan):
                 output = output_token(any_plan, tokens, uniforms)
                 assert output == expected, (problem, tokens, uniforms)
             compared += 1
@@ -100,7 +102,7 @@ def test_a_block_is_an_edge_of_the_lower_hull(scheme):
         if problem is None:
             continue
         level, tokens = rng.random(), problem.drafts.sample(rng)
-        for plan in (plan_of(problem), GroupedPlan(problem.target, problem.drafts)):
+        for plan in (plan_of(problem), GroupedPlan(problem.target, problem.drafts.random_draws)):
             start, stop = plan.block(tokens, level)
             assert start <= plan.places(tokens).max() < stop
             weight = np.append(0.0, np.cumsum(plan.w))
@@ -118,7 +120,7 @@ def test_a_water_level_is_one_block_at_every_level():
     rng = np.random.default_rng(2)
     p, q = rng.dirichlet(np.ones(50), size=2)
     problem = TransportProblem(p, WithReplacement(q, 1))
-    for plan in (plan_of(problem), GroupedPlan(problem.target, problem.drafts)):
+    for plan in (plan_of(problem), GroupedPlan(problem.target, problem.drafts.random_draws)):
         for level in (0.0, 0.3, 0.9):
             for token in range(50):
                 expected = {(0, plan.split), (plan.split, plan.x.size)}
@@ -133,7 +135,7 @@ def test_the_step_without_sorting_at_full_vocabulary(num_drafts, scheme):
     for tokens in problem.drafts.sample(rng, size=25):
         uniforms = Uniforms(*rng.random(4).tolist())
         expected = explicit_token(plan, tokens, uniforms)
-        grouped = GroupedPlan(problem.target, problem.drafts)
+        grouped = GroupedPlan(problem.target, problem.drafts.random_draws)
         assert output_token(grouped, tokens, uniforms) == expected
 
 
@@ -146,7 +148,9 @@ def test_few_distinct_ratios_are_no_burden(scheme):
     plan = plan_of(problem)
     for tokens in problem.drafts.sample(rng, size=20):
         uniforms = Uniforms(*rng.random(4).tolist())
-        token = output_token(GroupedPlan(problem.target, problem.drafts), tokens, uniforms)
+        token = output_token(
+            GroupedPlan(problem.target, problem.drafts.random_draws), tokens, uniforms
+        )
         expected = explicit_token(plan, tokens, uniforms)
         assert token == expected or p[token] * q[expected] == p[expected] * q[token]
 
@@ -159,7 +163,7 @@ def test_probabilities_integrate_the_mixing_level():
     plan = plan_of(problem)
     tokens = problem.drafts.sample(rng)
     drawn = plan.drawn(tokens)
-    rule = block_rule(plan.drafts, drawn)
+    rule = plan.block_rule(drawn)
     blocks = blocks_around(drawn.places.max(), plan.death_levels)
     integrated = sum(length * rule(start, stop) for length, start, stop in blocks)
     middles = (np.arange(20_000) + 0.5) / 20_000

@@ -16,12 +16,10 @@ from support.strategies import UNSORTED_SCHEMES, Case, cases
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, SupportLaw
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.estimate import CertifiedRate
 from mdsd_opt.verifiers.optimal import Optimal
-from mdsd_opt.verifiers.optimal.choice_laws import leagues_of
-from mdsd_opt.verifiers.optimal.fitted_rule import fitted
-from mdsd_opt.verifiers.optimal.noisy_choice import win_probabilities
-from mdsd_opt.verifiers.optimal.potentials import fit
+from mdsd_opt.verifiers.optimal.potentials import fit, leagues_of, win_probabilities
+from mdsd_opt.verifiers.optimal.verifier import fitted
+from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.ratio_hull import RatioHull, hull_of
 
 

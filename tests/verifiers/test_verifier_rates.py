@@ -22,10 +22,10 @@ from mdsd_opt import (
     solve,
     verifiers,
 )
-from mdsd_opt.verifiers.estimate import Estimate
-from mdsd_opt.verifiers.gumbel_law import joint_masses
+from mdsd_opt.verifiers.gumbel import joint_masses
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
 from mdsd_opt.verifiers.kseq import acceptance_scale
+from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.rrs import RecursiveRejection
 
 V = 131_072

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
-from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput
 
@@ -109,13 +108,13 @@ def of_chains(name: str, chain: Chain) -> Rule:
     def rule(root: Node) -> Tokens:
         nodes, q = [root], []
         while nodes[-1].drafts is not None:
-            node = nodes[-1]
-            if not isinstance(node.drafts, WithReplacement) or node.drafts.num_drafts != 1:
+            node, drawn = nodes[-1], nodes[-1].drafts.random_draws
+            if drawn is None or not drawn.is_replaced or drawn.num_drafts != 1:
                 raise InvalidInput(
                     f"{name} verifies one draft after another: audit it on trees such as chain2 "
                     "and on problems of one draft"
                 )
-            q.append(node.drafts.q)
+            q.append(drawn.q)
             nodes.append(node.children[int(node.draws[0])])
         return chain(np.stack([node.target for node in nodes]), np.stack(q), nodes[-1].tokens)
 

@@ -10,7 +10,6 @@ from mdsd_opt.auditing.engines.engine import Adapter, Chain, Drafted, Laws, Rule
 from mdsd_opt.auditing.engines.loading import file_alone, stand_in
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
-from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.errors import InvalidInput
 
 _LMDEPLOY = "lmdeploy.pytorch.backends"
@@ -111,15 +110,16 @@ def _eagle_draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
     for node in nodes:
         if node.drafts is None:
             continue
-        if not isinstance(node.drafts, WithoutReplacement):
+        drawn = node.drafts.random_draws
+        if drawn is None or drawn.is_replaced:
             raise InvalidInput(
                 "eagle verifies drafts without replacement: audit it with "
                 "scheme='without_replacement'"
             )
-        laws[node.depth].append(node.drafts.q)
+        laws[node.depth].append(drawn.q)
         left = 1.0
         for rank, token in enumerate(node.draws.tolist()):
-            q = float(node.drafts.q[token])
+            q = float(drawn.q[token])
             chance[(*node.place, rank)] = min(max(q / left if left > 0 else 0.0, 0.0), 1.0)
             left -= q
     return [*(chance[node.place] for node in nodes), 1.0], laws

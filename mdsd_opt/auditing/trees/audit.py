@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.cells import merged_cells
 from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
-from mdsd_opt.auditing.output_checks import Words, law_checks, length_check
+from mdsd_opt.auditing.output_checks import Words, law_checks, length_check, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import (

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record
 from mdsd_opt.cli.bench.timing import timed
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 
 if TYPE_CHECKING:
     from mdsd_opt.cli.bench import Settings
@@ -109,20 +110,19 @@ def by_rows(
 
 def exact_rate(target: Row, draft: Row, num_drafts: int, scheme: str) -> float:
     """One row in extended precision, by sorting; without replacement by the package's solver."""
-    if scheme == "without_replacement":
+    made = SINGLE_MODEL_SCHEMES[scheme].composition
+    if made is None or (made.is_random and not made.is_replaced):
         problem = mo.TransportProblem.from_logits(
             target, draft, num_drafts=num_drafts, drafts=scheme
         )
         return float(mo.solve(problem, method="subset_selection").acceptance_rate)
     p, q = (np.exp(x.astype(np.longdouble) - x.max()) for x in (target, draft))
     p, q = p / p.sum(), q / q.sum()
-    likeliest = np.argsort(-draft, kind="stable")
-    if scheme == "top_k":
-        return float(p[likeliest[:num_drafts]].sum())
-    if scheme == "greedy":
-        fixed = likeliest[: num_drafts - 1]
+    if not made.is_random:
+        fixed = np.argsort(-draft, kind="stable")[: made.num_fixed(num_drafts)]
         q[fixed] = 0
-        return float(p[fixed].sum() + np.minimum(p, q / q.sum()).sum())
+        drawn = np.minimum(p, q / q.sum()).sum() if made.num_random else 0.0
+        return float(p[fixed].sum() + drawn)
     order = np.argsort(p / q)
     value = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
     return float(1 + min(0, value.min()))

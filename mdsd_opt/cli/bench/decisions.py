@@ -115,16 +115,17 @@ def _collapsed() -> Any:
 
 def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
     """What to time on this problem, by name."""
-    drafts: Any = problem.drafts
+    drafts, draws = problem.drafts, problem.drafts.random_draws
+    assert draws is not None
     tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
-    p, q, k = problem.target, drafts.q, problem.num_drafts
+    p, q, k = problem.target, draws.q, problem.num_drafts
     routes: dict[str, Callable[[], Any]] = {
         "optimal": lambda: output_token(
-            GroupedPlan(p, drafts, (tokens, uniforms.mixing)), tokens, uniforms
+            GroupedPlan(p, draws, (tokens, uniforms.mixing)), tokens, uniforms
         ),
         _AGAINST: lambda: _argsort_route(p, q, k),
         "packed sort route": lambda: _packed_sort_route(p, q, k),
-        "optimal, collapsed": lambda: output_token(CollapsedPlan(p, drafts), tokens, uniforms),
+        "optimal, collapsed": lambda: output_token(CollapsedPlan(p, draws), tokens, uniforms),
     }
     if problem.vocab_size <= max(_FEW_TOKENS.values()):
         unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything

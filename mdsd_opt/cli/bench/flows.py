@@ -27,7 +27,7 @@ from mdsd_opt.cli.bench.record import Record
 from mdsd_opt.cli.bench.solvers import build
 from mdsd_opt.cli.bench.timing import in_own_process
 from mdsd_opt.drafts import SupportLaw
-from mdsd_opt.solvers.integer_masses import IntegerMasses, integer_masses
+from mdsd_opt.solvers.max_flow import IntegerMasses, integer_masses
 from mdsd_opt.solvers.warm_up import warm_up
 
 if TYPE_CHECKING:

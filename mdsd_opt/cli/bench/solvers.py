@@ -19,6 +19,7 @@ import numpy as np
 import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record
 from mdsd_opt.cli.bench.timing import in_own_process
+from mdsd_opt.drafts.by_name import has_many_models
 from mdsd_opt.solvers.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ _AGAINST = "full_lp"
 def build(scheme: str, vocab_size: int, num_drafts: int, seed: int) -> mo.TransportProblem:
     rng = np.random.default_rng(seed)
     logits = 2.5 * rng.standard_normal(vocab_size)
-    if scheme == "independent":
+    if has_many_models(scheme):
         models = [mo.softmax(logits + rng.standard_normal(vocab_size)) for _ in range(num_drafts)]
         return mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
     draft_logits = logits + rng.standard_normal(vocab_size)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View, new_figure
-from mdsd_opt.solvers.frontier.survey import FrontierPoint, RulePoint
+from mdsd_opt.solvers.frontier.rules import FrontierPoint, RulePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,6 +10,7 @@ from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
+from mdsd_opt.drafts.by_name import title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,15 +49,6 @@ def rates_view(
     return View(heading, tables, [conclusion(rows)], document, drawing, rows=lines)
 
 
-#: Scheme names as they are written for readers.
-SCHEME_TITLES = {
-    "with_replacement": "with replacement",
-    "without_replacement": "without replacement",
-    "greedy": "greedy",
-    "top_k": "top-K",
-}
-
-
 _SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
 
 #: Number of drafts that a conclusion is about, where it is among those in question.
@@ -81,7 +73,7 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
         headings.append("tokens /\ntarget\ncall")
 
     def line(scheme: str, k: int) -> Iterator[str]:
-        yield SCHEME_TITLES.get(scheme, scheme)
+        yield title_of(scheme)
         yield str(k)
         for verifier in verifiers:
             yield rate_cell(cells.get((scheme, k, verifier)))
@@ -109,7 +101,7 @@ def conclusion(rows: Sequence[RateRow]) -> str:
     here = [row for row in rows if row.num_drafts == count]
     best = max(here, key=lambda row: row.acceptance.mean)
     text = (
-        f"at K = {count}: {SCHEME_TITLES.get(best.scheme, best.scheme)} with "
+        f"at K = {count}: {title_of(best.scheme)} with "
         f"'{best.verifier}', {best.acceptance.mean:.3f}"
     )
     for row in here:
@@ -228,7 +220,7 @@ def _draw_together(figure: Figure, lines: Lines) -> None:
             color=f"C{s}",
             marker=_MARKERS[s],
             markersize=4,
-            label=SCHEME_TITLES.get(scheme, scheme),
+            label=title_of(scheme),
         )
         for s, scheme in enumerate(schemes)
     ]
@@ -258,7 +250,7 @@ def _draw_panels(figure: Figure, lines: Lines) -> None:
         shift = _shift(beside.index(verifier), len(beside))
         shown[verifier] = _draw(panel, line, shift, color=f"C{v}", **look)
     for axes, scheme in zip(panels, schemes, strict=False):
-        axes.set_title(SCHEME_TITLES.get(scheme, scheme), fontsize=10)
+        axes.set_title(title_of(scheme), fontsize=10)
     figure.supxlabel("number of drafts K", fontsize=10)
     figure.supylabel("acceptance rate", fontsize=10)
     figure.legend(

@@ -66,6 +66,7 @@ def check(
     line = _ProgressLine(sys.stderr.isatty() if progress is None else progress)
     from mdsd_opt import cddlib_checks
     from mdsd_opt.cli.view import Form, View, present
+    from mdsd_opt.drafts.by_name import has_many_models
 
     common: dict[str, Any] = {"vocab_size": vocab_size, "num_drafts": num_drafts}
     common |= {"timeout": timeout, "memory": int(memory * 2**30), "progress": line.show}
@@ -79,7 +80,7 @@ def check(
         elif conjecture == "condition":
             result = cddlib_checks.check_condition(
                 inequalities=inequality or [],
-                draft=_laws(draft, scheme == "independent"),
+                draft=_laws(draft, has_many_models(scheme)),
                 scheme=scheme,
                 engine=engine,
                 **common,

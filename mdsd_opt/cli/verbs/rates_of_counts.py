@@ -62,7 +62,8 @@ def _table(
 ) -> Table:
     """What was accepted at each K, and beside it what can be."""
     from mdsd_opt.cli.output import make_table
-    from mdsd_opt.cli.report.rates import SCHEME_TITLES, rate_cell
+    from mdsd_opt.cli.report.rates import rate_cell
+    from mdsd_opt.drafts.by_name import title_of
 
     schemes = list(dict.fromkeys(row.scheme for row in optimal))
     cells = {(row.scheme, row.num_drafts): row for row in optimal}
@@ -77,7 +78,7 @@ def _table(
         for rate in measured
         for found in [rate.acceptance]
     )
-    beside = [f"optimum,\n{SCHEME_TITLES.get(scheme, scheme)}" for scheme in schemes]
+    beside = [f"optimum,\n{title_of(scheme)}" for scheme in schemes]
     return make_table(
         f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
         ("K", "steps", "places tried", "accepted", *beside),

@@ -76,14 +76,13 @@ def view(asked: Asked) -> View:
 def _table(found: RateIntervals, title: str) -> Table:
     """One line for each scheme and K."""
     from mdsd_opt.cli.output import make_table
-    from mdsd_opt.cli.report.rates import SCHEME_TITLES
+    from mdsd_opt.drafts.by_name import title_of
 
     def line(row: IntervalRow) -> tuple[str, ...]:
         low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
-        several = found.num_texts > 1
-        sampled = " .. ".join(_ends(low, high, 4)) if several else "takes several texts"
+        sampled = " .. ".join(_ends(low, high, 4)) if found.num_texts > 1 else "takes several texts"
         certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
-        return SCHEME_TITLES[row.scheme], str(row.num_drafts), certified, sampled
+        return title_of(row.scheme), str(row.num_drafts), certified, sampled
 
     return make_table(
         f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mdsd_opt.cli.report.rates import SCHEME_TITLES
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.reproduce.experiment import (
     Cell,
@@ -21,6 +20,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     compared,
     measured_range,
 )
+from mdsd_opt.drafts.by_name import title_of
 
 _SCHEMES = ("with_replacement", "without_replacement", "greedy")
 _VERIFIERS = ("optimal", "rrs", "kseq", "greedy")
@@ -130,7 +130,7 @@ def _overview_row(scored: Scored, scheme: str, k: int) -> Row:
         for verifier in _VERIFIERS
     ]
     gap: Cell = scored.gain((scheme, "optimal", k), (scheme, "rrs", k)) if cells[1] else ""
-    return (SCHEME_TITLES[scheme], *cells, gap)
+    return (title_of(scheme), *cells, gap)
 
 
 def _curves(scored: Scored, k: int) -> Row:
@@ -138,4 +138,4 @@ def _curves(scored: Scored, k: int) -> Row:
 
 
 def _curve_title(curve: tuple[str, str]) -> str:
-    return f"{SCHEME_TITLES[curve[0]]}, {curve[1]}"
+    return f"{title_of(curve[0])}, {curve[1]}"

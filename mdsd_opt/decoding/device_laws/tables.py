@@ -1,7 +1,8 @@
-r"""What the host is told of a position: sums of both laws over bins of p/q.
+"""What the host is told of a position: sums of both laws over bins of p/q.
 
 They are `prefix_search.bins` of integer weights, whose sums are exact, whatever adds them. The ends
-of t in each bin tell how far apart its ratios are.
+of t in each bin tell how far apart its ratios are. Drafts without replacement ask for the sums of a
+race, too, which are made on the device.
 """
 
 from __future__ import annotations
@@ -10,21 +11,31 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil, log2
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws import transfers
-from mdsd_opt.decoding.device_laws.races import race_sums_of, race_sums_on_device
 from mdsd_opt.decoding.device_laws.transfers import on_host
-from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
-from mdsd_opt.prefix_search.race_sums import RaceSums, race_sums_of_row
+from mdsd_opt.prefix_search.bins import (
+    HALF,
+    NUM_BINS,
+    Bins,
+    RaceSums,
+    race_sums_of_row,
+    ratios_at,
+    steps_of,
+)
 
 Vector = NDArray[np.float64]
 
 #: By how much the ends of t are moved apart, for the roundings of t in float32: three of them.
 _ROUNDING = 5e-7
+
+#: Sums and ends [n, B, 2]; token, n, m and bin of draws [n, 4, K]; races; bins [n, V], which stay.
+_Summed = tuple[Vector, Vector, Vector, Sequence[Callable[[], RaceSums]], Any]
 
 
 class DrawnToken(NamedTuple):
@@ -118,10 +129,6 @@ def undrafted_table(weights: Callable[[], Any]) -> BinTable:
     return BinTable(one, none, none, none, none, None, weights, None, None)
 
 
-#: Sums and ends [n, B, 2]; token, n, m and bin of draws [n, 4, K]; races; bins [n, V], which stay.
-_Summed = tuple[Vector, Vector, Vector, Sequence[Callable[[], RaceSums]], Any]
-
-
 def _summed_on_device(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
@@ -174,18 +181,17 @@ def _summed_on_cpu(
     """The same, a pass over each row; what a race needs another one, when it is asked for."""
     import torch
 
-    from mdsd_opt.prefix_search.bin_kernels import row_table
+    from mdsd_opt.prefix_search.bucket_kernels import row_table
 
     count = len(num_drafts)
     sums = np.zeros((count, num_bins, 2))
     ends = np.tile(np.array([1.0, 0.0], targets.numpy().dtype), (count, num_bins, 1))
     drawn = np.empty((count, 4, draws.shape[1]))
-    ratios = np.empty(1024, ends.dtype)
     bins = np.empty(targets.shape, np.int16)
     races = []
     for i, tokens in enumerate(draws.numpy()):
         n, m = targets[i].numpy(), drafts[i].numpy()
-        row_table(n, m, n.dtype.type(HALF), bins[i], ends[i], sums[i], ratios)
+        row_table(n, m, steps_of(num_bins, n.dtype), bins[i], ends[i], sums[i])
         drawn[i] = tokens, n[tokens], m[tokens], bins[i, tokens]
         races.append(partial(race_sums_of_row, m, bins[i], num_drafts[i], num_bins))
     return sums, ends, drawn, races, torch.from_numpy(bins)
@@ -196,3 +202,79 @@ def _ratios(ends: Vector) -> tuple[Vector, Vector]:
     low = np.maximum(ends[..., 0].astype(np.float64) - _ROUNDING, 0.0)
     high = np.minimum(ends[..., 1].astype(np.float64) + _ROUNDING, 1.0)
     return ratios_at(low), ratios_at(high)
+
+
+def race_sums_on_device(
+    weights: Any, bins: Any, num_drafts: Sequence[int], num_bins: int
+) -> tuple[Any, Any, Any]:
+    """Of many rows in torch, for `race_sums_of` on the host.
+
+    Parameters
+    ----------
+    weights, bins : tensor, shape (n, V)
+    num_drafts : sequence of int
+        K of every row.
+    num_bins : int
+        B.
+
+    Returns
+    -------
+    terms : tensor, shape (n, 3)
+        `slowest`, `others` and `unit`.
+    moments : tensor, shape (n, B, MOMENTS)
+        The first is a sum of weights, the others are rounded to integers in units of `_grain`:
+        that is exact, in whatever order they are added.
+    heavy : tensor, shape (n, 2, L)
+        Weights and bins of heavy tokens; weight 0 where there is none.
+    """
+    import torch
+
+    from mdsd_opt.decoding.device_laws.transfers import on_device
+    from mdsd_opt.prefix_search.race_kernels import MOMENTS, lightness, most_heavy
+
+    count, vocab_size = weights.shape
+    most = max(num_drafts)
+    top, at = weights.topk(most_heavy(vocab_size, most), -1)
+    top = top.double()
+    total = weights.sum(-1, keepdim=True, dtype=torch.float64)
+    heaviest = torch.nn.functional.pad(top.cumsum(-1), (1, 0))
+    fewer = on_device([[min(k - 1, vocab_size)] for k in num_drafts], weights.device)
+    slowest = total - heaviest.gather(-1, fewer)
+    unit = slowest / on_device([[lightness(k)] for k in num_drafts], weights.device).double()
+    is_light = weights <= unit
+    share = torch.where(is_light, weights / unit, 0.0)
+    power = share
+    columns = [torch.where(is_light, weights, 0.0).double()]
+    for _ in range(1, MOMENTS):
+        power = power * share
+        columns.append((power / _grain(most)).round_())
+    rows = torch.arange(count, device=weights.device, dtype=torch.int32)[:, None] * num_bins
+    sums = weights.new_zeros((count * num_bins, MOMENTS), dtype=torch.float64)
+    sums.index_add_(0, (bins + rows).view(-1), torch.stack(columns, -1).view(-1, MOMENTS))
+    heavy = torch.stack((torch.where(top > unit, top, 0.0), bins.gather(-1, at).double()), 1)
+    terms = torch.cat((slowest, total - top[:, :1], unit), -1)
+    return terms, sums.view(count, num_bins, MOMENTS), heavy
+
+
+def _grain(num_drafts: int) -> float:
+    """A power of two: light tokens sum up to less than 2**53 of it."""
+    from mdsd_opt.prefix_search.race_kernels import lightness
+
+    return 2.0 ** (ceil(log2(lightness(num_drafts))) - 51)
+
+
+def race_sums_of(most_drafts: int, terms: Vector, sums: Vector, heavy: Vector) -> RaceSums:
+    """What `race_sums_on_device` gives of one row; `most_drafts` are those of all rows."""
+    from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, MOMENT
+
+    num_bins, num_moments = sums.shape
+    slowest, others, unit = terms.tolist()
+    moments = np.zeros((num_bins, COLUMNS))
+    moments[:, MOMENT] = sums[:, 0] / unit
+    moments[:, MOMENT + 1 : MOMENT + num_moments] = sums[:, 1:] * _grain(most_drafts)
+    first = np.full(num_bins, -1)
+    kept = heavy[:, heavy[0] > 0.0]
+    following = np.empty(kept.shape[1], np.int64)
+    for i, place in enumerate(kept[1].astype(np.int64).tolist()):
+        following[i], first[place] = first[place], i
+    return RaceSums(slowest, others, unit, moments, (first, following, kept[0].copy()))

@@ -1,15 +1,22 @@
-"""Numbers on their way between the host and a model's device.
+"""Numbers on their way between the host and a model's device, and tokens that are promised.
 
 A copy to the host waits for all that the device was told to do: a step makes few of them, and they
-all are here. Copies to the device do not wait.
+all are here. Copies to the device do not wait. Nor do tokens that a device has drawn and the host
+has not been told of: to ask for each would be a wait for each level of a tree. They stand where
+token ids stand, go into a model as they are, and are kept once the host has copied what it needs of
+the whole tree.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_number = count()
 
 
 def is_host(device: Any) -> bool:
@@ -38,3 +45,53 @@ def on_device(numbers: Any, device: Any) -> Any:
     if torch.device(device).type != "cuda":
         return made.to(device)
     return made.pin_memory().to(device, non_blocking=True)
+
+
+class PromisedToken:
+    """Two of them are never equal, even if their tokens are; in order of their making.
+
+    As an int, -1 until the promise is kept: a step that was interrupted never does.
+
+    Parameters
+    ----------
+    tensor : tensor of int64, shape ()
+    """
+
+    __slots__ = ("_number", "_value", "tensor")
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self._number = tensor, next(_number)
+        self._value: int | None = None
+
+    def keep(self, value: int) -> None:
+        """Tell which token it is; -1 where none was left."""
+        self._value = value
+
+    def __int__(self) -> int:
+        return -1 if self._value is None else self._value
+
+    def __lt__(self, other: PromisedToken) -> bool:
+        return self._number < other._number
+
+    def __ge__(self, least: int) -> bool:
+        """As far as is known: it may turn out to be -1."""
+        return self._value is None or self._value >= least
+
+
+def token_ids(rows: Sequence[Sequence[Any]], device: Any) -> Any:
+    """Rows of one length of token ids, known or promised; int64."""
+    import torch
+
+    flat = [token for row in rows for token in row]
+    later = [i for i, token in enumerate(flat) if isinstance(token, PromisedToken)]
+    known = np.array([0 if isinstance(token, PromisedToken) else token for token in flat], np.int64)
+    ids = on_device(known, device)
+    if later:
+        drawn = torch.stack([flat[i].tensor for i in later]).to(device)
+        ids = ids.index_copy(0, on_device(later, device), drawn)
+    return ids.view(len(rows), len(rows[0]))
+
+
+def known(tokens: Sequence[Any]) -> tuple[int, ...]:
+    """Token ids, all of whose promises are kept."""
+    return tuple(map(int, tokens))

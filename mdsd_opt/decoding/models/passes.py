@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.decoding.device_laws.promises import known as settled
-from mdsd_opt.decoding.device_laws.promises import token_ids
-from mdsd_opt.decoding.device_laws.transfers import on_device
+from mdsd_opt.decoding.device_laws.transfers import known as settled
+from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
 
 Tokens = tuple[int, ...]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.decoding.device_laws.promises import PromisedToken
+from mdsd_opt.decoding.device_laws.transfers import PromisedToken
 from mdsd_opt.decoding.models.loading import LoadedModel
 from mdsd_opt.decoding.models.passes import (
     READERS,

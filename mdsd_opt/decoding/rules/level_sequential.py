@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import split_with_tries
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 Law = NDArray[np.float64]
@@ -135,16 +134,16 @@ def _path(root: Node) -> list[tuple[Node, float]]:
 
 def _draft_law(node: Node) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Law of the only draft after a node."""
-    drafts = node.drafts
-    if not isinstance(drafts, (WithReplacement, WithoutReplacement)):
-        scheme = drafts.scheme if drafts is not None else "no"
+    assert node.drafts is not None
+    draws = node.drafts.random_draws
+    if draws is None:
         raise UnsupportedScheme(
-            f"rule 'block_verification' is not lossless for {scheme!r} drafts: it takes "
-            "with_replacement and without_replacement"
+            f"rule 'block_verification' is not lossless for {node.drafts.scheme!r} drafts: "
+            "it takes with_replacement and without_replacement"
         )
-    if drafts.num_drafts != 1:
+    if draws.num_drafts != 1:
         raise InvalidInput(
-            f"rule 'block_verification' takes a single path, but {drafts.num_drafts} drafts follow "
+            f"rule 'block_verification' takes a single path, but {draws.num_drafts} drafts follow "
             f"{node.tokens}: give a tree such as chain5, or another rule such as traversal"
         )
-    return drafts.q
+    return draws.q

@@ -23,7 +23,6 @@ from mdsd_opt.decoding.recursive_rejection import (
 )
 from mdsd_opt.decoding.rules.base import Law, Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import token_split
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers.rejection import accepted
 
@@ -63,7 +62,7 @@ class TraversalHull(TreeRule):
 
 def _all_drafts(target: Law, demand: float, drafts: Any, values: Law) -> list[int]:
     """Every draw is tried one by one."""
-    if not isinstance(drafts, (WithReplacement, WithoutReplacement)):
+    if drafts.random_draws is None:
         raise UnsupportedScheme(
             f"rule 'traversal' is not lossless for {drafts.scheme!r} drafts: it takes "
             "with_replacement and without_replacement"
@@ -97,7 +96,7 @@ def _visit(
         target, demand, _ = after_refusal(target, demand, q)
         if reach <= 0.0 or demand <= 0.0:
             return reach
-        if isinstance(drafts, WithoutReplacement):
+        if not drafts.random_draws.is_replaced:
             q = without(q, token)
     if len(tries) == draws.size:
         found.append(Stop(node, reach * demand, target))

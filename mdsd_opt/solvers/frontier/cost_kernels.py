@@ -93,20 +93,17 @@ def build_hull(
     masses: Vector, gains: Vector, doubts: Vector, start: float, rest: float, ends: Integers,
     hull: Matrix,
 ) -> int:  # fmt: skip
-    """Fill the table of a hull; return its number of edges.
+    """Fill the table of a hull, shape (ROWS, n + 1); return its number of edges.
 
     Parameters
     ----------
     masses, gains, doubts : ndarray, shape (n,)
         Of the steps of a chain: the target's mass, what each adds to Q, and the KL that it may
         hide for each unit of acceptance gained in it. The first mass is not zero.
-    start : float
-        Q of the tokens without mass in the target, which come before.
-    rest : float
-        Mass of the target behind the chain.
+    start, rest : float
+        Q of the tokens without mass in the target, which come before; the target's mass behind.
     ends : ndarray, shape (n,)
         Room.
-    hull : ndarray, shape (ROWS, n + 1)
     """
     n = masses.size
     count = pool_falling(masses, gains, ends, hull[_BEFORE, :n], hull[_HEIGHT, :n])

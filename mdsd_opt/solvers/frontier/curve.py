@@ -16,23 +16,65 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.solvers.frontier.concave import Blocks, falling_blocks
-
 Vector = NDArray[Any]  #: float64, or Fractions
+Matrix = NDArray[np.float64]
+
+#: Divergences that are a budget to be searched for, as the kernels number them.
+DIVERGENCES = {"kl": 0, "chi2": 1}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """The straight pieces of the least concave majorant of a curve with n steps, steepest first.
+
+    Block b holds the steps from ``ends[b - 1]`` (0 for the first) up to ``ends[b]``, with the sums
+    of their widths and gains, shape (m,). At most the first width is zero, or all are.
+    """
+
+    ends: NDArray[np.int64]
+    widths: Vector
+    gains: Vector
+
+    def slopes(self) -> Vector:
+        """Gain over width of each step's block, shape (n,); 0 where there is no width."""
+        flat = self.widths == 0
+        slopes = self.gains * 0
+        slopes[~flat] = self.gains[~flat] / self.widths[~flat]
+        return np.repeat(slopes, np.diff(self.ends, prepend=0))
+
+
+def falling_blocks(widths: Vector, gains: Vector) -> Blocks:
+    """Pool steps until gain/width falls from block to block; a gain of no width is infinite.
+
+    Widths and gains, shape (n,), are not negative; float64 or Fractions.
+    """
+    if widths.dtype == object:
+        return _exactly(widths, gains)
+    from mdsd_opt.prefix_search.concave_kernels import pool_falling
+
+    ends, (width, gain) = np.empty(widths.size, np.int64), np.empty((2, widths.size))
+    count = pool_falling(widths, gains, ends, width, gain)
+    return Blocks(ends[:count], width[:count], gain[:count])
+
+
+def _exactly(widths: Vector, gains: Vector) -> Blocks:
+    blocks: list[tuple[int, Any, Any]] = []
+    for i, (width, gain) in enumerate(zip(widths, gains, strict=True)):
+        end = i + 1
+        while blocks and blocks[-1][2] * width <= gain * blocks[-1][1]:
+            _, low_width, low_gain = blocks.pop()
+            width, gain = width + low_width, gain + low_gain
+        blocks.append((end, width, gain))
+    ends, width, gain = (np.array(column, dtype=object) for column in zip(*blocks, strict=True))
+    return Blocks(ends.astype(np.int64), width, gain)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Massless:
-    """The tokens of p = 0 that a chain begins with: their slope is infinite.
+    """The tokens of p = 0 that a chain begins with, shape (m,): their slope is infinite.
 
-    Attributes
-    ----------
-    tokens : ndarray of int64, shape (m,)
-    contained : ndarray, shape (m + 1,)
-        Q of the first 0..m of them.
-    weights : ndarray, shape (m,), or None
-        In proportion to which a straight piece is shared; None: each takes what it adds to s, which
-        is possible in any order.
+    `contained` is Q of the first 0..m of them. A straight piece is shared in proportion to the
+    weights; without any, each takes what it adds to s, which is possible in any order.
     """
 
     tokens: NDArray[np.int64]
@@ -57,10 +99,8 @@ class Frontier:
         The target; float64, or Fractions.
     groups : ndarray of int64, shape (V,)
         Which step of the chain adds a token; the last step, n, adds all that are left.
-    masses : ndarray, shape (n + 1,)
-        Of the target, in each step.
-    contained : ndarray, shape (n + 1,)
-        Q of the sets of the chain, from the empty one to that of n steps.
+    masses, contained : ndarray, shape (n + 1,)
+        Of the target, in each step; Q of the sets, from the empty one to that of n steps.
     massless : Massless
         The tokens of the first step, if it has no mass.
     least : float or Fraction
@@ -110,3 +150,93 @@ def _gains(contained: Vector, lost: Any, last: Any = None) -> Vector:
         heights = np.append(heights, last)
     gains = np.diff(heights)
     return np.where(gains > 0, gains, gains * 0)  # Q of a quadrature may fall by 1e-16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostCurve:
+    """Divergence against acceptance rate, along the frontier of one problem.
+
+    `hull` is the table of `cost_kernels`; `least` is alpha*; up to `most_finite` no mass is put
+    where the target has none, so that KL and chi-square are finite; `most` is the largest rate of
+    all.
+    """
+
+    hull: Matrix
+    num_edges: int
+    least: float
+    most_finite: float
+    most: float
+
+    @classmethod
+    def of(cls, frontier: Frontier) -> CostCurve:
+        """Of a frontier in floating point."""
+        return cls.of_chain(frontier.masses, frontier.contained, float(frontier.least))
+
+    @classmethod
+    def of_chain(
+        cls, masses: Vector, contained: Vector, least: float, doubts: Vector | None = None
+    ) -> CostCurve:
+        """The curve of the sets of a chain, whose masses and Q are as in `Frontier`.
+
+        `doubts`, shape (n,), are the KL that a step may hide, for each unit that it adds to Q; by
+        default none.
+        """
+        from mdsd_opt.solvers.frontier import cost_kernels
+
+        steps = masses[:-1]
+        positive = np.flatnonzero(steps > 0)
+        first = int(positive[0]) if positive.size else steps.size
+        gains = np.maximum(np.diff(contained[first:]), 0.0)
+        widths = steps[first:]
+        doubts = np.zeros(widths.size) if doubts is None else doubts[first:]
+        hull = np.empty((cost_kernels.ROWS, widths.size + 1))
+        start = float(contained[first])
+        room = np.empty(widths.size, np.int64)
+        count = cost_kernels.build_hull(widths, gains, doubts, start, float(masses[-1]), room, hull)
+        most = max(1.0 - float(contained[0]), least)
+        return cls(hull, count, least, max(1.0 - start, least), most)
+
+    def cost(self, name: str, acceptance_rate: float) -> float:
+        """The divergence of p_a."""
+        return self._point(name, acceptance_rate)[0]
+
+    def slope(self, name: str, acceptance_rate: float) -> float:
+        """What the divergence rises by for each unit of acceptance.
+
+        One more unit adds one to every set of the chain but the last: the multipliers of these sets
+        sum to f' of the largest x/p less that of the smallest.
+        """
+        return self._point(name, acceptance_rate)[1]
+
+    def doubt(self, name: str, acceptance_rate: float) -> float:
+        """By how much the divergence may be larger, for what the steps of the chain hide."""
+        if acceptance_rate > self.most_finite:
+            return 0.0
+        from mdsd_opt.solvers.frontier.cost_kernels import point
+
+        return point(self.hull, self.num_edges, acceptance_rate, DIVERGENCES[name])[2]
+
+    def rate_within(self, name: str, budget: float) -> float:
+        """The largest acceptance rate that costs no more than a budget."""
+        from mdsd_opt.solvers.frontier.cost_kernels import rate_within
+
+        if budget == np.inf:
+            return self.most
+        ends = self.least, self.most_finite
+        return rate_within(self.hull, self.num_edges, *ends, budget, DIVERGENCES[name])
+
+    def rate_at_slope(self, name: str, slope: float) -> float:
+        """The largest acceptance rate up to which the divergence rises no faster than `slope`."""
+        from mdsd_opt.solvers.frontier.cost_kernels import rate_at_slope
+
+        ends = self.least, self.most_finite
+        return rate_at_slope(self.hull, self.num_edges, *ends, slope, DIVERGENCES[name])
+
+    def _point(self, name: str, acceptance_rate: float) -> tuple[float, float]:
+        if acceptance_rate <= self.least:  # the target itself, which is no matter of rounding
+            return 0.0, 0.0
+        if acceptance_rate > self.most_finite:
+            return np.inf, np.inf
+        from mdsd_opt.solvers.frontier.cost_kernels import point
+
+        return point(self.hull, self.num_edges, acceptance_rate, DIVERGENCES[name])[:2]

@@ -40,10 +40,7 @@ class Distances:
 def distances(x: Vector, p: Vector) -> Distances:
     """Distances of x from p; infinite where x has mass that p has not (or the other way round).
 
-    Parameters
-    ----------
-    x, p : ndarray, shape (V,)
-        Laws that sum to one; float64, or Fractions, of which only the logarithms are rounded.
+    The laws sum to one; float64, or Fractions, of which only the logarithms are rounded.
     """
     exact = p.dtype == object
     difference = x - p

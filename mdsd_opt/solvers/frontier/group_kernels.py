@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
+from mdsd_opt.prefix_search.bucket_kernels import octave_keys
 from mdsd_opt.prefix_search.race_group_kernels import add_group, collect_groups
 from mdsd_opt.prefix_search.race_kernels import escape, fill_terms, start_race
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_carrying
@@ -79,19 +80,12 @@ def fill_buckets(
 
     `ratios` is room for some tokens at once.
     """
-    bits = ratios.view(np.int64)
+    ends = BELOW, ABOVE, MASSLESS, NEVER_DRAFTED
     for start in range(0, p.size, ratios.size):
         p_here = p[start : start + ratios.size]
         q_here = q[start : start + ratios.size]
         keys_here = keys[start : start + ratios.size]
-        for i in range(p_here.size):
-            ratios[i] = p_here[i] / q_here[i]
-        for i in range(p_here.size):
-            bucket: Any = (bits[i] >> _SHIFT) - (_LOWEST - 2)
-            bucket = bucket if bucket > BELOW else BELOW
-            bucket = bucket if bucket < ABOVE else ABOVE
-            bucket = bucket if p_here[i] > 0.0 else MASSLESS
-            keys_here[i] = bucket if q_here[i] > 0.0 else NEVER_DRAFTED
+        octave_keys(p_here, q_here, ratios, _SHIFT, 0, _LOWEST - 2, ends, keys_here)
         for i in range(p_here.size):
             bucket = keys_here[i]
             sums[bucket, 0] += p_here[i]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless, Vector
 
@@ -21,8 +20,8 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
     what falls to them in proportion to the weights of the scheme, which is the limit of small equal
     ratios p/w.
     """
-    drafts = problem.drafts
-    assert isinstance(drafts, PrefixDraftScheme)
+    drafts = problem.drafts.prefix_form
+    assert drafts is not None
     p: Vector
     contained: Vector
     weights: Vector
@@ -62,6 +61,6 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
 def _smallest_difference(masses: Vector, contained: Vector) -> Any:
     if contained.dtype == object:
         return (np.array([Fraction(0), *masses.cumsum()], dtype=object) - contained).min()
-    from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
+    from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     return smallest_prefix_difference(masses, contained)[0]

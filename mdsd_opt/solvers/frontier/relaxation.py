@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.budgets import checked_relax, the_budget
-from mdsd_opt.solvers.frontier.costs import CostCurve
-from mdsd_opt.solvers.frontier.curve import Frontier
+from mdsd_opt.solvers.frontier.curve import CostCurve, Frontier
 from mdsd_opt.solvers.frontier.decomposition import by_decomposition, shortfall
 from mdsd_opt.solvers.frontier.distances import Distances, distances
 from mdsd_opt.solvers.frontier.prefixes import by_prefixes
@@ -172,7 +170,7 @@ def relaxed_by(problem: TransportProblem, budget: Mapping[str, float]) -> Relaxa
 
 def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
     """The frontier of a problem, prepared for any number of laws."""
-    if isinstance(problem.drafts, PrefixDraftScheme):
+    if problem.drafts.prefix_form is not None:
         return by_prefixes(problem, exact)
     return by_decomposition(problem, exact)
 
@@ -197,7 +195,7 @@ def _overspent(spent: Any, budget: Any) -> bool:
 
 
 def _gap(relaxed: TransportProblem, reached: Any) -> float:
-    if isinstance(relaxed.drafts, PrefixDraftScheme) or isinstance(reached, Fraction):
+    if relaxed.drafts.prefix_form is not None or isinstance(reached, Fraction):
         return 0.0
     return shortfall(relaxed, reached)
 

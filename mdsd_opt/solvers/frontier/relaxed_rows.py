@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.relaxation import frontier_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class RelaxedRows:
             if not np.isfinite(totals[row]).all():
                 continue
             for n, scheme in enumerate(self.schemes):
-                for m, chain in enumerate(groups.chains(scheme, counts)):
+                for m, chain in enumerate(
+                    groups.chains(SINGLE_MODEL_SCHEMES[scheme].composition, counts)
+                ):
                     bought = None if chain is None else self._bought(chain.costs())
                     if bought is None:
                         bought = self._bought(_token_by_token(groups, scheme, counts[m]))

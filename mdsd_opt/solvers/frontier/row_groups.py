@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.prefix_search.containment_kernels import race_rates
-from mdsd_opt.prefix_search.race_budget import require_race
-from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
+from mdsd_opt.drafts.single_model import Composition
+from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, race_rates
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.solvers.frontier import group_kernels as kernels
-from mdsd_opt.solvers.frontier.costs import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -104,20 +104,24 @@ class RowGroups:
         tokens = np.flatnonzero(self._keys == bucket)
         return float(which(self.p[tokens] / self.q[tokens]))
 
-    def chains(self, scheme: str, counts: tuple[int, ...]) -> Sequence[Chain | None]:
-        """Of a scheme, for several K; None where groups of p/q do not serve it."""
-        if scheme == "with_replacement":
+    def chains(self, made: Composition | None, counts: tuple[int, ...]) -> Sequence[Chain | None]:
+        """Of drafts that come from q in this way, for each K; None where groups do not serve it.
+
+        None are known beside fixed tokens where several others are drawn.
+        """
+        if made is None:
+            return [None] * len(counts)
+        if made.is_random and made.is_replaced:
             reached = np.minimum(self.table[1].cumsum(), 1.0)
             return [self._chain(reached**k) for k in counts]
-        if scheme == "without_replacement":
+        if made.is_random:
             return [self._chain(row[1:]) for row in self._race(counts)]
-        if scheme == "greedy":
-            return [self._beside_fixed(self._fixed[: k - 1]) for k in counts]
-        if scheme != "top_k":
-            return [None] * len(counts)
-        masses = [float(self.p[self._fixed[:k]].sum()) for k in counts]
-        drafted = np.array([0.0, 1.0])
-        return [Chain(np.array([p, max(1.0 - p, 0.0)]), drafted, np.zeros(1)) for p in masses]
+        fixed = [self._fixed[: made.num_fixed(k)] for k in counts]
+        if made.num_random == 0:
+            return [_certain(float(self.p[tokens].sum())) for tokens in fixed]
+        if made.num_random == 1:
+            return [self._beside_fixed(tokens) for tokens in fixed]
+        return [None] * len(counts)
 
     def _chain(self, contained: Vector) -> Chain:
         masses = np.append(self.table[0], self._rest)
@@ -169,3 +173,8 @@ class RowGroups:
             np.concatenate([[0.0, 0.0 if outside > 0 else 1.0], reached]),
             np.concatenate([[0.0], table[2]]),
         )
+
+
+def _certain(p: float) -> Chain:
+    """Of drafts that are certain, of mass p."""
+    return Chain(np.array([p, max(1.0 - p, 0.0)]), np.array([0.0, 1.0]), np.zeros(1))

@@ -2,21 +2,27 @@ r"""Rules in use that accept more than a lossless verifier may, with their exact
 
 All of them test one draft x from q against p. What a rule does is its chance to accept x and what
 comes out otherwise; the law that results, the acceptance rate and the distance from p follow
-without sampling, in O(V log V) at most.
+without sampling, in O(V log V) at most. So does where they stand against the frontier, in means
+over many positions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import running_sums
+from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import Distances, distances
+from mdsd_opt.solvers.frontier.relaxation import frontier_of
 
 Vector = NDArray[np.float64]
 
@@ -198,3 +204,80 @@ NAMED_RULES: dict[str, LossyRule] = {
     "top 3": TopAcceptance(3),
     "ensemble .8": Ensemble(0.8),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """Means over positions where one more unit of acceptance costs `slope` nats at each of them."""
+
+    num_drafts: int
+    slope: float
+    acceptance_rate: float
+    tv: float
+    kl: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return _finite(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class RulePoint:
+    """Means over positions for a rule for one draft, beside the closest laws.
+
+    Those that spend the rule's KL at each position reach `best_acceptance_rate`; those that accept
+    as often as the rule does there cost `least_kl`.
+    """
+
+    name: str
+    acceptance_rate: float
+    tv: float
+    kl: float
+    best_acceptance_rate: float
+    least_kl: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return _finite(asdict(self))
+
+
+def survey_frontier(
+    problems: Sequence[TransportProblem], slopes: Sequence[float]
+) -> list[FrontierPoint]:
+    """Points of the frontier of the means, for problems with the same number of drafts.
+
+    Equal slopes, derivatives of KL by the acceptance rate, spend a mean budget best: no choice of
+    laws has a mean acceptance rate as large and a smaller mean KL. Slopes ascend; 0 is lossless.
+    """
+    means = np.zeros((len(slopes), 3))
+    for problem in problems:
+        costs = CostCurve.of(frontier_of(problem))
+        for n, slope in enumerate(slopes):
+            rate = costs.rate_at_slope("kl", slope)
+            spent = [rate, rate - costs.least, costs.cost("kl", rate)]
+            means[n] += np.array(spent) / len(problems)
+    k = problems[0].num_drafts
+    return [
+        FrontierPoint(k, slope, *row) for slope, row in zip(slopes, means.tolist(), strict=True)
+    ]
+
+
+def survey_rules(
+    problems: Sequence[TransportProblem],
+    drafts: Sequence[NDArray[np.float64]],
+    rules: Mapping[str, LossyRule],
+) -> list[RulePoint]:
+    """Every rule beside the frontier of the same positions, given the law of their one draft."""
+    means = np.zeros((len(rules), 5))
+    for problem, q in zip(problems, drafts, strict=True):
+        costs = CostCurve.of(frontier_of(problem))
+        for n, rule in enumerate(rules.values()):
+            found = rule.outcome(problem.target, q)
+            best = costs.rate_within("kl", found.distances.kl)
+            rate = min(max(found.acceptance_rate, costs.least), costs.most)
+            measured = (found.acceptance_rate, found.distances.tv, found.distances.kl)
+            means[n] += np.array([*measured, best, costs.cost("kl", rate)]) / len(problems)
+    return [RulePoint(name, *row) for name, row in zip(rules, means.tolist(), strict=True)]
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """For JSON: None for what is infinite."""
+    return {name: None if value in (np.inf, -np.inf) else value for name, value in row.items()}

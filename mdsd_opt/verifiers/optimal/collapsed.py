@@ -1,7 +1,7 @@
 """The optimal rule on closed bins of p/q: one pass, an exact law, a certified loss of acceptance.
 
-The selection marginal has one ratio to q in every bin (`bin_marginal`); a token is accepted with
-min(1, p/p_I), by its own p. What the bins lose is what `acceptance_rate` reports as its `gap`.
+Each token is accepted with min(1, p/p_I) by its own p, at one ratio p_I/q in every bin
+(`bin_plan`). What the bins lose is what `acceptance_rate` reports as its `gap`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search.bin_groups import groups_of
-from mdsd_opt.prefix_search.bin_kernels import row_table
-from mdsd_opt.prefix_search.bins import HALF, NUM_BINS, Bins, ratios_at
-from mdsd_opt.prefix_search.race_sums import race_sums_of_row
-from mdsd_opt.prefix_search.searched import Searched, is_searched
+from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, race_sums_of_row, ratios_at, steps_of
+from mdsd_opt.prefix_search.bucket_kernels import row_table
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import (
-    Decision,
-    Uniforms,
-    Verdict,
-    Verifier,
-    verdict,
-)
-from mdsd_opt.verifiers.estimate import CertifiedRate
+from mdsd_opt.verifiers.base import Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
-from mdsd_opt.verifiers.optimal.bin_marginal import bin_marginal
+from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import token_above
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+from mdsd_opt.verifiers.optimal.plan import TokenPlan
+from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.rejection import residual_law
+from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -41,27 +34,13 @@ Tokens = NDArray[np.int64]
 _EDGES = ratios_at(np.arange(NUM_BINS) / (NUM_BINS - 1))
 
 
-class CollapsedPlan(SelectionPlan):
-    """Groups are bins, or runs of them, with a marginal that is constant relative to q.
+class CollapsedPlan(BinPlan, TokenPlan):
+    """The plan on bins, with the tokens at hand: one pass over them finds their bins."""
 
-    Attributes
-    ----------
-    ratio : ndarray, shape (B,)
-        p_I / q in every bin.
-    most : float
-        No lossless rule accepts with a higher probability.
-    """
-
-    def __init__(self, p: Vector, drafts: Searched) -> None:
-        self.drafts, self.target, self.q = drafts, p, drafts.q
-        bins, self.bins = _bins_of(p, drafts)
-        groups = groups_of(bins, drafts.num_drafts, isinstance(drafts, WithReplacement))
-        marginal = bin_marginal(groups)
-        self.x, self.w, self.gains = marginal.x, groups.q, np.diff(groups.contained)
-        self.above, self.split, self.most = groups.above, marginal.split, marginal.most
-        self.raised, self.capped = 0, self.x.size
-        self._place = groups.place
-        self.ratio = np.append(marginal.ratio, 0.0)[self._place]
+    def __init__(self, p: Vector, draws: RandomDraws) -> None:
+        self.target, self.q = p, draws.q
+        bins, self.bins = _bins_of(p, draws)
+        super().__init__(bins, draws.num_drafts, draws.is_replaced)
 
     @property
     def selection(self) -> Vector:
@@ -69,12 +48,16 @@ class CollapsedPlan(SelectionPlan):
         return self.ratio[self.bins] * self.q
 
     @property
+    def passed(self) -> float:
+        return min(float(np.minimum(self.target, self.selection).sum()), 1.0)
+
+    @property
     def residual(self) -> Vector:
         """Law of the output after a rejection; the target where only rounding can reject."""
         return residual_law(self.target, self.selection)
 
     def places(self, tokens: Tokens) -> Tokens:
-        return self._place[self.bins[tokens]]
+        return self.groups.place[self.bins[tokens]]
 
     def selected(self, token: int) -> float:
         return float(self.ratio[self.bins[token]] * self.q[token])
@@ -83,16 +66,16 @@ class CollapsedPlan(SelectionPlan):
         return token_above(self.target, self.q, self.bins, self.ratio, uniform)
 
 
-def _bins_of(p: Vector, drafts: Searched) -> tuple[Bins, NDArray[np.uint16]]:
+def _bins_of(p: Vector, draws: RandomDraws) -> tuple[Bins, NDArray[np.uint16]]:
     """Sums over the bins of a row, and the bin of every token."""
-    q, bins, table = drafts.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
-    row_table(p, q, HALF, bins, np.empty((0, 2)), table, np.empty(1024))
+    q, bins, table = draws.q, np.empty(p.size, np.uint16), np.zeros((NUM_BINS, 2))
+    row_table(p, q, steps_of(NUM_BINS, np.float64), bins, np.empty((0, 2)), table)
     sums = np.ascontiguousarray(table.T)
     drafted = sums[1, :-1] > 0.0
     lowest, highest = np.zeros((2, NUM_BINS))
     lowest[:-1] = np.where(drafted, _EDGES[:-1], np.inf)
     highest[:-1] = np.where(drafted, _EDGES[1:], 0.0)
-    race = partial(race_sums_of_row, q, bins, drafts.num_drafts, NUM_BINS)
+    race = partial(race_sums_of_row, q, bins, draws.num_drafts, NUM_BINS)
     return Bins(sums[0], sums[1], lowest, highest, sums[1], race), bins
 
 
@@ -123,16 +106,16 @@ class CollapsedOptimal(Verifier):
         The rare residual draws that hit a draft come on top, at most `gap` of them.
         """
         self.check(problem)
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return CertifiedRate(float(self._exact.acceptance_rate(problem)), 0.0)
         plan = self._plan(problem)
-        rate = float(np.minimum(plan.target, plan.selection).sum())
-        return CertifiedRate(min(rate, 1.0), max(plan.most - rate, 0.0))
+        rate = plan.passed
+        return CertifiedRate(rate, max(plan.most - rate, 0.0))
 
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return self._exact.decide(problem, drafts, exact)
         plan = self._plan(problem)
         return Decision(acceptance_probabilities(plan, drafts), plan.residual)
@@ -140,12 +123,13 @@ class CollapsedOptimal(Verifier):
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
-        if not is_searched(problem.drafts):
+        if not is_searched(problem.drafts.random_draws):
             return self._exact._verify(problem, tokens, uniforms)
         return verdict(output_token(self._plan(problem), tokens, uniforms), tokens)
 
     def _plan(self, problem: TransportProblem) -> CollapsedPlan:
         if problem not in self._known:
-            assert is_searched(problem.drafts)
-            self._known[problem] = CollapsedPlan(problem.target, problem.drafts)
+            draws = problem.drafts.random_draws
+            assert draws is not None
+            self._known[problem] = CollapsedPlan(problem.target, draws)
         return self._known[problem]

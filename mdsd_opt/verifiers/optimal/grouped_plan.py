@@ -13,10 +13,8 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import DraftScheme, WithReplacement
-from mdsd_opt.prefix_search import doubt_kernels
-from mdsd_opt.prefix_search.cut_search import CutSearch
-from mdsd_opt.prefix_search.ratio_groups import ratio_keys
+from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     EDGES,
     MAX_TOKENS,
@@ -24,11 +22,9 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     NUM_BUCKETS,
     RATIO_ERROR,
 )
-from mdsd_opt.prefix_search.searched import Searched, is_searched
+from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
 from mdsd_opt.verifiers.optimal.acceptance_rule import undisputed_draft
-from mdsd_opt.verifiers.optimal.excess_kernels import BLOCK, excess_token
-from mdsd_opt.verifiers.optimal.group_fill_kernels import ROWS, TOP_P, TOP_W, fill_groups
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+from mdsd_opt.verifiers.optimal.plan import TokenPlan
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -38,23 +34,23 @@ Tokens = NDArray[np.int64]
 _LEAST_MASS_LEFT = 1e-7
 
 
-def applies_to(drafts: DraftScheme) -> TypeGuard[Searched]:
-    """Whether the scheme draws at random from one q, over few enough tokens for packed keys."""
-    return drafts.vocab_size <= MAX_TOKENS and is_searched(drafts)
+def applies_to(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
+    """Whether drafts are drawn at random from one q, over few enough tokens for packed keys."""
+    return is_searched(draws) and draws.q.size <= MAX_TOKENS
 
 
-def resolves(drafts: Searched, tokens: Tokens) -> bool:
+def resolves(draws: RandomDraws, tokens: Tokens) -> bool:
     """Whether sums over prefixes can tell these drafts apart.
 
     Beside q = 1, tokens of q = 1e-20 are lost in them, but without replacement the second draft is
     one of those.
     """
-    if isinstance(drafts, WithReplacement):
+    if draws.is_replaced:
         return True
-    return bool(1.0 - drafts.q[tokens[:-1]].sum() > _LEAST_MASS_LEFT)
+    return bool(1.0 - draws.q[tokens[:-1]].sum() > _LEAST_MASS_LEFT)
 
 
-class GroupedPlan(SelectionPlan):
+class GroupedPlan(TokenPlan):
     """Groups are buckets of p/q, and single tokens where that makes a difference.
 
     The cut and the water levels are those of the tokens. A block is certain at the one level that
@@ -64,10 +60,10 @@ class GroupedPlan(SelectionPlan):
     """
 
     def __init__(
-        self, p: Vector, drafts: Searched, ahead: tuple[Tokens, float] | None = None
+        self, p: Vector, draws: RandomDraws, ahead: tuple[Tokens, float] | None = None
     ) -> None:
-        self.drafts, self.target, self.q = drafts, p, drafts.q
-        self._search = CutSearch(p, drafts)
+        self.is_replaced, self.target, self.q = draws.is_replaced, p, draws.q
+        self._search = CutSearch(p, draws)
         self._asked = self._keys = np.empty(0, np.int64)
         self._fill()
         while self._is_doubtful():
@@ -79,17 +75,17 @@ class GroupedPlan(SelectionPlan):
     def _fill(self) -> None:
         """The marginal on the groups, as if each were a tie."""
         ends, self.split = self._search.groups.ends, self._search.split
-        filled = np.empty((ROWS, ends.shape[1]))
-        self.raised, c, self.capped, cap = fill_groups(ends, self.split, filled)
+        filled = np.empty((kernels.ROWS, ends.shape[1]))
+        self.raised, c, self.capped, cap = kernels.fill_groups(ends, self.split, filled)
         self._levels = c, cap
-        self.x, self.w, self.gains = filled[:TOP_P, :-1]
-        self.above = filled[TOP_W, ::-1]
+        self.x, self.w, self.gains = filled[: kernels.TOP_P, :-1]
+        self.above = filled[kernels.TOP_W, ::-1]
 
     def _is_doubtful(self) -> bool:
         """Whether cut and water levels may lie inside groups, which are to be opened."""
         search = self._search
         is_cut_doubtful = search.doubts_cut(search.containment.slack)
-        return is_cut_doubtful | doubt_kernels.doubt_levels(
+        return is_cut_doubtful | kernels.doubt_levels(
             search.groups.table, EDGES, self.split, *self._levels, search.is_doubtful
         )
 
@@ -123,7 +119,7 @@ class GroupedPlan(SelectionPlan):
         search = self._search
         start, stop = super().block(tokens, level)
         c, cap = self._levels
-        is_doubtful = doubt_kernels.doubt_block(
+        is_doubtful = kernels.doubt_block(
             search.groups.table, search.groups.ends, search.containment.sums,
             *search.ratio_bounds, search.containment.exponent, search.containment.slack, level,
             self.split, self.raised, c, self.capped, cap, start, stop, np.empty(self.above.size),
@@ -156,6 +152,10 @@ def token_above(
         Of all tokens of a bucket.
     uniform : float
     """
-    room = np.empty(-(-p.size // BLOCK))
-    token = excess_token(p, q, buckets, ratio, uniform, room)
-    return token if token >= 0 else excess_token(p, q, buckets, np.zeros(ratio.size), uniform, room)
+    room = np.empty(-(-p.size // kernels.BLOCK))
+    token = kernels.excess_token(p, q, buckets, ratio, uniform, room)
+    return (
+        token
+        if token >= 0
+        else kernels.excess_token(p, q, buckets, np.zeros(ratio.size), uniform, room)
+    )

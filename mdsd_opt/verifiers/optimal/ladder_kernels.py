@@ -1,4 +1,4 @@
-"""Passes over the tokens of one side of a ladder; `ladder_side` explains what they compute.
+"""Passes over the tokens of one side of a ladder; `ladder` explains what they compute.
 
 Everything off H is mirrored by sign = -1, so that a token wins more often the higher it is climbed.
 """
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bound_kernels import power
+from mdsd_opt.prefix_search.bucket_kernels import power
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

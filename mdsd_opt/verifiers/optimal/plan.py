@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.drafts import (
-    FixedPlusDrafts,
-    GreedyDrafts,
-    PrefixDraftScheme,
-    WithoutReplacement,
-)
+from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
 from mdsd_opt.verifiers.base import draw, target_of
-from mdsd_opt.verifiers.optimal.block_rules import Drawn
-from mdsd_opt.verifiers.optimal.hull import block_around, death_levels
-from mdsd_opt.verifiers.rejection import residual_law
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    BlockRule,
+    Drawn,
+    RuleOfDraws,
+    block_around,
+    block_rule,
+    death_levels,
+    mixed_rule,
+)
+from mdsd_opt.verifiers.rejection import accepted, residual_law
 
 Vector = NDArray[Any]
 Tokens = NDArray[np.int64]
@@ -34,10 +36,8 @@ class SelectionPlan(ABC):
 
     Attributes
     ----------
-    drafts : PrefixDraftScheme
-        The drafts that are random; always-drafted tokens are split off.
-    target, q : ndarray, shape (V,)
-        The target of these drafts, without the tokens that are drafted anyway, and their weights.
+    is_replaced : bool
+        Whether the drafts that are random are independent draws from one law.
     x, w, gains : ndarray, shape (n,)
         p_I and weight of each group, and what it adds to Q.
     above : ndarray, shape (n + 1,)
@@ -48,9 +48,7 @@ class SelectionPlan(ABC):
         The groups below the first stand on the water level c, those from the second on at c'.
     """
 
-    drafts: PrefixDraftScheme
-    target: Vector
-    q: Vector
+    is_replaced: bool
     x: Vector
     w: Vector
     gains: Vector
@@ -64,16 +62,16 @@ class SelectionPlan(ABC):
         """Group of each token; -1 for tokens that are never drafted."""
 
     @abstractmethod
-    def selected(self, token: int) -> Any:
-        """p_I of a token."""
-
-    @abstractmethod
-    def residual_token(self, uniform: float) -> int:
-        """Draw the output after a rejection."""
-
     def drawn(self, tokens: Tokens) -> Drawn:
         """These drafts, in the groups of the plan."""
-        return Drawn(tokens, self.places(tokens), self.q, self.above)
+
+    @abstractmethod
+    def acceptance(self, token: int) -> Any:
+        """Probability that a token is accepted once it is selected."""
+
+    def block_rule(self, drawn: Drawn, rule_of: RuleOfDraws = block_rule) -> BlockRule:
+        """The rule within blocks for one draft tuple, made by one for draws from one law."""
+        return rule_of(self.is_replaced, drawn)
 
     def on_one_level(self, place: int, other: int) -> bool:
         """Whether two groups stand on one water level: they are in one block at every level."""
@@ -90,11 +88,40 @@ class SelectionPlan(ABC):
         return death_levels(self.x, self.w, self.gains)
 
 
-class SortedPlan(SelectionPlan):
+class TokenPlan(SelectionPlan):
+    """A plan that knows all tokens: each is accepted with min(1, p / p_I).
+
+    Attributes
+    ----------
+    target, q : ndarray, shape (V,)
+        The target of these drafts, without the tokens that are drafted anyway, and their weights.
+    """
+
+    target: Vector
+    q: Vector
+
+    @abstractmethod
+    def selected(self, token: int) -> Any:
+        """p_I of a token."""
+
+    @abstractmethod
+    def residual_token(self, uniform: float) -> int:
+        """Draw the output after a rejection."""
+
+    def drawn(self, tokens: Tokens) -> Drawn:
+        return Drawn(tokens, self.places(tokens), self.q, self.above)
+
+    def acceptance(self, token: int) -> Any:
+        return accepted(self.target[token], self.selected(token))
+
+
+class SortedPlan(TokenPlan):
     """Every token is a group of its own.
 
     Attributes
     ----------
+    drafts : PrefixDraftScheme
+        The drafts that are random.
     order : ndarray of int64, shape (n,)
         Token of each group.
     position : ndarray of int64, shape (V,)
@@ -115,7 +142,8 @@ class SortedPlan(SelectionPlan):
     """
 
     def __init__(self, target: Vector, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
-        self.drafts = drafts
+        self.drafts, draws = drafts, drafts.random_draws
+        self.is_replaced = draws is not None and draws.is_replaced
         self.target = target.copy()
         self.target[fixed] = target[:1].sum() * 0
         contained: Vector
@@ -126,7 +154,7 @@ class SortedPlan(SelectionPlan):
             self.w = self.q[self.order]
             self.gains = np.diff(contained)
         else:
-            from mdsd_opt.solvers.prefix_scan_kernels import smallest_prefix_difference
+            from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
             self.q = drafts.weights
             self.order = drafts.prefix_order(self.target)
@@ -144,6 +172,11 @@ class SortedPlan(SelectionPlan):
         self.selection[self.order] = self.x
         self.residual = residual_law(target, np.minimum(self.target, self.selection))
 
+    def block_rule(self, drawn: Drawn, rule_of: RuleOfDraws = block_rule) -> BlockRule:
+        if self.drafts.random_draws is None:
+            return mixed_rule(self.drafts, drawn, rule_of)
+        return super().block_rule(drawn, rule_of)
+
     def places(self, tokens: Tokens) -> Tokens:
         return self.position[tokens]
 
@@ -154,24 +187,14 @@ class SortedPlan(SelectionPlan):
         return draw(self.residual, uniform)
 
 
-def split_fixed(drafts: PrefixDraftScheme) -> tuple[Tokens, PrefixDraftScheme | None]:
-    """Always-drafted tokens, and the scheme of the drafts beside them (None: there are no others).
-
-    Given the fixed tokens D, the optimum is p(D) plus that of the other drafts against the target
-    without D; a rejection may land in D.
-    """
-    fixed = drafts.always_drafted
-    if isinstance(drafts, FixedPlusDrafts):
-        return fixed, drafts.drafts
-    if isinstance(drafts, GreedyDrafts) and drafts.draws_one:
-        return fixed, drafts.last_draft
-    if fixed.size or (isinstance(drafts, WithoutReplacement) and drafts.drafts_whole_support):
-        return fixed, None
-    return fixed, drafts
-
-
 def plan_of(problem: TransportProblem, exact: bool = False) -> SortedPlan | None:
-    """The plan of a problem; None if its drafts are certain, so that nothing is to be selected."""
-    assert isinstance(problem.drafts, PrefixDraftScheme)
-    fixed, free = split_fixed(problem.drafts)
-    return None if free is None else SortedPlan(target_of(problem, exact), fixed, free)
+    """The plan of a problem; None if its drafts are certain, so that nothing is to be selected.
+
+    A rejection may land among the tokens that are always drafted.
+    """
+    beside = problem.drafts.beside_fixed
+    if beside is None:
+        return None
+    assert beside.prefix_form is not None
+    target, fixed = target_of(problem, exact), problem.drafts.always_drafted
+    return SortedPlan(target, fixed, beside.prefix_form)

@@ -1,39 +1,61 @@
 r"""Optimal verification for any law of the drafts, by potentials.
 
 Given an optimal subset H, select a draft outside H if there is one, and among several the one of
-the largest :math:`\theta[X_k] + \varepsilon_k`, noise uniform (`choice_laws`). The law p_Z of the
+the largest :math:`\theta[X_k] + \varepsilon_k`, the noise uniform on [0, 1]. The law p_Z of the
 selected draft is known exactly, so speculative sampling of p against p_Z is lossless at *any*
 potentials, and accepts with :math:`\sum_i \min(p_i, p_Z(i))` at least. The best potentials minimise
 
 .. math:: \Phi(\theta) - \sum_i p_i \theta_i, \qquad \theta \ge 0 \text{ on } H,
           \quad \theta \le 0 \text{ off } H,
 
-which is convex and falls apart into the two sides. The conditions of its optimum are p_Z >= p on H
-and p_Z <= p off H, which is what acceptance alpha* takes; as p_Z is the gradient of Phi, the sum of
-the violations is the gap to alpha*, and the descent stops when it is small enough.
+:math:`\Phi(\theta) = E \max`, which is convex and falls apart into two leagues: the tokens of each
+side, which compete among themselves. The conditions of the optimum are p_Z >= p on H and p_Z <= p
+off H, which is what acceptance alpha* takes; as p_Z is the gradient of Phi, the sum of the
+violations is the gap to alpha*, and the descent stops when it is small enough.
+
+Given its rivals, draft c wins with probability
+
+.. math:: \int_{\theta_c}^{\theta_c + 1} \prod_{j \ne c} \min(\max(t - \theta_j, 0), 1) \, dt,
+
+a piecewise polynomial, integrated exactly here, on floats and on Fractions. So one uniform decides
+where the definition has K of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts.fixed_plus import peeled
-from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.drafts import DraftScheme, SupportLaw
+from mdsd_opt.drafts.counting import readable, require_listable
+from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.product_form import ProductForm, product_form
+from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.optimal.choice_laws import League, leagues_of, require_leagues
-from mdsd_opt.verifiers.optimal.noisy_choice import win_probabilities
-from mdsd_opt.verifiers.optimal.projected_descent import descend
-from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule
+from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
 
 Vector = NDArray[np.float64]
 Subset = NDArray[np.bool_]
+
+#: Elements of all draft sets together that a listed law may have.
+_MAX_ARCS = 20_000_000
+
+#: Draws up to which a rule is fitted: an evaluation of potentials takes K^2 V steps.
+MAX_DRAWS = 100
+
+_MEMORY = 12
+
+_SUFFICIENT_DECREASE = 1e-4
+
+_MAX_HALVINGS = 30
 
 #: Evaluations of a side after which the potentials are taken as they are.
 _MAX_EVALUATIONS = 1500
@@ -64,7 +86,7 @@ def fit(problem: TransportProblem, tolerance: float, subset: Subset, upper: floa
     upper : float
         An upper bound on the acceptance rate.
     """
-    fixed, drafts = peeled(problem.drafts)
+    fixed, drafts = split_fixed(problem.drafts)
     require_leagues(drafts)
     p = problem.target.copy()
     p[fixed] = 0.0
@@ -127,3 +149,184 @@ class _Descent:
         if violation <= self._tolerance or self.evaluations >= _MAX_EVALUATIONS:
             raise _GoodEnough
         return value - float(self._p @ theta), (law - self._p) * self._scale
+
+
+def descend(evaluate: Callable[[Vector], tuple[float, Vector]], size: int) -> None:
+    """Start at zero and go downhill until `evaluate` raises, or no step leads down any more.
+
+    Quasi-Newton steps on the coordinates that are positive or would become so, projected back onto
+    the orthant, halved until the function falls.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Point (n,) -> value and gradient. It keeps what it needs of the points it sees.
+    size : int
+        n.
+    """
+    from mdsd_opt.verifiers.optimal.choice_kernels import dot, quasi_newton_direction
+
+    x = np.zeros(size)
+    value, gradient = evaluate(x)
+    steps, changes = np.zeros((_MEMORY, size)), np.zeros((_MEMORY, size))
+    count = 0
+    while True:
+        free = (x > 0) | (gradient < 0)
+        direction = np.empty(size)
+        quasi_newton_direction(gradient, free, steps, changes, count, np.empty(_MEMORY), direction)
+        if not dot(direction, gradient) < 0:
+            count = 0
+            direction = np.where(free, -gradient, 0.0)
+        length = 1.0
+        for _ in range(_MAX_HALVINGS):
+            new = np.maximum(x + length * direction, 0.0)
+            new_value, new_gradient = evaluate(new)
+            step = new - x
+            if new_value <= value + _SUFFICIENT_DECREASE * dot(gradient, step):
+                break
+            length /= 2
+        else:
+            if count == 0:
+                return
+            count = 0  # once more, along the gradient
+            continue
+        change = new_gradient - gradient
+        curvature = dot(step, change)
+        if not step.any():
+            return
+        if curvature > 1e-16 * dot(change, change):
+            steps[count % _MEMORY], changes[count % _MEMORY] = step, change
+            count += 1
+        x, value, gradient = new, new_value, new_gradient
+
+
+class League(Protocol):
+    """The draft law as seen by the tokens that compete with each other."""
+
+    @property
+    def members(self) -> NDArray[np.int64]:
+        """The tokens that compete, ascending."""
+        ...
+
+    def evaluate(self, theta: Vector) -> tuple[float, Vector]:
+        """E max, and the probability that each member wins; theta is of shape (members,)."""
+        ...
+
+
+def leagues_of(drafts: DraftScheme, subset: NDArray[np.bool_]) -> tuple[League, League]:
+    """The league of the tokens inside H, and that of the tokens outside."""
+    form = product_form(drafts)
+    if form is not None:
+        return _independent_league(form, subset, False), _independent_league(form, subset, True)
+    law = drafts.support_law()
+    return _listed_league(law, subset, False), _listed_league(law, subset, True)
+
+
+def require_leagues(drafts: DraftScheme) -> None:
+    """Raise `ProblemTooLarge` for too many draws, or too many draft sets to list."""
+    form = product_form(drafts)
+    if form is not None:
+        most = int(form.powers.sum(axis=1).max())
+        require_listable(f"{drafts!r}: potentials by draws from it", most, MAX_DRAWS)
+        return
+    supports, arcs = drafts.count_supports()
+    if arcs > _MAX_ARCS:
+        raise ProblemTooLarge(
+            f"{drafts!r} has up to {readable(supports)} draft sets of {readable(arcs)} tokens "
+            f"together; potentials need them listed, up to {_MAX_ARCS:,}. Restrict the vocabulary "
+            "(top_k, top_p) or draft fewer tokens."
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _IndependentLeague:
+    members: NDArray[np.int64]
+    parts: list[tuple[float, NDArray[np.float64], Vector]]  # weight, q (n, K), base (K,)
+
+    def evaluate(self, theta: Vector) -> tuple[float, Vector]:
+        from mdsd_opt.verifiers.optimal.choice_kernels import independent_law
+
+        order = np.argsort(theta)
+        value, law = 0.0, np.zeros(theta.size)
+        for weight, q, base in self.parts:
+            part = np.zeros(theta.size)
+            nodes, weights = gauss_rule(q.shape[1])
+            room = np.empty((5, q.shape[1] + 1))
+            value += weight * independent_law(theta, order, q, base, nodes, weights, room, part)
+            law += weight * part
+        return value, np.maximum(law, 0.0)
+
+
+def _independent_league(
+    form: ProductForm, subset: NDArray[np.bool_], outside: bool
+) -> _IndependentLeague:
+    drafted = (form.q > 0).any(axis=0)
+    members = np.flatnonzero(drafted & (subset != outside))
+    lost = form.q[:, subset].sum(axis=1) if outside else np.zeros(len(form.q))
+    parts = [
+        (float(weight), np.ascontiguousarray(form.q[drawn][:, members].T), lost[drawn])
+        for weight, powers in zip(form.weights, form.powers, strict=True)
+        for drawn in [np.repeat(np.arange(powers.size), powers)]
+        if weight > 0
+    ]
+    return _IndependentLeague(members, parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ListedLeague:
+    members: NDArray[np.int64]
+    tokens: NDArray[np.int64]  # places in `members`
+    offsets: NDArray[np.int64]
+    mass: Vector
+
+    def evaluate(self, theta: Vector) -> tuple[float, Vector]:
+        from mdsd_opt.verifiers.optimal.choice_kernels import listed_law
+
+        largest = int(np.diff(self.offsets).max(initial=0))
+        nodes, weights = gauss_rule(largest)
+        law, room = np.zeros(theta.size), np.empty((3, largest + 1))
+        value = listed_law(theta, self.tokens, self.offsets, self.mass, nodes, weights, room, law)
+        return float(value), law
+
+
+def _listed_league(law: SupportLaw, subset: NDArray[np.bool_], outside: bool) -> _ListedLeague:
+    """Sets with a token outside H belong to the league outside, with those tokens only."""
+    is_out = ~subset[law.tokens]
+    has_out = np.bincount(law.arc_support[is_out], minlength=law.num_supports) > 0
+    kept = is_out if outside else ~has_out[law.arc_support]
+    sets = has_out if outside else ~has_out
+    sizes = np.bincount(law.arc_support[kept], minlength=law.num_supports)[sets]
+    members, tokens = np.unique(law.tokens[kept], return_inverse=True)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return _ListedLeague(members.astype(np.int64), tokens, offsets, law.mass[sets])
+
+
+def win_probabilities(theta: Sequence[Any]) -> list[Any]:
+    """Probability that each draft is chosen; they sum to one."""
+    top = max(theta)
+    zero, one = top * 0, top * 0 + 1
+    kinks = sorted({top, top + 1, *(x + 1 for x in theta if x + 1 > top)})
+    wins = [zero for _ in theta]
+    for start, stop in pairwise(kinks):
+        # Below `start` the noise of some drafts is exhausted: they lose, their factor is one.
+        rivals = [j for j, x in enumerate(theta) if x + 1 >= stop]
+        for c in rivals:
+            factors = [start - theta[j] for j in rivals if j != c]
+            wins[c] += _integral(factors, stop - start, one)
+    total = sum(wins, zero)  # one, but for rounding
+    return [x / total for x in wins]
+
+
+def _integral(shifts: Sequence[Any], length: Any, one: Any) -> Any:
+    """Integral of prod_j (u + shift_j) over u in [0, length]; all shifts are non-negative."""
+    coefficients = [one]
+    for shift in shifts:
+        raised = [one * 0, *coefficients]
+        for power, x in enumerate(coefficients):
+            raised[power] = raised[power] + shift * x
+        coefficients = raised
+    result, power_of_length = one * 0, one
+    for power, x in enumerate(coefficients, start=1):
+        power_of_length = power_of_length * length
+        result += x * power_of_length / power
+    return result

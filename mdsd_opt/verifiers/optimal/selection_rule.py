@@ -1,16 +1,29 @@
-"""A fitted rule that selects one draft, with the exact law of the token it selects."""
+"""Fitted rules that select one draft, the exact law of what they select, and decisions by them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import frozen
+from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.base import target_of
+from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
+from mdsd_opt.verifiers.verdicts import Decision
+
 Vector = NDArray[np.float64]
+Law = NDArray[Any]
+
+#: Draft tuples that p_Z may be summed over in exact arithmetic.
+_MAX_EXACT_TUPLES = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,3 +81,53 @@ class SelectionRule(ABC):
             return []
         scores = self.scores[drafts[rivals]].tolist()
         return list(zip(rivals, self.win_probabilities(scores, exact), strict=True))
+
+
+class FittedRule:
+    """Decisions on one problem by its selection rule."""
+
+    def __init__(self, rule: SelectionRule) -> None:
+        self.rule = rule
+        self._laws: dict[bool, tuple[Law, Law, Law]] = {}
+
+    def decide(self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool) -> Decision:
+        """Accept the selected z with probability min(1, p_z / p_Z(z)), else (p - p_Z)+."""
+        p, selection, residual = self._law(problem, exact)
+        accept = nothing_accepted(drafts, p)
+        for place, share in self.rule.shares(drafts, exact):
+            token = int(drafts[place])
+            accept[place] = share * accepted(p[token], selection[token])
+        return Decision(accept, residual)
+
+    def _law(self, problem: TransportProblem, exact: bool) -> tuple[Law, Law, Law]:
+        """The target without fixed tokens, p_Z, and the law of the output after a rejection."""
+        if exact not in self._laws:
+            target = target_of(problem, exact)
+            p = target.copy()
+            p[self.rule.fixed] = target[0] * 0
+            selection = self._exact_selection(problem) if exact else np.array(self.rule.selection)
+            taken = np.minimum(p, selection)
+            self._laws[exact] = (p, selection, residual_law(target, taken))
+        return self._laws[exact]
+
+    def _exact_selection(self, problem: TransportProblem) -> Law:
+        """p_Z of the same rule, summed over all draft tuples in Fractions."""
+        count = problem.drafts.count_tuples()
+        if count > _MAX_EXACT_TUPLES:
+            raise ProblemTooLarge(
+                f"exact=True sums the law of the selected draft over {count:,} draft tuples, more "
+                f"than {_MAX_EXACT_TUPLES:,}: use exact=False, or a smaller vocabulary"
+            )
+        law = np.array([Fraction(0)] * problem.vocab_size, dtype=object)
+        for members, mass in problem.drafts.exact_tuple_law().items():
+            drafts = np.array(members, dtype=np.int64)
+            for place, share in self.rule.shares(drafts, exact=True):
+                law[drafts[place]] += mass * share
+        return law
+
+
+@cache
+def gauss_rule(degree: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gauss-Legendre nodes and weights on [0, 1], exact up to this degree."""
+    x, w = np.polynomial.legendre.leggauss(degree // 2 + 1)
+    return frozen((1.0 + x) / 2.0), frozen(w / 2.0)

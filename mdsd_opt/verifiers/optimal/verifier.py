@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -9,29 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.drafts import (
-    DraftScheme,
-    FixedPlusDrafts,
-    PrefixDraftScheme,
-)
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import (
-    Decision,
-    Uniforms,
-    Verdict,
-    Verifier,
-    draw,
-    impossible_drafts,
-    target_of,
-    verdict,
-)
-from mdsd_opt.verifiers.batch_rates import BatchRates
-from mdsd_opt.verifiers.estimate import CertifiedRate
+from mdsd_opt.verifiers.base import Verifier, draw, impossible_drafts, target_of
+from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
-from mdsd_opt.verifiers.optimal.fitted_rule import FittedRule, fitted
 from mdsd_opt.verifiers.optimal.plan import SortedPlan, plan_of
+from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
+from mdsd_opt.verifiers.rates import BatchRates, CertifiedRate, optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
+from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 #: Draft tuples up to which the acceptance rate of potentials is enumerated.
 _MAX_TUPLES = 3000
@@ -65,18 +54,7 @@ class Optimal(Verifier):
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
-        return {
-            "with_replacement": BatchRates(
-                kernel="with_replacement_rates", device="with_replacement", decides_on_device=True
-            ),
-            "without_replacement": BatchRates(
-                kernel="without_replacement_rates",
-                device="without_replacement",
-                decides_on_device=True,
-            ),
-            "greedy": BatchRates(kernel="greedy_rates", device="greedy"),
-            "top_k": BatchRates(kernel="top_k_rates", device="top_k"),
-        }
+        return optimal_rates(SINGLE_MODEL_SCHEMES.values())
 
     def configured(self, **options: Any) -> Verifier:
         """With another `gap`, or with ``collapsed=True`` in one pass: exact law, certified gap."""
@@ -90,7 +68,7 @@ class Optimal(Verifier):
         leaves out the accepted part of the residual, which lies within the same gap.
         """
         self.check(problem)
-        if not isinstance(problem.drafts, PrefixDraftScheme):
+        if problem.drafts.prefix_form is None:
             rule = self._rule(problem).rule
             rate, optimum = rule.bound, rule.bound + rule.gap
             if problem.drafts.count_tuples() <= _MAX_TUPLES:
@@ -103,14 +81,15 @@ class Optimal(Verifier):
     def decide(
         self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
     ) -> Decision:
-        if not isinstance(problem.drafts, PrefixDraftScheme):
+        scheme = problem.drafts.prefix_form
+        if scheme is None:
             return self._rule(problem).decide(problem, drafts, exact)
         plan = plan_of(problem, exact)
         target = target_of(problem, exact)
         accept = nothing_accepted(drafts, target)
         if plan is None:  # the drafts are certain: the target itself is the best that can be done
             return Decision(accept, target)
-        places = places_drawn(problem.drafts, plan, drafts)
+        places = places_drawn(scheme, plan, drafts)
         accept[places] = acceptance_probabilities(plan, drafts[places])
         return Decision(accept, plan.residual)
 
@@ -122,20 +101,52 @@ class Optimal(Verifier):
     def _verify(
         self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
     ) -> Verdict:
-        if not isinstance(problem.drafts, PrefixDraftScheme):
+        drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
+        if drafts is None:
             return super()._verify(problem, tokens, uniforms)
         # Numba comes with it, which the decisions of a device do without.
         from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to, resolves
 
-        drafts = problem.drafts
-        if applies_to(drafts) and resolves(drafts, tokens):
-            grouped = GroupedPlan(problem.target, drafts, (tokens, uniforms.mixing))
+        if applies_to(draws) and resolves(draws, tokens):
+            grouped = GroupedPlan(problem.target, draws, (tokens, uniforms.mixing))
             return verdict(output_token(grouped, tokens, uniforms), tokens)
         plan = plan_of(problem)
         if plan is None:
             return verdict(draw(problem.target, uniforms.residual), tokens)
         places = places_drawn(drafts, plan, tokens)
         return verdict(output_token(plan, tokens[places], uniforms), tokens)
+
+
+def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
+    """The quickest rule whose gap is within `tolerance`, or the best there is.
+
+    Heights on a subset that is found in a few passes; heights on a subset that is proven optimal;
+    potentials on it.
+    """
+    rules: list[SelectionRule] = []
+    if ladder.applies_to(problem):
+        rules.append(ladder.fit(problem, tolerance))
+        if rules[0].gap <= tolerance:
+            return rules[0]
+    upper, subset = _optimal_subset(problem)
+    if rules and (subset != rules[0].subset).any():
+        rules.append(ladder.fit(problem, tolerance, subset))
+    best = max(rules, key=lambda rule: rule.bound, default=None)
+    if best is None or best.bound < upper - tolerance:
+        rules.append(potentials.fit(problem, tolerance, subset, upper))
+        best = max(rules, key=lambda rule: rule.bound)
+    return replace(best, upper=min(upper, best.upper))
+
+
+def _optimal_subset(problem: TransportProblem) -> tuple[float, NDArray[np.bool_]]:
+    from mdsd_opt.solvers import solve
+
+    try:
+        solution = solve(problem, "submodular")
+    except ProblemTooLarge:
+        solution = solve(problem)
+    assert solution.subset is not None
+    return solution.upper_bound, solution.subset
 
 
 def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None) -> Verifier:
@@ -152,11 +163,7 @@ def places_drawn(
     drafts: PrefixDraftScheme, plan: SortedPlan, tokens: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Where in the tuple the drafts are that were drawn at random."""
-    fixed = drafts.always_drafted
-    if isinstance(drafts, FixedPlusDrafts):  # a random draft may hit a fixed token again
-        places = fixed.size + np.flatnonzero(tokens[fixed.size :] >= 0)
-    else:
-        places = np.flatnonzero((tokens >= 0) & ~np.isin(tokens, fixed))
+    places = drafts.random_places(tokens)
     if places.size == 0 or plan.places(tokens[places]).min() < 0:
         raise impossible_drafts(drafts, tokens)
     return places

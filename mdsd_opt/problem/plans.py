@@ -1,4 +1,9 @@
-"""Is a transport plan feasible, and what is left of it once it is made so?"""
+"""Transport plans: whether they are feasible, what is left of one made so, and the exact plan.
+
+The basic arcs of a vertex form a forest on tokens and draft sets. A node whose slack is not basic
+has its whole mass on its arcs, so peeling off such nodes with one arc left fixes the masses one by
+one, in Fractions, whatever rounding the solver had.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import floats, integers, mask
+from mdsd_opt.base.checked import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -22,13 +27,7 @@ _UNFIT = "the plan's arrays do not fit together"
 
 
 def read_plan(plan: Any, vocab_size: int) -> TransportPlan:
-    """A plan with integers in int64, masses in float64, and parts that fit together.
-
-    Raises
-    ------
-    InvalidInput
-        They do not.
-    """
+    """A plan with integers in int64 and masses in float64; `InvalidInput` if parts do not fit."""
     if not isinstance(plan, TransportPlan):
         raise InvalidInput(f"the plan is a {type(plan).__name__}: give a TransportPlan")
     tokens = integers(plan.tokens, f"{_UNFIT}: tokens")
@@ -144,3 +143,93 @@ def clip_to_marginals(
 def _share_kept(allowed: NDArray[np.float64], used: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(over="ignore"):  # of much allowed and next to nothing used
         return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))
+
+
+def feasible_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
+    """Value of `feasible_masses`."""
+    return sum(feasible_masses(problem, plan), Fraction(0))
+
+
+def feasible_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
+    """Exactly feasible mass of each arc: the plan's integers or its basis if they hold, else
+    clipped."""
+    for route in (integer_flow_masses, basis_masses):
+        masses = route(problem, plan)
+        if masses is not None:
+            return masses
+    return clipped_masses(problem, plan)
+
+
+def clipped_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
+    """C(i, S) min(1, p_i / C(i, .), W_S / C(., S)), each mass taken as the exact dyadic."""
+    allowed_masses = exact_support_masses(problem, plan)
+    p = problem.exact_target
+    bounds = plan.offsets.tolist()
+    tokens = plan.tokens.tolist()
+    mass = [Fraction(max(x, 0.0)) for x in plan.mass.tolist()]
+    by_token = [Fraction(0)] * problem.vocab_size
+    for i, x in zip(tokens, mass, strict=True):
+        by_token[i] += x
+    clipped = []
+    for (start, stop), allowed in zip(pairwise(bounds), allowed_masses, strict=True):
+        used = sum(mass[start:stop], Fraction(0))
+        keep_support = min(Fraction(1), allowed / used) if used else Fraction(0)
+        for i, x in zip(tokens[start:stop], mass[start:stop], strict=True):
+            clipped.append(x * min(keep_support, p[i] / by_token[i]) if x else x)
+    return clipped
+
+
+def basis_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction] | None:
+    """Mass of each arc recomputed from the plan's basis; None if that is no feasible plan."""
+    basis = plan.basis
+    if basis is None:
+        return None
+    num_tokens, tokens = problem.vocab_size, plan.tokens.tolist()
+    left = [*problem.exact_target, *exact_support_masses(problem, plan)]
+    slack = [*basis.token_slacks.tolist(), *basis.support_slacks.tolist()]
+
+    supports = (num_tokens + plan.arc_support).tolist()
+    arcs_at: list[set[int]] = [set() for _ in left]
+    for arc in np.flatnonzero(basis.arcs).tolist():
+        arcs_at[tokens[arc]].add(arc)
+        arcs_at[supports[arc]].add(arc)
+    masses = [Fraction(0)] * len(tokens)
+    leaves = [node for node, arcs in enumerate(arcs_at) if len(arcs) == 1 and not slack[node]]
+    while leaves:
+        node = leaves.pop()
+        if len(arcs_at[node]) != 1:
+            continue
+        arc = arcs_at[node].pop()
+        mass = left[node]
+        other = supports[arc] if node < num_tokens else tokens[arc]
+        arcs_at[other].discard(arc)
+        left[node] = Fraction(0)
+        left[other] -= mass
+        masses[arc] = mass
+        if mass < 0 or left[other] < 0:
+            return None
+        if len(arcs_at[other]) == 1 and not slack[other]:
+            leaves.append(other)
+    return None if any(arcs_at) else masses
+
+
+def integer_flow_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction] | None:
+    """numerators / denominator of each arc, or None unless that plan is exactly feasible."""
+    numerators, scale = plan.numerators, plan.denominator
+    if numerators is None or numerators.min(initial=0) < 0:
+        return None
+
+    flow = numerators.tolist()  # Python integers: no sum can overflow
+    tokens = plan.tokens.tolist()
+    bounds = plan.offsets.tolist()
+    by_token = [0] * problem.vocab_size
+    for i, x in zip(tokens, flow, strict=True):
+        by_token[i] += x
+    if any(x > scale * p for x, p in zip(by_token, problem.exact_target, strict=True)):
+        return None
+
+    allowed_masses = exact_support_masses(problem, plan)
+    for (start, stop), allowed in zip(pairwise(bounds), allowed_masses, strict=True):
+        if sum(flow[start:stop]) > scale * allowed:
+            return None
+    return [Fraction(x, scale) for x in flow]

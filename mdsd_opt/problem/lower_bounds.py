@@ -1,7 +1,8 @@
-r"""Lower bounds on min_H [P(H) - f(q_1(H), .., q_R(H))] for draws from different models.
+r"""Proofs of lower bounds on min_H [P(H) - Q(H)] that a solution can bring along.
 
-f is a polynomial without negative coefficients (`ProductForm`), from which two facts follow. Let H
-be an optimal subset and x = (q_r(H)) its point.
+*Boxes*, for draws from different models: Q(H) = f(q_1(H), .., q_R(H)), f a polynomial without
+negative coefficients (`ProductForm`), from which two facts follow. Let H be an optimal subset and
+x = (q_r(H)) its point.
 
 - *Thresholds.* A token i outside H has :math:`p_i \ge \nabla f(x) \cdot q_i`, a token inside has
   :math:`p_i \le \nabla f(x) \cdot q_i`. So if x lies in a box :math:`l \le x \le u`, tokens with
@@ -13,6 +14,15 @@ be an optimal subset and x = (q_r(H)) its point.
 
 The least bound over boxes ("tiles") that cover the unit cube holds for every H. All of it runs on
 float64 and on Fractions.
+
+*Orders*, for any supermodular Q: the greedy rule "return the draft that comes last in a fixed
+order" selects token j of the order with mass :math:`y_{o(j)} = Q(H_j) - Q(H_{j-1})`, H_j the first
+j tokens. A mixture of orders is a lossless selection rule too, so with y its marginal
+
+.. math:: \alpha^* \ge \sum_i \min(p_i, y_i),
+
+with equality at the minimum-norm point of the base polytope of P - Q (Fujishige). Only the
+containment oracle is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +36,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import floats
+from mdsd_opt.base.checked import floats, integers
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import ProductForm
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
@@ -49,10 +60,7 @@ MAX_EXACT_STEPS = 10**7
 class BoxCover:
     """Proof of a lower bound by tiles that cover the unit cube of (q_1(H), .., q_R(H)).
 
-    Attributes
-    ----------
-    low, high : ndarray, shape (n, R)
-        Corners of the tiles, 0 <= low <= high <= 1.
+    The corners of the tiles, `low` and `high`, have shape (n, R).
     """
 
     low: NDArray[np.float64]
@@ -63,15 +71,9 @@ class BoxCover:
 class TileBound:
     """What is known about the subsets whose point lies in one tile.
 
-    Attributes
-    ----------
-    lower : number
-        No such subset that is optimal has a smaller P(H) - Q(H).
-    value : number
-        P(H) - Q(H) of `subset`, which need not lie in the tile.
-    subset : ndarray of bool, shape (V,)
-    low, high : ndarray, shape (R,)
-        The box after contraction.
+    No such subset that is optimal has a smaller P(H) - Q(H) than `lower`; `value` is that of
+    `subset`, which need not lie in the tile. `low` and `high`, shape (R,), are the box after
+    contraction.
     """
 
     lower: Any
@@ -84,16 +86,7 @@ class TileBound:
 def tile_bound(
     p: NDArray[Any], form: ProductForm, low: NDArray[Any], high: NDArray[Any]
 ) -> TileBound | None:
-    """Contract a tile and bound it; None if no optimal subset has its point there.
-
-    Parameters
-    ----------
-    p : ndarray, shape (V,)
-        Target, possibly sub-normalised.
-    form : ProductForm
-    low, high : ndarray, shape (R,)
-        Corners of the tile.
-    """
+    """Contract a tile of these corners and bound it; None if no optimal subset lies there."""
     slack = 0 if p.dtype == object else _SLACK
     inside = np.zeros(p.size, dtype=np.bool_)
     undecided = np.arange(p.size)
@@ -247,3 +240,84 @@ def _cut(
     return min(
         faces, key=lambda face: (sum(t[0][face[0]] < face[1] < t[1][face[0]] for t in tiles), face)
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderMixture:
+    """Proof of a lower bound: priority orders of the tokens, shape (m, V), with their weights.
+
+    Weights are not negative, and are divided by their sum.
+    """
+
+    orders: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+def order_marginal(drafts: DraftScheme, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Law of the draft that comes last in the order, shape (V,)."""
+    marginal = np.empty(order.size)
+    marginal[order] = np.diff(drafts.prefix_containment(order))
+    return marginal
+
+
+def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture) -> Any:
+    """Sum of min(p - y, 0): at most P(H) - Q(H) for every H; None if the proof is malformed.
+
+    Exact where p holds Fractions; else less what a second evaluation of Q differs by. The empty
+    draft set, if the scheme has it, belongs to y(V) < 1.
+    """
+    read = _read(proof, p.size)
+    if read is None:
+        return None
+    orders, weights, total = read
+    if p.dtype != object:
+        shares = weights / total
+        mixed = _mixed_marginal(drafts, orders, shares)
+        again = drafts.rechecked()
+        doubt = 0.0
+        if again is not drafts:
+            doubt = float(np.abs(mixed - _mixed_marginal(again, orders, shares)).sum())
+        empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
+        return float(np.minimum(p - mixed, 0.0).sum()) - empty - doubt
+    return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
+
+
+def _read(
+    proof: OrderMixture, size: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], float] | None:
+    """Orders, weights in float64 and their sum; None unless all of it is a mixture of orders."""
+    try:
+        orders = integers(proof.orders, "the orders")
+        weights = floats(proof.weights, "the weights")
+    except InvalidInput:
+        return None
+    if weights.ndim != 1 or orders.shape != (weights.size, size) or not (weights >= 0).all():
+        return None
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not 0 < total < np.inf or (np.sort(orders, axis=1) != np.arange(size)).any():
+        return None
+    return orders, weights, total
+
+
+def _mixed_marginal(
+    drafts: DraftScheme, orders: NDArray[np.int64], shares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    marginals = [order_marginal(drafts, order) for order in orders]
+    mixed: NDArray[np.float64] = shares @ np.array(marginals)
+    return mixed
+
+
+def _exact_shortfall(
+    p: NDArray[Any], drafts: DraftScheme, orders: NDArray[np.int64], exact: list[Fraction]
+) -> Fraction:
+    total = sum(exact)
+    y = [Fraction(0)] * p.size
+    empty = drafts.exact_containment(np.zeros(p.size, dtype=np.bool_))
+    for weight, order in zip(exact, orders.tolist(), strict=True):
+        if not weight:
+            continue
+        prefixes = drafts.exact_prefix_containment(order)
+        for j, i in enumerate(order):
+            y[i] += weight / total * (prefixes[j + 1] - prefixes[j])
+    return sum((min(a - b, Fraction(0)) for a, b in zip(p, y, strict=True)), Fraction(0)) - empty

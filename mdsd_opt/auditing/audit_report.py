@@ -1,0 +1,376 @@
+"""What an audit of single tokens or of drafts found, in numbers that say how sure they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mdsd_opt.auditing.report import (
+    LARGEST_Z,
+    Check,
+    Interval,
+    Report,
+    TokenDeviation,
+    Violation,
+    carried,
+    p_value_text,
+)
+from mdsd_opt.errors import InvalidInput
+
+#: Sizes of bias for which a report lists the trials needed to see them.
+BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
+
+#: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
+_ROUNDING = 2e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
+
+    Intervals are those of the report's own numbers, carried over; None where these are known.
+
+    Attributes
+    ----------
+    lossless_acceptance_rate : float
+        alpha*.
+    best_acceptance_rate : float
+        Of all rules whose output law is no farther from the target in total variation.
+    best_acceptance_interval : Interval or None
+    least_tv, least_kl : float
+        Of the output laws of all rules that accept as often; KL(output || target) in nats.
+    least_tv_interval, least_kl_interval : Interval or None
+    kl : float or None
+        KL(output || target) of the rule; None where its law is not known.
+    best_acceptance_rate_at_kl : float or None
+        Of all rules whose output law is no farther in KL.
+    """
+
+    lossless_acceptance_rate: float
+    best_acceptance_rate: float
+    best_acceptance_interval: Interval | None
+    least_tv: float
+    least_tv_interval: Interval | None
+    least_kl: float
+    least_kl_interval: Interval | None
+    kl: float | None
+    best_acceptance_rate_at_kl: float | None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        best = carried(self.best_acceptance_rate, self.best_acceptance_interval)
+        rows = [
+            ("best rate at its TV", best),
+            ("least TV for its rate", carried(self.least_tv, self.least_tv_interval)),
+            ("least KL for its rate", carried(self.least_kl, self.least_kl_interval) + " nats"),
+        ]
+        if self.kl is not None:
+            rows.append(("KL", f"{self.kl:.6g} nats"))
+            rows.append(("best rate at its KL", f"{self.best_acceptance_rate_at_kl:.6g}"))
+        return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditReport(Report):
+    """Verdict of `audit`, `audit_drafts` or `audit_trace`.
+
+    Attributes
+    ----------
+    subject : str
+        "verifier", "drafts" or "trace".
+    lossless : bool
+        Whether no deviation was found: the output follows the target (drafts: the tuples follow the
+        law assumed). What was sampled has no bias of at least `detectable_bias`, and no more is
+        said: by enumeration that is the sampler against its law, else the output itself.
+    method : str
+        "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
+        callable with given random numbers, exact up to `num_checks`) or "sampling".
+    num_trials : int
+        Outcomes that were sampled.
+    p_value : float or None
+        Of all checks together (Bonferroni, by their weights); None where enumeration decided
+        (`sampler_p_value` has that of the checks).
+    drafts_follow_law : bool or None
+        Whether the drafts follow the law assumed; None where they are not under audit.
+    drafts_p_value : float or None
+        Of all checks of the drafts together; a trace has both p-values, and `p_value` speaks of its
+        tokens alone.
+    false_alarm : float
+        Probability, at most, that something faultless is called lossy.
+    power, confidence : float
+        Of `detectable_bias` and `trials_needed`; of the intervals.
+    total_variation : float
+        Distance of the output law from the target: of the stated (driven) law where that was
+        enumerated, else an estimate from an event chosen on one half of the trials and measured on
+        the other (so that noise does not count as distance), which on average does not exceed the
+        true distance.
+    total_variation_interval : Interval
+        Of the outcomes sampled, whatever the method.
+    acceptance_rate : float or None
+        Share of outputs that are among the drafts: under the stated (driven) law where that was
+        enumerated, else of the trials.
+    acceptance_interval : Interval or None
+        Of the outcomes sampled, whatever the method.
+    optimal_acceptance_rate : float or None
+        The largest rate of any lossless verifier; None if it is not known.
+    checks : tuple of Check
+    tokens : tuple of TokenDeviation
+        Those that deviate most, largest first.
+    violations : tuple of Violation
+        The first few of `num_violations`.
+    edge_violations : tuple of Violation
+        Wrong outcomes with a draw at an end of what its type can hold, the first few.
+    num_edge_probes : int
+        Calls in which such a draw was made: 0 means that the edges were not probed.
+    num_cells : int
+        Groups of tokens that the chi-square check tells apart; where a law was enumerated, bins of
+        outcomes ordered by it.
+    detectable_bias : float
+        What the trials can see.
+        Every change of the law of these groups by at least this total variation is found with
+        probability `power` or more; infinite if there are too few trials for any. (Chi-square
+        approximation. A change within the groups alone is left to the check of single tokens.)
+    law_proven_lossless : bool or None
+        What enumeration settles, apart from any trial: whether the output law that follows from the
+        stated conditional law equals the target, to a total variation of `tolerance`. None where no
+        law was stated: by sampling, and of a driven law, which nothing proves.
+    num_checks : int or None
+        Random calls that a driven law has foretold; None by any other method.
+    impossible_mass : float or None
+        Probability of tokens that the target rules out, under the stated (driven) law; None by
+        sampling.
+    tolerance : float or None
+        Total variation put down to rounding; None by sampling.
+    sampled_acceptance_rate : float or None
+        Share of the trials whose output is among the drafts, beside the rate of the law; None by
+        sampling, where `acceptance_rate` is that share.
+    sampler_p_value : float or None
+        Of the checks that the trials follow the enumerated law; None by sampling.
+    accept_length : float or None
+        Of a trace with several tokens a step: tokens a step, accepted drafts and one more.
+    optimal_accept_length : float or None
+        The most of any lossless rule on average, estimated without bias from the drafts recorded;
+        None but for chains.
+    standing : Standing or None
+        Against the frontier, of a rule that is lossy on purpose; None where that was not asked for.
+    """
+
+    subject: str
+    lossless: bool
+    method: str
+    num_trials: int
+    p_value: float | None
+    drafts_follow_law: bool | None
+    drafts_p_value: float | None
+    false_alarm: float
+    power: float
+    confidence: float
+    total_variation: float
+    total_variation_interval: Interval
+    acceptance_rate: float | None
+    acceptance_interval: Interval | None
+    optimal_acceptance_rate: float | None
+    checks: tuple[Check, ...]
+    tokens: tuple[TokenDeviation, ...]
+    violations: tuple[Violation, ...]
+    num_violations: int
+    edge_violations: tuple[Violation, ...]
+    num_edge_probes: int
+    num_cells: int
+    detectable_bias: float
+    law_proven_lossless: bool | None = None
+    num_checks: int | None = None
+    impossible_mass: float | None = None
+    tolerance: float | None = None
+    sampled_acceptance_rate: float | None = None
+    sampler_p_value: float | None = None
+    accept_length: float | None = None
+    optimal_accept_length: float | None = None
+    standing: Standing | None = None
+
+    def trials_needed(self, bias: float, power: float | None = None) -> int:
+        """Trials after which a bias of this total variation is found with the given power.
+
+        Parameters
+        ----------
+        bias : float
+            In (0, 1].
+        power : float, optional
+            In (0, 1); the report's own unless given.
+        """
+        from mdsd_opt.auditing.settings import trials_needed
+
+        power = self.power if power is None else power
+        if not (0 < bias <= 1 and 0 < power < 1):
+            raise InvalidInput(f"bias {bias!r} must lie in (0, 1] and power {power!r} in (0, 1)")
+        return trials_needed(bias, self.num_cells, self._level, power)
+
+    @property
+    def _level(self) -> float:
+        return self.false_alarm / max(sum(check.weight for check in self.checks), 1.0)
+
+    @property
+    def faultless(self) -> bool:
+        """Whether nothing was found wrong, neither with the tokens nor with the drafts.
+
+        That a rule is lossy on purpose is nothing wrong.
+        """
+        drafts_fit = self.drafts_follow_law is not False
+        return (self.lossless or self._lossy_as_meant) and drafts_fit
+
+    @property
+    def _lossy_as_meant(self) -> bool:
+        """Whether the output law is all that differs from a lossless rule's."""
+        if self.standing is None or self.beyond_the_frontier:
+            return False
+        wrong = (*self.violations, *self.edge_violations)
+        if any(violation.kind != "impossible token" for violation in wrong):
+            return False
+        return self.sampler_p_value is None or self.sampler_p_value >= self.false_alarm
+
+    @property
+    def beyond_the_frontier(self) -> bool:
+        """Whether more is accepted than any law as near to the target allows.
+
+        No rule can do that with drafts of the law assumed. By sampling the intervals must not meet,
+        which at 99% takes some six standard deviations.
+        """
+        found = self.standing
+        if found is None or self.acceptance_rate is None:
+            return False
+        if found.best_acceptance_interval is None or self.acceptance_interval is None:
+            return self.acceptance_rate > found.best_acceptance_rate + _ROUNDING
+        return self.acceptance_interval.low > found.best_acceptance_interval.high + _ROUNDING
+
+    @property
+    def verdict(self) -> str:
+        """One sentence; where a law was enumerated, what that shows and what the trials show."""
+        if self.beyond_the_frontier:
+            return (
+                "BEYOND THE FRONTIER: no law as near to the target allows so much acceptance; do "
+                "the drafts follow the law assumed?"
+            )
+        if not self.lossless and self._lossy_as_meant and self.drafts_follow_law is not False:
+            return self._lossy_verdict()
+        if not self.lossless:
+            wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
+            return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
+        if self.drafts_follow_law is False:
+            return (
+                "the tokens may follow the target, but the DRAFTS DO NOT FOLLOW THEIR LAW: "
+                f"{self._reason(draft_checks=True)}."
+            )
+        if self.method != "sampling":
+            if self.law_proven_lossless:
+                law = "the stated law is lossless (enumerated)"
+            else:
+                law = f"lossless, {self._up_to}: the law found by driving it fits"
+            return f"{law}; {self._sampler_shows()}."
+        return self._none_found("trials")
+
+    def _lossy_verdict(self) -> str:
+        assert self.standing is not None
+        return (
+            f"lossy: total variation {self.total_variation:.3g}, and {self.acceptance_rate:.4g} "
+            f"accepted (lossless {self.standing.lossless_acceptance_rate:.4g}); the best law at "
+            f"that distance allows {self.standing.best_acceptance_rate:.4g}, and so much "
+            f"acceptance needs {self.standing.least_tv:.3g}."
+        )
+
+    def _sampler_shows(self) -> str:
+        if self._too_few:
+            return f"{self.num_trials:,} trials are too few to see whether the calls follow it"
+        return (
+            f"the calls follow it in {self.num_trials:,} trials, where a bias of "
+            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}"
+        )
+
+    def _reason(self, draft_checks: bool) -> str:
+        wrong = [v for v in self.violations if (v.kind == "impossible drafts") == draft_checks]
+        if outcomes := self._outcomes_wrong(wrong):
+            return outcomes
+        p_value = self.drafts_p_value if draft_checks else self.p_value
+        if p_value is not None:
+            return self._check_wrong(p_value, draft_checks)
+        away = f"the output law is {self.total_variation:.3g} away from the target"
+        return f"{self._up_to}, {away}" if self.method == "driven" else away
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        rows = [("verdict", self.verdict), ("method", self.method)]
+        rows.append(("trials", f"{self.num_trials:,}"))
+        rows += self._p_value_rows()
+        if self.drafts_p_value is not None and self.subject != "drafts":
+            shown = p_value_text(self.drafts_p_value)
+            rows.append(("p-value of the drafts", shown))
+        rows += self._measured_rows() if self.method == "sampling" else self._law_rows()
+        if self.optimal_acceptance_rate is not None:
+            rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
+        if self.accept_length is not None:
+            rows.append(("tokens a step", f"{self.accept_length:.6g}"))
+        if self.optimal_accept_length is not None:
+            rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
+        if self.standing is not None:
+            rows += self.standing.rows()
+        rows.append(("detectable bias", self._bias_text()))
+        if self.subject == "verifier":
+            rows += self._edge_rows()
+        rows += self._check_rows()
+        rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
+        return rows + self._violation_rows()
+
+    def _measured_rows(self) -> list[tuple[str, str]]:
+        rows = [("total variation", self._measured(self.total_variation, "total_variation"))]
+        if self.acceptance_rate is not None:
+            rows.append(("acceptance rate", self._measured(self.acceptance_rate, "acceptance")))
+        return rows
+
+    def _law_rows(self) -> list[tuple[str, str]]:
+        """Of the law first, then of the trials."""
+        of = "of the stated law" if self.method == "enumeration" else self._up_to
+        rows = []
+        if self.law_proven_lossless is not None:
+            answer = "proven" if self.law_proven_lossless else "refuted"
+            rows.append(("stated law lossless", f"{answer}, to {self.tolerance:g} (enumeration)"))
+        rows.append(("total variation", f"{self.total_variation:.6g} ({of})"))
+        if self.impossible_mass:
+            rows.append(("impossible tokens", f"probability {self.impossible_mass:.3g} ({of})"))
+        rows.append(("acceptance rate", f"{self.acceptance_rate:.6g} ({of})"))
+        if self.sampler_p_value is not None:
+            shown = p_value_text(self.sampler_p_value)
+            rows.append(("p-value of the calls", f"{shown} (that they follow it)"))
+        low, high = self.total_variation_interval
+        sampled = f"in [{low:.6g}, {high:.6g}] {self._with_confidence}"
+        rows.append(("total variation of the calls", sampled))
+        if self.sampled_acceptance_rate is not None:
+            rate = self._measured(self.sampled_acceptance_rate, "acceptance")
+            rows.append(("acceptance rate of the calls", rate))
+        return rows
+
+    def _measured(self, value: float, name: str) -> str:
+        interval: Interval | None = getattr(self, f"{name}_interval")
+        return carried(value, interval) + ("" if interval is None else f" {self._with_confidence}")
+
+    @property
+    def _with_confidence(self) -> str:
+        return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
+
+    def _bias_text(self) -> str:
+        if self._too_few:
+            return "none: too few trials"
+        trials = f"{self.num_trials:,} trials, power {self.power:g}"
+        return f"{self.detectable_bias:.3g} ({trials})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        result = Report.to_dict(self)
+        if self.num_cells > 1:
+            result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}
+        return result
+
+
+def _deviation(deviation: TokenDeviation) -> str:
+    z, noise = deviation.z, ""
+    if z is not None:
+        noise = f", |z| > {LARGEST_Z:.0f}" if abs(z) >= LARGEST_Z else f", z = {z:+.1f}"
+    return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"

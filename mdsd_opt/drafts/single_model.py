@@ -1,0 +1,142 @@
+"""What schemes with a single draft model share, and what they say by their name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.drafts.base import (
+    DraftScheme,
+    Entry,
+    EntryReader,
+    PrefixDraftScheme,
+    checked_num_drafts,
+)
+from mdsd_opt.prefix_search.random_draws import RandomDraws
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """How K drafts come from one q: its likeliest tokens for certain, then draws from the rest.
+
+    Attributes
+    ----------
+    num_random : int or None
+        Number of draws, from q without the likeliest tokens, which make up the others of the K
+        drafts (ties towards the lowest id); None if all K are drawn.
+    is_replaced : bool
+        Whether one token can be drawn twice.
+    """
+
+    num_random: int | None = None
+    is_replaced: bool = False
+
+    @property
+    def is_random(self) -> bool:
+        """Whether all drafts are drawn at random."""
+        return self.num_random is None
+
+    def num_fixed(self, num_drafts: int) -> int:
+        """How many of K drafts are the likeliest tokens."""
+        return 0 if self.num_random is None else num_drafts - self.num_random
+
+
+@dataclass(frozen=True, slots=True)
+class OptimalKernels:
+    """Compiled code of the optimal verifier for batches of one scheme, by names.
+
+    Attributes
+    ----------
+    rates : str
+        Function of `mdsd_opt.prefix_search.rates`, or ``"module:function"``, for the CPU.
+    device : str
+        Function of `mdsd_opt.gpu.rates` for a CUDA device; empty if there is none.
+    decides_on_device : bool
+        Whether the kernels of `mdsd_opt.gpu.verification` decide for such drafts.
+    """
+
+    rates: str
+    device: str = ""
+    decides_on_device: bool = False
+
+
+class SingleModelDrafts(DraftScheme):
+    """A scheme that one draft distribution q and K describe.
+
+    Attributes
+    ----------
+    composition : Composition or None
+        How drafts come from q; None if in another way than that describes.
+    optimal_kernels : OptimalKernels or None
+        What computes its optimal rates in batches; without it positions are taken one by one.
+    model : Distribution
+    """
+
+    entries: ClassVar[tuple[str, ...]] = ("q", "num_drafts")
+    composition: ClassVar[Composition | None] = None
+    optimal_kernels: ClassVar[OptimalKernels | None] = None
+    model: Distribution
+
+    def __init__(self, q: Any, num_drafts: int) -> None:
+        self.model = Distribution.of(q, "q")
+        self.num_drafts = checked_num_drafts(num_drafts)
+        self.vocab_size = self.model.vocab_size
+
+    @classmethod
+    def draws_independently(cls) -> bool:
+        """Whether all drafts are independent draws from q, as far as the composition says."""
+        made = cls.composition
+        return made is not None and made.is_random and made.is_replaced
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> Self:
+        return cls(entry.law("q"), entry.integer("num_drafts"))
+
+    @property
+    def q(self) -> NDArray[np.float64]:
+        return self.model.values
+
+    @cached_property
+    def exact_q(self) -> tuple[Fraction, ...]:
+        return self.model.exact()
+
+
+class OneDraft(SingleModelDrafts, PrefixDraftScheme):
+    """K drafts from one draft distribution q, whose ratios p/q order the tokens."""
+
+    @property
+    def models(self) -> tuple[Distribution, ...]:
+        return (self.model,)
+
+    @cached_property
+    def random_draws(self) -> RandomDraws | None:
+        made = self.composition
+        if made is None or not made.is_random:
+            return None
+        return RandomDraws(self.q, self.num_drafts, made.is_replaced)
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        return {"scheme": self.scheme, "q": written(self.model), "num_drafts": self.num_drafts}
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> Self:
+        return type(self)(law(self.model, vocab_size), min(self.num_drafts, num_drafts))
+
+    def propensity(self) -> NDArray[np.float64]:
+        return self.q
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.q
+
+    @property
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        return self.exact_q

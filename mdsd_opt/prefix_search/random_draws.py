@@ -1,0 +1,95 @@
+"""What the search for the best prefix is about: K draws from one law; how many are too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import ProblemTooLarge
+
+#: Draws without replacement up to which the race before every bucket, some MB for each draw, is
+#: kept to save a sort.
+_MOST_RACED = 32
+
+
+@dataclass(frozen=True, eq=False)
+class RandomDraws:
+    """K draws from q, one after another.
+
+    Attributes
+    ----------
+    q : ndarray, shape (V,)
+    num_drafts : int
+        K.
+    is_replaced : bool
+        Whether a token can be drawn twice. If not, each draw is from what those before it left.
+    """
+
+    q: NDArray[np.float64]
+    num_drafts: int
+    is_replaced: bool
+
+    @cached_property
+    def support_size(self) -> int:
+        """Number of tokens with q > 0."""
+        return int(np.count_nonzero(self.q > 0))
+
+    @property
+    def are_certain(self) -> bool:
+        """Whether draws without replacement run out of tokens, so that all of them are drawn."""
+        return not self.is_replaced and self.support_size <= self.num_drafts
+
+    @property
+    def by_quadrature(self) -> bool:
+        """Whether Q is an integral that is evaluated at nodes, and not a closed form."""
+        return not self.is_replaced and self.num_drafts > 2
+
+
+def is_searched(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
+    """Whether there is a best prefix to be searched for."""
+    return draws is not None and not draws.are_certain
+
+
+def saves_sorting(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
+    """Whether the search takes less than a sort, and no memory to speak of."""
+    if draws is None or not (draws.is_replaced or draws.num_drafts <= _MOST_RACED):
+        return False
+    return is_searched(draws)
+
+
+def require_race(tokens: int, num_drafts: int, slowest: float) -> None:
+    """Raise `ProblemTooLarge` where Q without replacement would take more than about ten seconds.
+
+    Parameters
+    ----------
+    tokens : int
+        How many are added to the race one at a time.
+    num_drafts : int
+        K.
+    slowest : float
+        1 minus the K - 1 largest q.
+    """
+    from mdsd_opt.prefix_search.race_kernels import MAX_RACE_WORK, race_terms
+
+    def work_of(most: int) -> float:
+        return float(tokens) * most * race_terms(slowest, most, False)[3]
+
+    work = work_of(num_drafts)
+    if work <= MAX_RACE_WORK:
+        return
+    fits, fails = 2, num_drafts
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        if work_of(middle) <= MAX_RACE_WORK:
+            fits = middle
+        else:
+            fails = middle
+    raise ProblemTooLarge(
+        f"{num_drafts} drafts without replacement and {tokens:,} tokens take about {work:.1e} "
+        f"operations (drafts x tokens x quadrature nodes); the budget is {MAX_RACE_WORK:.1e}. "
+        f"Draft about {fits} tokens, or restrict the vocabulary (top_k, top_p)."
+    )

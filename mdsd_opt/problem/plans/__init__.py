@@ -1,1 +1,0 @@
-"""Transport plans: whether they are feasible, and the exact plan behind rounded masses."""

@@ -1,0 +1,102 @@
+r"""The plan on bins of p/q, which are never opened: one marginal, and two ways to accept by it.
+
+The marginal of the selected draft has one ratio :math:`\rho_b` to q in every bin. The output
+follows the target r p whatever :math:`\rho` is, as long as it rises and its prefix sums stay above
+those of Q. Inside the optimal subset it is raised to the bin's largest p/q, outside it is lowered
+to the least one, as far as the room that acceptance leaves allows: then nothing is lost, for all of
+r p, or all of p_I, is accepted.
+
+`collapsed` reads it token by token, `mdsd_opt.decoding.device_laws` from the sums over bins alone;
+the docstring of `mdsd_opt.verifiers.optimal` says what each of them loses.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
+from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+
+Vector = NDArray[np.float64]
+
+
+class BinPlan(SelectionPlan):
+    """Groups are bins, or runs of them, with a marginal that is constant relative to q.
+
+    Attributes
+    ----------
+    groups : BinGroups
+    ratio : ndarray, shape (B,)
+        p_I / q in every bin.
+    most : float
+        No rule passes more on average.
+
+    Parameters
+    ----------
+    bins : Bins
+    num_drafts : int
+    is_replaced : bool
+        Whether the drafts are drawn with replacement; else they must leave something.
+    demand : float
+        r, positive.
+    """
+
+    def __init__(self, bins: Bins, num_drafts: int, is_replaced: bool, demand: float = 1.0) -> None:
+        self.is_replaced = is_replaced
+        self.groups = groups = groups_of(bins, num_drafts, is_replaced)
+        marginal = bin_marginal(groups, demand)
+        self.x, self.w, self.gains = marginal.x, groups.q, np.diff(groups.contained)
+        self.above, self.split, self.most = groups.above, marginal.split, marginal.most
+        self.raised, self.capped = 0, self.x.size
+        self.ratio = self.by_bin(marginal.ratio)
+
+    def by_bin(self, of_groups: Vector) -> Vector:
+        """A number of every group, by its bins; zero in the bin of what is never drafted."""
+        return np.append(of_groups, 0.0)[self.groups.place]
+
+    @property
+    @abstractmethod
+    def passed(self) -> float:
+        """What is accepted of the selected drafts, on average."""
+
+    @property
+    def gap(self) -> float:
+        """What this plan passes less than `most`, at most."""
+        return max(self.most - self.passed, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinMarginal:
+    """p_I of groups of bins, for a target r p.
+
+    Attributes
+    ----------
+    x, ratio : ndarray, shape (n,)
+        p_I of each group, and :math:`\\rho`, what it is of q there.
+    split : int
+        Number of groups in the optimal prefix.
+    most : float
+        No rule passes more on average.
+    """
+
+    x: Vector
+    ratio: Vector
+    split: int
+    most: float
+
+
+def bin_marginal(groups: BinGroups, demand: float = 1.0) -> BinMarginal:
+    """The marginal for a target of mass r = `demand`, positive and at most one."""
+    from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import fill_bins
+
+    size = groups.q.size
+    x, room, starts = np.empty(size), np.empty((3, size + 1)), np.empty(size + 1, np.int64)
+    split, least = fill_bins(
+        demand * groups.p, groups.q, demand * groups.lowest, demand * groups.highest,
+        groups.contained, room, starts, x,
+    )  # fmt: skip
+    return BinMarginal(x, x / groups.q, split, min(max(1.0 + least, 0.0), 1.0))

@@ -1,0 +1,136 @@
+"""What a verifier says of its rates: what computes them in batches, and how far off they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.drafts.single_model import SingleModelDrafts
+from mdsd_opt.problem import TransportProblem
+
+if TYPE_CHECKING:
+    from mdsd_opt.verifiers.base import Verifier
+
+Vector = NDArray[np.float64]
+
+#: (p, q, every K, seed) -> rates of one row, for these K.
+RowFormula = Callable[[Vector, Vector, list[int], int], Sequence[float]]
+
+#: Draft tuples up to which the acceptance rate is enumerated.
+MAX_TUPLES = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRates:
+    """What computes the rates of a verifier for the drafts of one scheme: a formula or a kernel.
+
+    Attributes
+    ----------
+    formula : callable, optional
+        ``formula(p, q, num_drafts, seed)`` gives the rates of one row for every K of a list.
+    kernel : str
+        Instead of a formula: a function of `mdsd_opt.prefix_search.rates` by its name, or
+        ``"module:function"``, as it imports numba.
+    device : str
+        Function of `mdsd_opt.gpu.rates` that computes them on a CUDA device; empty if none does.
+    decides_on_device : bool
+        Whether the kernels of `mdsd_opt.gpu.verification` decide as this verifier.
+    is_bound : bool
+        Whether the rates are lower bounds.
+    estimated_from : int, optional
+        Least K at which rates may come from a simulation of each row.
+    """
+
+    formula: RowFormula | None = None
+    kernel: str = ""
+    device: str = ""
+    decides_on_device: bool = False
+    is_bound: bool = False
+    estimated_from: int | None = None
+
+
+def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRates]:
+    """The rates of the optimum by the names of schemes, of those that declare kernels for it."""
+    return {
+        kind.scheme: BatchRates(
+            kernel=kind.optimal_kernels.rates,
+            device=kind.optimal_kernels.device,
+            decides_on_device=kind.optimal_kernels.decides_on_device,
+        )
+        for kind in kinds
+        if kind.optimal_kernels is not None
+    }
+
+
+class Estimate(float):
+    """A float that remembers its standard error; arithmetic gives plain floats.
+
+    Attributes
+    ----------
+    standard_error : float
+    """
+
+    standard_error: float
+
+    def __new__(cls, value: float, standard_error: float) -> Estimate:
+        estimate = super().__new__(cls, value)
+        estimate.standard_error = standard_error
+        return estimate
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
+        return float(self), self.standard_error
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} ± {self.standard_error:.1g}"
+
+
+class CertifiedRate(float):
+    """The acceptance rate of a rule that is not quite optimal; arithmetic gives plain floats.
+
+    Attributes
+    ----------
+    gap : float
+        The optimum is at most this much higher.
+    """
+
+    gap: float
+
+    def __new__(cls, value: float, gap: float) -> CertifiedRate:
+        rate = super().__new__(cls, value)
+        rate.gap = gap
+        return rate
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
+        return float(self), self.gap
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} (optimum at most {self.gap:.1g} higher)"
+
+
+def with_residual_hits(
+    verifier: Verifier, problem: TransportProblem, bound: float, num_samples: int, seed: int
+) -> float:
+    """Acceptance rate, residual hits included: enumerated where that is feasible, else estimated.
+
+    Parameters
+    ----------
+    bound : float
+        The rate without residual hits.
+    num_samples, seed : int
+        Draft tuples whose exact probability of a hit is averaged.
+    """
+    if problem.drafts.count_tuples() <= MAX_TUPLES:
+        return min(float(verifier.enumerated_acceptance_rate(problem)), 1.0)
+    sample = problem.drafts.sample(np.random.default_rng(seed), num_samples)
+    hit = np.zeros(num_samples)
+    for n, drafts in enumerate(sample):
+        decision = verifier.decide(problem, drafts)
+        if decision.residual is not None:
+            rejected = max(1.0 - float(decision.accept.sum()), 0.0)
+            hit[n] = rejected * decision.residual[np.unique(drafts)].sum()
+    error = float(hit.std(ddof=1) / np.sqrt(num_samples))
+    return Estimate(min(bound + float(hit.mean()), 1.0), error)

@@ -1,0 +1,180 @@
+"""What goes into a verification and what comes out of it: uniforms, verdicts, and the law of both.
+
+Given the drafts, each algorithm accepts draft k with some probability and otherwise draws from one
+residual law. That `Decision` is all there is to know: the conditional law, the output law, the
+acceptance rate and a random verdict all follow from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from mdsd_opt.solvers.frontier import Relaxation
+
+Law = NDArray[Any]
+
+#: How far rounding in float64 may leave a law from a distribution.
+_ROUNDING = 1e-9
+
+
+class Uniforms(NamedTuple):
+    """The random numbers of one verification, each uniform on [0, 1) and used for one thing only.
+
+    Attributes
+    ----------
+    mixing : float
+        Chooses among the deterministic block structures of the hull rule.
+    draft : float
+        Chooses among the drafts of one block (drafts without replacement only).
+    acceptance : float
+        Accepts or rejects.
+    residual : float
+        Draws from the residual law.
+    """
+
+    mixing: float
+    draft: float
+    acceptance: float
+    residual: float
+
+    @classmethod
+    def of(cls, rng: np.random.Generator | Uniforms) -> Uniforms:
+        """Take the next four uniforms of a generator, or the given ones as they are."""
+        if isinstance(rng, Uniforms):
+            return rng
+        return cls(*rng.random(4).tolist())
+
+
+class Verdict(NamedTuple):
+    """Outcome of one verification.
+
+    Attributes
+    ----------
+    token : int
+        The output token.
+    accepted : bool
+        Whether it is one of the drafts (residual hits included).
+    draft_index : int or None
+        Place of the (first) draft equal to the token.
+    """
+
+    token: int
+    accepted: bool
+    draft_index: int | None
+
+
+class RelaxedVerdict(NamedTuple):
+    """Outcome of one verification under a relaxed target.
+
+    Attributes
+    ----------
+    token, accepted, draft_index
+        As in a `Verdict`.
+    relaxation : Relaxation
+        The law that the token follows, and how far it is from the target.
+    """
+
+    token: int
+    accepted: bool
+    draft_index: int | None
+    relaxation: Relaxation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchVerdict:
+    """Outcomes of many verifications.
+
+    Attributes
+    ----------
+    tokens : array of int64, shape (...)
+        The output token of every row.
+    draft_index : array of int64, shape (...)
+        Place of the first draft that is the output token, -1 if none is.
+    acceptance_rate : array of float64, shape (...), or None
+        Probability that the output of this row is accepted, whatever the drafts; on request.
+    gap : array of float64, shape (...), or None
+        No rule with the same output law has an acceptance rate that is higher by more than this; on
+        request.
+    kl, tv : array of float64, shape (...), or None
+        How far the law of each output is from the target, KL in nats; None where none is relaxed.
+    """
+
+    tokens: Any
+    draft_index: Any
+    acceptance_rate: Any = None
+    gap: Any = None
+    kl: Any = None
+    tv: Any = None
+
+    @property
+    def accepted(self) -> Any:
+        """Whether the output token is among the drafts, array of bool."""
+        return self.draft_index >= 0
+
+    @property
+    def total_kl(self) -> float:
+        """Of all outputs together; 0 where none is relaxed."""
+        return 0.0 if self.kl is None else float(self.kl.sum())
+
+    @property
+    def total_tv(self) -> float:
+        """No less than the total variation of all outputs together; 0 where none is relaxed."""
+        return 0.0 if self.tv is None else min(float(self.tv.sum()), 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """The law of the output given the drafts.
+
+    Attributes
+    ----------
+    accept : ndarray, shape (K,)
+        Probability that draft k is accepted (padding: 0).
+    residual : ndarray, shape (V,), or None
+        Law of the output if no draft is accepted; None if that never happens.
+    """
+
+    accept: Law
+    residual: Law | None
+
+    def law(self, drafts: NDArray[np.int64], vocab_size: int) -> Law:
+        """Law of the output token, shape (V,); without the rounding of float64, see `proper`."""
+        law = np.zeros(vocab_size, dtype=self.accept.dtype)
+        if law.dtype == object:
+            law += Fraction(0)
+        valid = drafts >= 0
+        np.add.at(law, drafts[valid], self.accept[valid])
+        if self.residual is not None:
+            law = law + (1 - self.accept.sum()) * self.residual
+        return proper(law)
+
+
+def proper(law: Law) -> Law:
+    """A law in float64 that rounding left a little off, made non-negative with sum one.
+
+    Fractions stay as they are, and so does what is off by more than rounding: that is a fault of
+    its rule, which must stay in sight.
+    """
+    if law.dtype == object or law.min() < -_ROUNDING or abs(law.sum() - 1.0) > _ROUNDING:
+        return law
+    clipped = np.maximum(law, 0.0)
+    result: Law = clipped / clipped.sum()
+    return result
+
+
+def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
+    """A verdict from the output token and the drafts."""
+    ids = tokens.tolist()
+    return Verdict(token, token in ids, ids.index(token) if token in ids else None)
+
+
+def first_places(drafts: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """First place of each row's token among its drafts, shape (N, K), or -1."""
+    hits = drafts == tokens[:, None]
+    return np.where(hits.any(axis=1), hits.argmax(axis=1), -1)
