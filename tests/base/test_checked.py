@@ -129,5 +129,5 @@ def test_none_is_forgotten() -> None:
     found |= {(name, given) for name, method in mo.methods().items() for given in method.options}
     names = ("tolerance", "gap", "time_limit", "tv", "kl", "chi2")
     missing = {pair for pair in found if pair[1] in names} - tried
-    assert not missing, f"put {sorted(missing)} into a table of tests/test_checked.py"
+    assert not missing, f"put {sorted(missing)} into a table of tests/base/test_checked.py"
     assert {("certify", "tolerance"), ("relax", "kl"), ("full_lp", "time_limit")} <= found
