@@ -26,9 +26,9 @@ def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
 def checked_amount(name: str, value: Any) -> Any:
     """A number of at least 0, or infinity for no limit; `InvalidInput` if it is none."""
     number: Any = value if isinstance(value, Real) else -1
-    if not number >= 0:
-        raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
-    return value if number <= float_info.max else inf
+    if 0 <= number <= float_info.max or number == inf:
+        return value
+    raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
 
 
 def floats(array: Any, name: str) -> NDArray[np.float64]:

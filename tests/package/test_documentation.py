@@ -74,6 +74,7 @@ def test_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> N
             exec(compile(code, "README.md", "exec"), namespace)
             assert capsys.readouterr().out == (said if following == "text" else "")
             printed += following == "text"
+    namespace["sample"].close()  # type: ignore[attr-defined]  # or it warns later
     assert printed == 3
 
 

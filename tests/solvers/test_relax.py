@@ -266,10 +266,10 @@ class TestBudgets:
         with pytest.raises(InvalidInput, match=message):
             mo.relax(self.problem, **given_)
 
-    def test_of_any_size_are_numbers(self) -> None:
+    def test_without_a_limit_buy_everything(self) -> None:
         for name in ("tv", "kl", "chi2"):
             for exact in (False, True):
-                assert mo.relax(self.problem, exact=exact, **{name: 10**400}).acceptance_rate == 1
+                assert mo.relax(self.problem, exact=exact, **{name: math.inf}).acceptance_rate == 1
 
     @pytest.mark.parametrize("exact", [False, True])
     def test_the_largest_rate_is_one_that_can_be_asked_for(self, exact: bool) -> None:
