@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen, library_of, like, to_numpy
+from mdsd_opt.base.arrays import Floats, Integers, frozen, library_of, like, to_numpy
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 Probabilities = NDArray[np.float64]
@@ -86,7 +86,7 @@ def check_sampling_parameters(
         raise InvalidInput(f"min_p is {min_p!r}: give a number in [0, 1], or None")
 
 
-def checked_logits(logits: Any, name: str) -> NDArray[np.float64]:
+def checked_logits(logits: Any, name: str) -> Floats:
     """Logits in float64, or an error that names the first bad row."""
     values = to_numpy(logits, name).astype(np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
@@ -114,7 +114,7 @@ def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> 
     return InvalidDistribution(f"{name}{where} {problem}. Check the model's output or its mask.")
 
 
-def _softmax_rows(values: NDArray[np.float64], temperature: float) -> Probabilities:
+def _softmax_rows(values: Floats, temperature: float) -> Probabilities:
     if temperature == 0:
         one_hot = np.zeros_like(values)
         np.put_along_axis(one_hot, values.argmax(axis=-1)[..., None], 1.0, axis=-1)
@@ -163,7 +163,7 @@ class Distribution:
     """
 
     values: Probabilities
-    given: tuple[Fraction, ...] | NDArray[np.float64]
+    given: tuple[Fraction, ...] | Floats
 
     @classmethod
     def of(cls, weights: Any, name: str) -> Distribution:
@@ -220,7 +220,7 @@ class Distribution:
         return rational if total == 1 else tuple(x / total for x in rational)
 
 
-def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> NDArray[np.float64]:
+def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
     """Each Fraction as the nearest float; those that only Fractions can tell from 0 are refused."""
     for i, x in enumerate(rational):
         if 0 < x < SMALLEST_PROBABILITY:
@@ -233,7 +233,7 @@ def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> NDArray[np.flo
     return np.array([float(x) for x in rational], dtype=np.float64)
 
 
-def _validated(values: NDArray[np.float64], name: str) -> Probabilities:
+def _validated(values: Floats, name: str) -> Probabilities:
     if values.ndim != 1 or values.size == 0:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
@@ -268,7 +268,7 @@ def is_rational(weights: Any) -> bool:
     )
 
 
-def mass_of_others(masses: NDArray[Any], tokens: NDArray[np.int64]) -> Any:
+def mass_of_others(masses: NDArray[Any], tokens: Integers) -> Any:
     """Sum of all masses but those of some tokens: no difference, in which a small rest is lost."""
     total, start = masses[:0].sum(), 0
     for token in sorted(set(tokens.tolist())):

@@ -115,10 +115,7 @@ def hypograph_cone(vocab_size: int, sizes: Sequence[int]) -> ConeFinding:
 
 
 def _compare(
-    found: set[Row],
-    equalities: set[Row],
-    claimed: dict[Row, str],
-    rays: Sequence[Sequence[int]],
+    found: set[Row], equalities: set[Row], claimed: dict[Row, str], rays: Sequence[Sequence[int]]
 ) -> ConeFinding:
     unexpected = [f"facet {list(row)}" for row in sorted(found - claimed.keys())]
     unexpected += [f"equality {list(row)}" for row in sorted(equalities)]

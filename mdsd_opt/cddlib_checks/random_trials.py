@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.cddlib_checks.condition import FLOW
 from mdsd_opt.cddlib_checks.draft_laws import document, mean_model
 from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity
@@ -25,8 +25,6 @@ from mdsd_opt.cddlib_checks.subsets import (
     priority_law,
 )
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
-
-Array = NDArray[np.float64]
 
 #: Gaps below this are taken for rounding.
 _TOLERANCE = 1e-11
@@ -135,7 +133,7 @@ def _pair(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -
     return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts + more))
 
 
-def _masses(p: Any) -> Array:
+def _masses(p: Any) -> Floats:
     """P of every mask."""
     table = np.zeros(1)
     for x in p:
@@ -143,7 +141,7 @@ def _masses(p: Any) -> Array:
     return table
 
 
-def _containment(drafts: DraftScheme) -> Array:
+def _containment(drafts: DraftScheme) -> Floats:
     """Q of every mask."""
     models = drafts.independent_models
     if models is not None:

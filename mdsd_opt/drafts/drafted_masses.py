@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from mdsd_opt.base.arrays import Vector
 
 #: Tokens that ring so rarely by the last node are added all at once, by the series below.
 _LIGHT = 1e-3

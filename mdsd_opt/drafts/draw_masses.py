@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
+from mdsd_opt.base.arrays import Flags, Tokens, Vector
 
 #: Up to this many tokens, sums over the tokens before each one are quicker than a sort.
 _FEW = 16
@@ -32,19 +30,19 @@ class DrawMasses(NamedTuple):
 
     below: Vector
     mass: Vector
-    possible: NDArray[np.bool_]
+    possible: Flags
 
     @classmethod
     def of_choices(cls, below: Vector, mass: Vector) -> DrawMasses:
         """Tuples that are possible if all their choices are."""
         return cls(below, mass, all_hold(mass > 0))
 
-    def where(self, condition: NDArray[np.bool_]) -> DrawMasses:
+    def where(self, condition: Flags) -> DrawMasses:
         """Impossible where the condition does not hold."""
         return self._replace(possible=self.possible & condition)
 
 
-def all_hold(condition: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def all_hold(condition: Flags) -> Flags:
     """Whether it holds at every place of the tuple."""
     return np.asarray(condition.all(axis=1))
 

@@ -9,15 +9,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Floats, Integers
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import (
-    DraftScheme,
-    Entry,
-    EntryReader,
-    PrefixDraftScheme,
-)
+from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, PrefixDraftScheme
 from mdsd_opt.drafts.fixed_set import HoldsFixed
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.errors import InvalidInput
@@ -65,7 +60,7 @@ class FixedPlusDrafts(HoldsFixed):
         self.num_drafts = self._fixed.size + self.drafts.num_drafts
 
     @property
-    def always_drafted(self) -> NDArray[np.int64]:
+    def always_drafted(self) -> Integers:
         """D, and what joined it."""
         return self._fixed
 
@@ -73,7 +68,7 @@ class FixedPlusDrafts(HoldsFixed):
     def beside_fixed(self) -> DraftScheme:
         return self.drafts
 
-    def random_places(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    def random_places(self, tokens: Integers) -> Integers:
         """All behind D: a draft may hit D again."""
         return self._fixed.size + np.flatnonzero(tokens[self._fixed.size :] >= 0)
 
@@ -98,19 +93,19 @@ class FixedPlusDrafts(HoldsFixed):
         result.drafts = drafts
         return result
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+    def is_possible(self, tokens: Integers) -> bool:
         held, drawn = np.split(tokens, [self._fixed.size])
         return np.array_equal(held, self._fixed) and self.drafts.is_possible(drawn)
 
-    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+    def _draws(self, tokens: Integers) -> bool:
         held, drawn = np.split(tokens, [self._fixed.size])
         return np.array_equal(held, self._fixed) and self.drafts._draws(drawn)
 
-    def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
+    def as_listed(self, tuples: Integers) -> Integers:
         held, drawn = np.split(tuples, [self._fixed.size], axis=1)
         return np.concatenate([held, self.drafts.as_listed(drawn)], axis=1)
 
-    def propensity(self) -> NDArray[np.float64]:
+    def propensity(self) -> Floats:
         propensity = self.drafts.propensity().copy()
         propensity[self._fixed] = 1.0
         return propensity
@@ -128,7 +123,7 @@ class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
     drafts: PrefixDraftScheme
 
     @cached_property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         result = self.drafts.weights.copy()
         result[self._fixed] = 0.0
         return result
@@ -150,7 +145,7 @@ def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
     return listed, drafts
 
 
-def split_fixed(drafts: DraftScheme) -> tuple[NDArray[np.int64], DraftScheme]:
+def split_fixed(drafts: DraftScheme) -> tuple[Integers, DraftScheme]:
     """The tokens that are always drafted, and the scheme beside them, which may draft nothing."""
     beside = drafts.beside_fixed
     if beside is None:

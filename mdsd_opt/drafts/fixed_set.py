@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
 from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
@@ -21,7 +22,7 @@ from mdsd_opt.drafts.with_replacement import WithReplacement
 class HoldsFixed(DraftScheme):
     """Tokens T for certain, first in the draw order, then the drafts of `beside_fixed`, if any."""
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         beside = self.beside_fixed
         if not subset[self.always_drafted].all():
             return 0.0
@@ -33,7 +34,7 @@ class HoldsFixed(DraftScheme):
             return Fraction(0)
         return Fraction(1) if beside is None else beside.exact_containment(mask)
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         fixed, beside = self.always_drafted, self.beside_fixed
         held = np.concatenate([[0], np.cumsum(np.isin(order, fixed))])
         inside = 1.0 if beside is None else beside.prefix_containment(order)
@@ -49,7 +50,7 @@ class HoldsFixed(DraftScheme):
             result.append(Fraction(0) if missing else contained)
         return result
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         fixed, beside = self.always_drafted, self.beside_fixed
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
         result[:, : fixed.size] = fixed
@@ -57,7 +58,7 @@ class HoldsFixed(DraftScheme):
             result[:, fixed.size : fixed.size + beside.num_drafts] = beside.sample(rng, size)
         return result
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    def next_law(self, earlier: Integers) -> Floats:
         fixed, beside = self.always_drafted, self.beside_fixed
         if beside is not None and earlier.size >= fixed.size:
             return beside.next_law(earlier[fixed.size :])
@@ -66,7 +67,7 @@ class HoldsFixed(DraftScheme):
             law[fixed[earlier.size]] = 1.0
         return law
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+    def draw_masses(self, tuples: Integers) -> DrawMasses:
         fixed, beside = self.always_drafted, self.beside_fixed
         held, drawn = np.split(tuples, [fixed.size], axis=1)
         nothing = np.empty((len(tuples), 0))
@@ -77,7 +78,7 @@ class HoldsFixed(DraftScheme):
         )
         return found.where(all_hold(held == fixed))
 
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+    def drafted_mass(self, p: Floats) -> float:
         fixed, beside, others = self.always_drafted, self.beside_fixed, p.copy()
         others[fixed] = 0.0
         return float(p[fixed].sum()) + (0.0 if beside is None else beside.drafted_mass(others))
@@ -114,7 +115,7 @@ class HoldsFixed(DraftScheme):
             merged[union] = merged.get(union, zero) + mass
         return merged
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         fixed, beside = self.always_drafted, self.beside_fixed
         drawn, mass = (
             (np.empty((1, 0), np.int32), np.ones(1)) if beside is None else beside.tuple_law()
@@ -134,7 +135,7 @@ class HoldsFixed(DraftScheme):
 class FixedSetDrafts(HoldsFixed, OneDraft):
     """A set T that is always drafted, then perhaps one token drawn from q outside T."""
 
-    def _likeliest(self, count: int) -> NDArray[np.int64]:
+    def _likeliest(self, count: int) -> Integers:
         """The `count` likeliest tokens of positive probability, ties towards the lowest id."""
         positive = int((self.q > 0).sum())
         count = min(count, positive)
@@ -143,7 +144,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return candidates[np.argsort(-self.q[candidates], kind="stable")[:count]]
 
     @cached_property
-    def last_draw(self) -> NDArray[np.float64]:
+    def last_draw(self) -> Floats:
         """q', the law of the token drawn outside T, shape (V,); all zero if there is none."""
         return np.zeros(self.vocab_size)
 
@@ -152,7 +153,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return (Fraction(0),) * self.vocab_size
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         return self.last_draw
 
     @property
@@ -173,7 +174,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         outside[self.always_drafted] = 0.0
         return WithReplacement(Distribution(self.last_draw, outside), 1)
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+    def is_possible(self, tokens: Integers) -> bool:
         """In any order."""
         fixed, drawn = self.always_drafted, tokens[tokens >= 0]
         others = drawn[~np.isin(drawn, fixed)]
@@ -182,10 +183,10 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         is_one = others.size == int(self.beside_fixed is not None)
         return is_one and bool((self.last_draw[others] > 0).all())
 
-    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+    def _draws(self, tokens: Integers) -> bool:
         return bool(self.draw_masses(tokens[None]).possible[0])
 
-    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+    def independent_places(self) -> list[tuple[list[int], Floats]]:
         one = self.beside_fixed is not None
         return [([self.always_drafted.size], self.last_draw)] if one else []
 
@@ -201,7 +202,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
     def count_tuples(self) -> int:
         return self.count_supports()[0]
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         tuples, mass = super().tuple_law()
         return tuples[mass > 0], mass[mass > 0]
 
@@ -225,7 +226,7 @@ class TopKDrafts(FixedSetDrafts):
     optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("top_k_rates", "top_k")
 
     @cached_property
-    def always_drafted(self) -> NDArray[np.int64]:
+    def always_drafted(self) -> Integers:
         return self._likeliest(self.num_drafts)
 
 
@@ -250,11 +251,11 @@ class GreedyDrafts(FixedSetDrafts):
     optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("greedy_rates", "greedy")
 
     @cached_property
-    def always_drafted(self) -> NDArray[np.int64]:
+    def always_drafted(self) -> Integers:
         return self._likeliest(self.num_drafts - 1)
 
     @cached_property
-    def last_draw(self) -> NDArray[np.float64]:
+    def last_draw(self) -> Floats:
         rest = self.q.copy()
         rest[self.always_drafted] = 0.0
         total = rest.sum()  # the mass outside T as a sum, not as 1 - q(T)

@@ -23,14 +23,10 @@ added to the law of that number and to the sum over i.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import add_carrying, suffix_sums
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Up to this many drafts the whole law is updated; beyond, only what is not negligible of it.
 _WHOLE_LAW = 8

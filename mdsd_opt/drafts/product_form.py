@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.counting import require_short_powers
@@ -37,13 +38,13 @@ class ProductForm:
 
     q: NDArray[Any]
     weights: NDArray[Any]
-    powers: NDArray[np.int64]
+    powers: Integers
 
     def value(self, x: NDArray[Any]) -> Any:
         """f(x), x of shape (R,)."""
         return (self.weights * self._powers(x).prod(axis=1)).sum()
 
-    def values(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, points: Floats) -> Floats:
         """f at many points, (n, R) -> (n,)."""
         values = np.zeros(len(points))
         for weight, powers in zip(self.weights, self.powers, strict=True):
@@ -56,9 +57,7 @@ class ProductForm:
         gradient: NDArray[Any] = self.chain_slopes(x, x, np.arange(x.size)[None])[0]
         return gradient
 
-    def chain_slopes(
-        self, low: NDArray[Any], high: NDArray[Any], orders: NDArray[np.int64]
-    ) -> NDArray[Any]:
+    def chain_slopes(self, low: NDArray[Any], high: NDArray[Any], orders: Integers) -> NDArray[Any]:
         """Slopes of f along each coordinate, raised from low to high in these orders, (n, R)."""
         raised = self._powers(high)[:, orders]
         not_yet = self._powers(low)[:, orders[:, ::-1]]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Floats, Integers, frozen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,12 +36,12 @@ class SupportLaw:
 
     vocab_size: int
     tokens: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    mass: NDArray[np.float64]
+    offsets: Integers
+    mass: Floats
 
     @classmethod
     def from_groups(
-        cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], NDArray[np.float64]]]
+        cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], Floats]]
     ) -> SupportLaw:
         """Join groups of equally large sets, each [n, m] tokens and [n] masses; drop massless."""
         kept = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
@@ -70,7 +70,7 @@ class SupportLaw:
         return self.tokens.size
 
     @property
-    def arc_support(self) -> NDArray[np.int64]:
+    def arc_support(self) -> Integers:
         """Which set each entry of `tokens` belongs to, shape (num_arcs,)."""
         return np.repeat(np.arange(self.num_supports), np.diff(self.offsets))
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from mdsd_opt.base.arrays import Integers, Vector
 
 #: Of one position, the bin of what is never drafted among them.
 NUM_BINS = 2048

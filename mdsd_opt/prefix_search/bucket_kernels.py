@@ -23,12 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
 
 #: Parts into which an opened bucket is divided.
 CELLS = 64
@@ -162,7 +158,7 @@ def octave_keys(
 
 @kernel(inner=True)
 def tokens_in(
-    keys: Keys, is_open: NDArray[np.bool_], marks: NDArray[np.uint8], tokens: NDArray[np.int32]
+    keys: Keys, is_open: Flags, marks: NDArray[np.uint8], tokens: NDArray[np.int32]
 ) -> int:
     """Write the ids of all tokens in open buckets to `tokens`, of size V + 1; return how many.
 
@@ -198,7 +194,7 @@ def tokens_in(
 
 
 @kernel(inner=True)
-def _open_run(is_open: NDArray[np.bool_], bucket: int) -> tuple[int, int]:
+def _open_run(is_open: Flags, bucket: int) -> tuple[int, int]:
     """First and end of the next run of open buckets from one on; twice the size without one."""
     while bucket < is_open.size and not is_open[bucket]:
         bucket += 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.prefix_search import race_group_kernels as kernels
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
@@ -18,12 +18,6 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     Q,
     sum_buckets,
 )
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Buckets = NDArray[np.uint16]
-Flags = NDArray[np.bool_]
 
 #: Q where it is not kept by bucket.
 _NOTHING = np.zeros(NUM_BUCKETS)
@@ -46,13 +40,13 @@ class Containment(ABC):
         What rounding may feign of P - Q.
     """
 
-    buckets: Buckets
+    buckets: Keys
     sums: Matrix
     contained: Vector
     exponent: int
     slack: float
 
-    def __init__(self, buckets: Buckets, sums: Matrix) -> None:
+    def __init__(self, buckets: Keys, sums: Matrix) -> None:
         self.buckets, self.sums = buckets, sums
         self.contained = _NOTHING
 
@@ -66,7 +60,7 @@ class Power(Containment):
 
     slack = 1e-15
 
-    def __init__(self, draws: RandomDraws, buckets: Buckets, sums: Matrix) -> None:
+    def __init__(self, draws: RandomDraws, buckets: Keys, sums: Matrix) -> None:
         super().__init__(buckets, sums)
         self.exponent = draws.num_drafts
 
@@ -90,7 +84,7 @@ class Raced(Containment):
         self,
         draws: RandomDraws,
         p: Vector,
-        buckets: Buckets,
+        buckets: Keys,
         sums: Matrix | None,
         opens: bool,
         checks: bool,
@@ -126,7 +120,7 @@ class Raced(Containment):
 def containment_of(
     draws: RandomDraws,
     p: Vector,
-    buckets: Buckets,
+    buckets: Keys,
     *,
     opens: bool = True,
     carries: bool = False,
@@ -143,7 +137,7 @@ def containment_of(
     return Raced(draws, p, buckets, sums, opens, checks)
 
 
-def _bucket_sums(p: Vector, q: Vector, buckets: Buckets, carries: bool) -> Matrix:
+def _bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool) -> Matrix:
     sums = np.empty((NUM_BUCKETS, 2))
     sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
     return sums

@@ -14,14 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Vector
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
 from mdsd_opt.prefix_search.containment import Containment, contained_in, containment_of
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, accurate_sum
-
-Flags = NDArray[np.bool_]
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: By how much less than the best cut found some prefix may be better.
 CUT_SLACK = 1e-15
@@ -50,7 +47,7 @@ class Groups:
     """
 
     table: Integers
-    ends: NDArray[np.float64]
+    ends: Floats
 
     @staticmethod
     def with_room(count: int) -> Groups:
@@ -119,11 +116,7 @@ class CutSearch:
     """
 
     def __init__(
-        self,
-        p: Vector,
-        draws: RandomDraws,
-        rounds: bool = True,
-        checks: bool = False,
+        self, p: Vector, draws: RandomDraws, rounds: bool = True, checks: bool = False
     ) -> None:
         self.p, self.q = p, draws.q
         self._rounds = rounds
@@ -166,7 +159,7 @@ class CutSearch:
         """P - Q at the cut."""
         return float(self.groups.sums_p[self.split] - self.groups.contained[self.split])
 
-    def subset(self) -> NDArray[np.bool_]:
+    def subset(self) -> Flags:
         """The prefix below the cut, shape (V,)."""
         buckets, tokens = self.groups.buckets[: self.split], self.groups.tokens[: self.split]
         is_inside = np.zeros(kernels.NUM_BUCKETS, np.bool_)

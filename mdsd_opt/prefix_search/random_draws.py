@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.errors import ProblemTooLarge
 
 #: Draws without replacement up to which the race before every bucket, some MB for each draw, is
@@ -29,7 +29,7 @@ class RandomDraws:
         Whether a token can be drawn twice. If not, each draw is from what those before it left.
     """
 
-    q: NDArray[np.float64]
+    q: Floats
     num_drafts: int
     is_replaced: bool
 

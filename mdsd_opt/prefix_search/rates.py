@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Matrix
 from mdsd_opt.prefix_search.bucket_kernels import CELLS, bucket_grid, even_buckets
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
-
-Integers = NDArray[np.int64]
-Matrix = NDArray[np.float64]
 
 #: First bucket for drafts without replacement, and octaves that the buckets cover.
 _FIRST = -22.0

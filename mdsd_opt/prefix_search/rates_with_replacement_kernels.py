@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import (
@@ -43,11 +44,6 @@ from mdsd_opt.prefix_search.weigh_kernels import (
     scaled_exp2,
     weigh_block,
 )
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
 
 # How well t is known, the gain for which a group is not worth opening, and the largest weight (up
 # to a factor of 1.5), by the precision of weights.
@@ -84,7 +80,7 @@ def rates_of_rows(
     num_drafts: Integers, bounds: Matrix, slack: float, largest_weight: float, rates: Matrix,
     totals: Matrix, block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32], columns: Matrix,
     grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
-    is_open: NDArray[np.bool_], marks: NDArray[np.uint8], best: Vector,
+    is_open: Flags, marks: NDArray[np.uint8], best: Vector,
 ) -> None:  # fmt: skip
     """The rates, in the room given for the work. `cut_search` are those of `even_buckets`."""
     num_buckets = is_open.size
@@ -299,7 +295,7 @@ def _raise_to_power(groups: Matrix, exponent: int) -> None:
 @kernel(inner=True)
 def _doubt_groups(
     groups: Matrix, ratio_error: float, slack: float, num_drafts: Integers, best: Vector,
-    is_doubtful: NDArray[np.bool_],
+    is_doubtful: Flags,
 ) -> bool:  # fmt: skip
     """Flag the groups inside which a prefix may end that is better; whether there are any."""
     for g in range(groups.shape[1]):
@@ -325,7 +321,7 @@ def _doubt_groups(
 def _search_bucket(
     tokens: Matrix, start: int, stop: int, buckets: Matrix, b: int, num_drafts: Integers,
     best: Vector, parts: Keys, spare: Matrix, cells: Matrix, ends: Integers,
-    is_open: NDArray[np.bool_],
+    is_open: Flags,
 ) -> None:  # fmt: skip
     """Lower `best` to the least objective of the prefixes that end inside a bucket.
 

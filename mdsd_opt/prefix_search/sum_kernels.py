@@ -8,12 +8,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.base.numba_cache import kernel
-
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Tokens handled at once: a few float64 buffers of this length stay in the first-level cache.
 BLOCK = 1024

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Floats, to_numpy
 from mdsd_opt.base.distributions import Distribution, softmax
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.drafts.by_name import checked_scheme
@@ -115,7 +115,7 @@ class TransportProblem:
         return cls(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
 
     @property
-    def target(self) -> NDArray[np.float64]:
+    def target(self) -> Floats:
         """p, read-only, shape (V,)."""
         return self._target.values
 
@@ -155,7 +155,7 @@ def unequal_vocabularies(target_size: int, draft_size: int) -> str:
     )
 
 
-def _padded(logits: NDArray[Any], width: int) -> NDArray[np.float64]:
+def _padded(logits: NDArray[Any], width: int) -> Floats:
     result = np.full(width, -np.inf)
     result[: logits.size] = logits
     return result

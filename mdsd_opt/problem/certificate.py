@@ -28,8 +28,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Floats
 from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.distributions import SUM_TOLERANCE
 from mdsd_opt.drafts.fixed_plus import split_fixed
@@ -132,7 +132,7 @@ def certify(
     return Certificate(lower, upper, tuple(violations), exact)
 
 
-def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
+def _cut(problem: TransportProblem, subset: Flags) -> float:
     """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
     if saves_sorting(draws):
@@ -315,7 +315,7 @@ def _status(status: Any) -> Status:
     return status
 
 
-def _selection(selection: Any, vocab_size: int) -> NDArray[np.float64]:
+def _selection(selection: Any, vocab_size: int) -> Floats:
     x = floats(selection, "the selection marginal")
     if x.shape != (vocab_size,):
         raise InvalidInput(f"the selection marginal has shape {x.shape}")

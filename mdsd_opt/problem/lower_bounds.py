@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Floats, Integers
 from mdsd_opt.base.checked import floats, integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import ProductForm
@@ -63,8 +64,8 @@ class BoxCover:
     The corners of the tiles, `low` and `high`, have shape (n, R).
     """
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: Floats
+    high: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,7 @@ class TileBound:
 
     lower: Any
     value: Any
-    subset: NDArray[np.bool_]
+    subset: Flags
     low: NDArray[Any]
     high: NDArray[Any]
 
@@ -123,8 +124,8 @@ def _bounded(
     form: ProductForm,
     low: NDArray[Any],
     high: NDArray[Any],
-    inside: NDArray[np.bool_],
-    undecided: NDArray[np.int64],
+    inside: Flags,
+    undecided: Integers,
     mass: NDArray[Any],
     q: NDArray[Any],
     held_mass: Any,
@@ -249,11 +250,11 @@ class OrderMixture:
     Weights are not negative, and are divided by their sum.
     """
 
-    orders: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    orders: Integers
+    weights: Floats
 
 
-def order_marginal(drafts: DraftScheme, order: NDArray[np.int64]) -> NDArray[np.float64]:
+def order_marginal(drafts: DraftScheme, order: Integers) -> Floats:
     """Law of the draft that comes last in the order, shape (V,)."""
     marginal = np.empty(order.size)
     marginal[order] = np.diff(drafts.prefix_containment(order))
@@ -282,9 +283,7 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
 
 
-def _read(
-    proof: OrderMixture, size: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64], float] | None:
+def _read(proof: OrderMixture, size: int) -> tuple[Integers, Floats, float] | None:
     """Orders, weights in float64 and their sum; None unless all of it is a mixture of orders."""
     try:
         orders = integers(proof.orders, "the orders")
@@ -300,16 +299,14 @@ def _read(
     return orders, weights, total
 
 
-def _mixed_marginal(
-    drafts: DraftScheme, orders: NDArray[np.int64], shares: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _mixed_marginal(drafts: DraftScheme, orders: Integers, shares: Floats) -> Floats:
     marginals = [order_marginal(drafts, order) for order in orders]
-    mixed: NDArray[np.float64] = shares @ np.array(marginals)
+    mixed: Floats = shares @ np.array(marginals)
     return mixed
 
 
 def _exact_shortfall(
-    p: NDArray[Any], drafts: DraftScheme, orders: NDArray[np.int64], exact: list[Fraction]
+    p: NDArray[Any], drafts: DraftScheme, orders: Integers, exact: list[Fraction]
 ) -> Fraction:
     total = sum(exact)
     y = [Fraction(0)] * p.size

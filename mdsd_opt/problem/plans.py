@@ -13,8 +13,8 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
@@ -92,7 +92,7 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
     return found
 
 
-def support_masses(problem: TransportProblem, plan: TransportPlan) -> NDArray[np.float64]:
+def support_masses(problem: TransportProblem, plan: TransportPlan) -> Floats:
     """W_S of the plan's draft sets, from the problem, as `_taken` from the law."""
     law = problem.drafts.support_law()
     if _same_sets(law, plan):
@@ -119,14 +119,12 @@ def _same_sets(law: SupportLaw, plan: TransportPlan) -> bool:
     return np.array_equal(law.offsets, plan.offsets) and np.array_equal(law.tokens, plan.tokens)
 
 
-def feasible_mass(problem: TransportProblem, plan: TransportPlan) -> NDArray[np.float64]:
+def feasible_mass(problem: TransportProblem, plan: TransportPlan) -> Floats:
     """The plan's masses, each scaled down by what its token or its draft set exceeds."""
     return clip_to_marginals(plan, problem.target, support_masses(problem, plan))
 
 
-def clip_to_marginals(
-    plan: TransportPlan, target: NDArray[np.float64], support_mass: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def clip_to_marginals(plan: TransportPlan, target: Floats, support_mass: Floats) -> Floats:
     """C(i, S) min(1, p_i / C(i, .), W_S / C(., S)): feasible, and C itself if C is."""
     mass = np.maximum(plan.mass, 0.0)
     arc_support = plan.arc_support
@@ -134,13 +132,11 @@ def clip_to_marginals(
     by_support = weighted_count(arc_support, mass, support_mass.size)
     keep_token = _share_kept(target, by_token)
     keep_support = _share_kept(support_mass, by_support)
-    clipped: NDArray[np.float64] = mass * np.minimum(
-        keep_token[plan.tokens], keep_support[arc_support]
-    )
+    clipped: Floats = mass * np.minimum(keep_token[plan.tokens], keep_support[arc_support])
     return clipped
 
 
-def _share_kept(allowed: NDArray[np.float64], used: NDArray[np.float64]) -> NDArray[np.float64]:
+def _share_kept(allowed: Floats, used: Floats) -> Floats:
     with np.errstate(over="ignore"):  # of much allowed and next to nothing used
         return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))
 

@@ -26,11 +26,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Integers, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
-
-Vector = NDArray[Any]  #: float64, or Fractions
 
 #: Below so many tokens a sort is as fast, and nothing is compiled for it.
 _MANY_TOKENS = 4096
@@ -47,12 +45,12 @@ class SelectionMarginal:
         c and c'.
     """
 
-    values: Vector
+    values: Numbers
     raise_level: float
     cap_level: float
 
 
-def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[int, Any]:
+def water_level(sums: Numbers, ratios: Numbers, mass: Any, rising: bool) -> tuple[int, Any]:
     """How many places come to stand on one water level, so that all hold `mass`, and the level.
 
     Parameters
@@ -95,7 +93,7 @@ def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[
     return low, max((p_sums[low] + change) / w_sums[low], change * 0)
 
 
-def level_without_order(p: Vector, w: Vector, mass: float, rising: bool) -> float:
+def level_without_order(p: Numbers, w: Numbers, mass: float, rising: bool) -> float:
     """The level of `water_level` for float64 in any order, shape (n,) both; w > 0.
 
     Newton's method on a function of the level that is linear in pieces, and convex for one that
@@ -116,8 +114,8 @@ def level_without_order(p: Vector, w: Vector, mass: float, rising: bool) -> floa
 
 
 def fill(
-    p: Vector, w: Vector, split: int, inside: Any, outside: Any
-) -> tuple[Vector, int, Any, int, Any]:
+    p: Numbers, w: Numbers, split: int, inside: Any, outside: Any
+) -> tuple[Numbers, int, Any, int, Any]:
     """p_I of places in order of p/w of which the first `split` are H.
 
     Parameters
@@ -150,7 +148,7 @@ def fill(
     return x, raised, c, capped, cap
 
 
-def running_sums(values: Vector) -> Vector:
+def running_sums(values: Numbers) -> Numbers:
     """Sums over the first 0..n columns, of a matrix with n."""
     sums = np.zeros_like(values, shape=(len(values), values.shape[1] + 1))
     np.cumsum(values, axis=1, out=sums[:, 1:])
@@ -158,7 +156,7 @@ def running_sums(values: Vector) -> Vector:
 
 
 def water_fill(
-    p: Vector, drafts: PrefixDraftScheme, subset: NDArray[np.bool_], inside: float
+    p: Numbers, drafts: PrefixDraftScheme, subset: Flags, inside: float
 ) -> SelectionMarginal:
     """The marginal for a subset H with ``inside`` = Q(H); p may be sub-normalised.
 
@@ -176,7 +174,7 @@ def water_fill(
 
 
 def exact_water_fill(
-    p: Sequence[Fraction], drafts: PrefixDraftScheme, subset: NDArray[np.bool_], inside: Fraction
+    p: Sequence[Fraction], drafts: PrefixDraftScheme, subset: Flags, inside: Fraction
 ) -> list[Fraction]:
     """`water_fill` in exact arithmetic; returns p_I."""
     target, w = np.array(p, dtype=object), np.array(drafts.exact_weights, dtype=object)
@@ -184,7 +182,7 @@ def exact_water_fill(
 
 
 def _water_fill(
-    p: Vector, w: Vector, always: NDArray[np.int64], subset: NDArray[np.bool_], inside: Any
+    p: Numbers, w: Numbers, always: Integers, subset: Flags, inside: Any
 ) -> SelectionMarginal:
     free = (w > 0).astype(np.bool_)
     values = np.where(free, p, p * 0)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, SparseMatrix
-
-Vector = NDArray[np.float64]
 
 #: HiGHS has absolute tolerances, so it gets large numbers; others scale by themselves.
 _SCALES = {"HIGHS": 1e6}

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 
-def exact_optimum(problem: TransportProblem) -> tuple[Fraction, NDArray[np.bool_]]:
+def exact_optimum(problem: TransportProblem) -> tuple[Fraction, Flags]:
     """alpha* as a Fraction, and the shortest optimal prefix.
 
     Takes the given numbers as exact rationals divided by their sum. Feasible for V up to some

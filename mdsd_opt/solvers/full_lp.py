@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Vector, frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
@@ -25,8 +24,6 @@ from mdsd_opt.solvers.formulations import (
 )
 from mdsd_opt.solvers.highs_backend import LpResult, PackingLp
 from mdsd_opt.solvers.method import Method
-
-Vector = NDArray[np.float64]
 
 FORMULATIONS = ("auto", "supports", "pair", "tuples")
 ALGORITHMS = ("auto", "simplex", "ipm")

@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from math import lcm
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Floats, Integers, frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import budget
 from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.method import Method
-
-Integers = NDArray[np.int64]
 
 #: Total mass of rounded problems. The sum of the target and of all set masses fits into int64.
 SCALE = 2**60
@@ -117,9 +114,9 @@ def needs(
 class _Flow:
     """A feasible flow and a cut; maximal and minimal if their values agree."""
 
-    flow: NDArray[np.int64]
+    flow: Integers
     value: int
-    subset: NDArray[np.bool_]
+    subset: Flags
     cut: int
     phases: int
     augmentations: int
@@ -261,7 +258,7 @@ def _rounded(problem: TransportProblem, law: SupportLaw) -> IntegerMasses:
     )
 
 
-def largest_remainder(masses: NDArray[np.float64]) -> tuple[Integers, float, float]:
+def largest_remainder(masses: Floats) -> tuple[Integers, float, float]:
     r"""Integers that sum to 2^60, each next to its mass times 2^60; the remainders decide which.
 
     Masses are not negative, in sum one up to rounding; what the sum lacks is spread in proportion.
@@ -288,7 +285,7 @@ def largest_remainder(masses: NDArray[np.float64]) -> tuple[Integers, float, flo
     return integers, added, removed
 
 
-def _largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+def _largest(values: Floats, count: int) -> Integers:
     """Indices of the `count` largest values, the first of equal ones; no sort."""
     if count <= 0:
         return np.empty(0, dtype=np.int64)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.fixed_plus import split_fixed
@@ -31,8 +32,6 @@ from mdsd_opt.problem.solution import Found, Status
 from mdsd_opt.solvers import budget
 from mdsd_opt.solvers.budget import Needs
 from mdsd_opt.solvers.method import Method
-
-Vector = NDArray[np.float64]
 
 #: Subset, lower bound on min P(H) - Q(H), its proof, facts of the run.
 Outcome = tuple[NDArray[np.bool_], float, BoxCover | OrderMixture, dict[str, Any]]
@@ -169,7 +168,7 @@ def _by_orders(
     ).require()
     empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
 
-    def along(order: NDArray[np.int64]) -> Vector:
+    def along(order: Integers) -> Vector:
         inside = np.concatenate([[0.0], np.cumsum(p[order])])
         values: Vector = inside - (drafts.prefix_containment(order) - empty)
         return values
@@ -192,14 +191,14 @@ class MinNormPoint:
 
     value: float
     lower: float
-    prefix: NDArray[np.int64]
-    orders: NDArray[np.int64]
+    prefix: Integers
+    orders: Integers
     weights: Vector
     evaluations: int
 
 
 def min_norm_point(
-    along: Callable[[NDArray[np.int64]], Vector],
+    along: Callable[[Integers], Vector],
     size: int,
     tolerance: float,
     max_evaluations: int,
@@ -212,7 +211,7 @@ def min_norm_point(
     deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
     best, prefix = 0.0, np.empty(0, dtype=np.int64)
     lower, kept = -np.inf, (np.empty((0, size), np.int64), np.empty(0))
-    orders: list[NDArray[np.int64]] = []
+    orders: list[Integers] = []
     points = np.empty((0, size))
     weights = np.empty(0)
     x = np.zeros(size)
@@ -251,8 +250,8 @@ def min_norm_point(
 
 
 def _to_corral(
-    orders: list[NDArray[np.int64]], points: Vector, weights: Vector
-) -> tuple[list[NDArray[np.int64]], Vector, Vector]:
+    orders: list[Integers], points: Vector, weights: Vector
+) -> tuple[list[Integers], Vector, Vector]:
     """Wolfe's minor cycle: drop points until the nearest point of their span is inside them."""
     while True:
         target = _affine_weights(points)
@@ -293,7 +292,7 @@ class _BoxSearch:
 
     value: float
     lower: float
-    subset: NDArray[np.bool_]
+    subset: Flags
     cover: BoxCover
     tiles: int
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Floats
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws, saves_sorting
@@ -44,7 +44,7 @@ def solve(problem: TransportProblem) -> Found:
     return _by_sorting(problem.target, drafts)
 
 
-def _by_search(p: NDArray[np.float64], draws: RandomDraws) -> Found:
+def _by_search(p: Floats, draws: RandomDraws) -> Found:
     from mdsd_opt.prefix_search.cut_search import best_cut
 
     cut = best_cut(p, draws)
@@ -52,7 +52,7 @@ def _by_search(p: NDArray[np.float64], draws: RandomDraws) -> Found:
     return _found(cut.difference, cut.subset(), draws.support_size, message)
 
 
-def _by_sorting(p: NDArray[np.float64], drafts: PrefixDraftScheme) -> Found:
+def _by_sorting(p: Floats, drafts: PrefixDraftScheme) -> Found:
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     order = drafts.prefix_order(p)
@@ -64,7 +64,7 @@ def _by_sorting(p: NDArray[np.float64], drafts: PrefixDraftScheme) -> Found:
     return _found(difference, subset, order.size, message)
 
 
-def _found(difference: float, subset: NDArray[np.bool_], num_tokens: int, message: str) -> Found:
+def _found(difference: float, subset: Flags, num_tokens: int, message: str) -> Found:
     value = 1.0 + difference
     return Found(
         acceptance_rate=value,

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Floats, Tokens, Vector, frozen
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
@@ -172,8 +171,8 @@ class PairRule:
     """
 
     pairs: TruncatedPairs
-    share: NDArray[np.float64]
-    selection: NDArray[np.float64]
+    share: Floats
+    selection: Floats
 
     def first_wins(self, first: int, second: int) -> float:
         """Probability that `first` is selected from the pair {first, second}."""
@@ -186,7 +185,7 @@ class PairRule:
             return mine / both if both > 0 else 0.5
         return float(self.pairs.priority[first] > self.pairs.priority[second])
 
-    def wins(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def wins(self, weights: Floats) -> Floats:
         """Mass of the pairs {i, j} that select i, each times the weight of j, shape (V,)."""
         won = self.pairs.fixed_wins(weights)
         won[self.pairs.free] += self.share @ weights[self.pairs.free]
@@ -194,12 +193,7 @@ class PairRule:
 
 
 def pair_rule(
-    p: NDArray[np.float64],
-    q1: NDArray[np.float64],
-    q2: NDArray[np.float64],
-    size: int,
-    rule: str = "published",
-    order: str = "surplus",
+    p: Floats, q1: Floats, q2: Floats, size: int, rule: str = "published", order: str = "surplus"
 ) -> PairRule:
     """The rule the truncated LP finds for two independent drafts; options as in `solve`."""
     pairs = _truncated(p, q1, q2, min(size, p.size), rule, order)
@@ -209,7 +203,7 @@ def pair_rule(
     return PairRule(pairs, choice.share, selection)
 
 
-def _two_drafts(problem: TransportProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _two_drafts(problem: TransportProblem) -> tuple[Floats, Floats]:
     drafts = problem.drafts
     laws = drafts.independent_laws() if drafts.num_drafts == 2 else None
     if laws is not None:
@@ -231,12 +225,7 @@ def _checked_size(size: int | None, vocab_size: int) -> int:
 
 
 def _truncated(
-    p: NDArray[np.float64],
-    q1: NDArray[np.float64],
-    q2: NDArray[np.float64],
-    size: int,
-    rule: str,
-    order: str,
+    p: Floats, q1: Floats, q2: Floats, size: int, rule: str, order: str
 ) -> TruncatedPairs:
     score = p - q1 * q2 if order == "surplus" else np.maximum(p, (q1 + q2) / 2)
     descending = stable_order(-score)
@@ -252,14 +241,14 @@ class _Choice:
     `shadow_price` is the gain of acceptance from one more unit of selected mass.
     """
 
-    share: NDArray[np.float64]
-    shadow_price: NDArray[np.float64]
+    share: Floats
+    shadow_price: Floats
     optimal: bool
     iterations: int
     message: str
 
 
-def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float | None) -> _Choice:
+def _choose(pairs: TruncatedPairs, fixed: Floats, time_limit: float | None) -> _Choice:
     r"""Maximise sum t over t_i <= p_i, t_i <= fixed_i + sum_j share_ij, share_ij + share_ji = w_ij.
 
     One column :math:`x_{ij} = share_{ij} \in [0, w_{ij}]` stands for each pair i < j, so that
@@ -284,9 +273,7 @@ def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float
     )
 
 
-def _suggested_subset(
-    pairs: TruncatedPairs, selection: NDArray[np.float64], shadow_price: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _suggested_subset(pairs: TruncatedPairs, selection: Floats, shadow_price: Floats) -> Flags:
     """Tokens that accept all the target has: more selected mass would gain them nothing."""
     subset = pairs.p < selection
     subset[pairs.free] = shadow_price < 0.5
@@ -294,10 +281,7 @@ def _suggested_subset(
 
 
 def _plan(
-    problem: TransportProblem,
-    pairs: TruncatedPairs,
-    selection: NDArray[np.float64],
-    share: NDArray[np.float64],
+    problem: TransportProblem, pairs: TruncatedPairs, selection: Floats, share: Floats
 ) -> TransportPlan:
     """The selection rule as a plan: selected mass, cut down to what the target accepts."""
     law = problem.drafts.support_law()
@@ -318,10 +302,6 @@ def _plan(
     return TransportPlan(tokens=law.tokens, offsets=law.offsets, mass=frozen(mass))
 
 
-Vector = NDArray[np.float64]
-Ids = NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False)
 class TruncatedPairs:
     """A transport problem with two drafts, in which few pairs are left to decide.
@@ -333,18 +313,18 @@ class TruncatedPairs:
     p: Vector
     q1: Vector
     q2: Vector
-    free: Ids
-    order: Ids
+    free: Tokens
+    order: Tokens
 
     @functools.cached_property
-    def priority(self) -> Ids:
+    def priority(self) -> Tokens:
         """Place of every token in the order, shape (V,)."""
         places = np.empty_like(self.order)
         places[self.order] = np.arange(self.order.size)
         return places
 
     @property
-    def free_pair_mass(self) -> NDArray[np.float64]:
+    def free_pair_mass(self) -> Floats:
         """w_ij between the free tokens, zero on the diagonal, shape (s, s)."""
         one_way = np.outer(self.q1[self.free], self.q2[self.free])
         mass = one_way + one_way.T
@@ -382,7 +362,7 @@ class TruncatedPairs:
         return float(surplus.sum()), float(np.minimum(surplus, in_pairs).sum())
 
 
-def _lost(masses: Vector, free: Ids) -> Vector:
+def _lost(masses: Vector, free: Tokens) -> Vector:
     """Sum before each place; before a free one, of which the places are given, of bound ones."""
     before = np.concatenate([[0.0], np.cumsum(masses[:-1])])
     start, total = 0, 0.0
@@ -393,7 +373,7 @@ def _lost(masses: Vector, free: Ids) -> Vector:
     return before
 
 
-def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
+def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Tokens:
     """Tokens by p / (q1 + q2), ties towards the lowest id; tokens never drafted come last."""
     drafted = q1 + q2
     ratio = np.full(p.size, np.inf)
@@ -401,7 +381,7 @@ def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
     return stable_order(ratio)
 
 
-def stable_order(values: Vector) -> Ids:
+def stable_order(values: Vector) -> Tokens:
     """What a stable argsort gives; NumPy's own takes several times as long.
 
     The leading bits of a value and its place are sorted as one integer. Values that differ in other

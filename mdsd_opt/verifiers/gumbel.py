@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge
@@ -29,8 +29,6 @@ from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
 from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
 
@@ -73,7 +71,7 @@ class GumbelList(Verifier):
 
     def simulate(
         self, problem: TransportProblem, rng: np.random.Generator, size: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[Integers, Integers]:
         """Draw draft tuples and their outputs: tokens of shape (size, K) and (size,)."""
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
@@ -115,9 +113,7 @@ class GumbelList(Verifier):
         hits = (drafts == output[:, None]).any(axis=1)
         return Estimate(float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(num_samples)))
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         p, q, k = target_of(problem, exact), draft_of(problem, exact), problem.num_drafts
         if k * p.size * count_power(p.size + 1, k) > _MAX_TERMS:
             raise ProblemTooLarge(

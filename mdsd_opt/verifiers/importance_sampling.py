@@ -8,8 +8,8 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -18,8 +18,6 @@ from mdsd_opt.verifiers.base import Verifier
 from mdsd_opt.verifiers.rates import BatchRates, with_residual_hits
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
 
@@ -80,9 +78,7 @@ class ImportanceSampling(Verifier):
         bounds = selection_bounds(p, q, max(counts), *self._options)
         return [bounds[k - 1] for k in counts]
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         tournament = self._tournament(problem)
         selected = np.zeros(drafts.size)
         selected[0] = 1.0

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -63,9 +63,7 @@ class LinearProgramme(Verifier):
         self._plans: WeakKeyDictionary[TransportProblem, TransportPlan] = WeakKeyDictionary()
         self._rules: WeakKeyDictionary[TransportProblem, dict[bool, _Rule]] = WeakKeyDictionary()
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         rule = self._rule(problem, exact)
         accept = nothing_accepted(drafts, rule.residual)
         members = tuple(np.unique(drafts[drafts >= 0]).tolist())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts
 from mdsd_opt.drafts.drafted_masses import drafted_masses
 from mdsd_opt.problem import TransportProblem
@@ -15,8 +15,6 @@ from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 
 class NaiveTarget(Verifier):
@@ -42,9 +40,7 @@ class NaiveTarget(Verifier):
             **optimal_rates([TopKDrafts]),  # it reaches the optimum of drafts that are certain
         }
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         p = target_of(problem, exact)
         return Decision(nothing_accepted(drafts, p), p)
 

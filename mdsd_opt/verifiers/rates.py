@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.drafts.single_model import SingleModelDrafts
 from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
     from mdsd_opt.verifiers.base import Verifier
 
-Vector = NDArray[np.float64]
 
 #: (p, q, every K, seed) -> rates of one row, for these K.
 RowFormula = Callable[[Vector, Vector, list[int], int], Sequence[float]]

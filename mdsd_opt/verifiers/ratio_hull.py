@@ -7,8 +7,8 @@ from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
@@ -24,8 +24,6 @@ from mdsd_opt.verifiers.rates import with_residual_hits
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
 
-Vector = NDArray[np.float64]
-
 DEFAULT_SAMPLES = 2000
 
 
@@ -36,7 +34,7 @@ class RatioHullLaw:
     `position` is the place of each token in the order (-1: never drafted), `selection` p_Z.
     """
 
-    position: NDArray[np.int64]
+    position: Integers
     levels: Vector
     selection: Vector
     residual: Vector
@@ -62,9 +60,7 @@ class RatioHull(Verifier):
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[TransportProblem, RatioHullLaw] = WeakKeyDictionary()
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         hull = self._hull(problem)
         positions = hull.position[drafts]
         in_block = even_rule(positions)

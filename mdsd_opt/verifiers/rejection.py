@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import normalised, positive_part
 from mdsd_opt.verifiers.verdicts import Law
-
-Vector = NDArray[np.float64]
 
 
 def draft_of(problem: TransportProblem, exact: bool) -> Law:
@@ -20,7 +18,7 @@ def draft_of(problem: TransportProblem, exact: bool) -> Law:
     return np.array(drafts.exact_q, dtype=object) if exact else drafts.q
 
 
-def nothing_accepted(drafts: NDArray[np.int64], p: Law) -> Law:
+def nothing_accepted(drafts: Integers, p: Law) -> Law:
     """A zero for each draft, of the kind of numbers that p holds."""
     return np.zeros(drafts.size, dtype=p.dtype) + p[0] * 0
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.budgets import checked_relax
 from mdsd_opt.solvers.frontier.relaxation import relaxed_by
-
-Vector = NDArray[np.float64]
 
 
 class RelaxedProblems:

@@ -6,9 +6,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
@@ -21,8 +19,6 @@ from mdsd_opt.verifiers.rrs_rates import (
     without_replacement_rates,
 )
 from mdsd_opt.verifiers.verdicts import Decision, Law
-
-Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
 
@@ -57,9 +53,7 @@ class RecursiveRejection(Verifier):
             "without_replacement": BatchRates(_rates_without_replacement, estimated_from=3),
         }
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         law_of = _draft_laws(problem, exact)
         left = target_of(problem, exact)
         accept = nothing_accepted(drafts, left)
@@ -94,7 +88,7 @@ class RecursiveRejection(Verifier):
         return rate if error is None else Estimate(rate, error)
 
 
-def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, NDArray[np.int64]], Law]:
+def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Integers], Law]:
     """(k, tokens drawn before) -> law of draft k."""
     drafts = problem.drafts
     q = draft_of(problem, exact)
@@ -103,7 +97,7 @@ def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, NDArra
     if drafts.independent_models is not None:
         return lambda k, drawn: q
 
-    def without_drawn(k: int, drawn: NDArray[np.int64]) -> Law:
+    def without_drawn(k: int, drawn: Integers) -> Law:
         rest = q.copy()
         rest[drawn] = q[0] * 0
         return rest / rest.sum()

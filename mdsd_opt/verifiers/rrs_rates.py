@@ -24,15 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Tokens, Vector
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.drafts.drafted_masses import sum_of_others
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.verifiers.rejection import RatioSums
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Limits of the exact recursion: sequences of rejected tokens, and tokens visited for them.
 _MAX_SEQUENCES = 10_000
@@ -243,8 +240,7 @@ class _Rejections:
         """Draw a token with weight min((b' - b) q, (b' q - p)_+) in each sequence."""
         step = after - before
         top = np.minimum(
-            step[:, None] * self._q_top,
-            np.maximum(after[:, None] * self._q_top - self._p_top, 0.0),
+            step[:, None] * self._q_top, np.maximum(after[:, None] * self._q_top - self._p_top, 0.0)
         )
         reached = np.cumsum(np.where(self._top_left, top, 0.0), axis=1)
         # In the bulk, tokens of ratio up to b come first, with weight (b' - b) q. Those already

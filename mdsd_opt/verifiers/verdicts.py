@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers
+
 if TYPE_CHECKING:
     from mdsd_opt.solvers.frontier import Relaxation
 
@@ -143,7 +145,7 @@ class Decision:
     accept: Law
     residual: Law | None
 
-    def law(self, drafts: NDArray[np.int64], vocab_size: int) -> Law:
+    def law(self, drafts: Integers, vocab_size: int) -> Law:
         """Law of the output token, shape (V,); without the rounding of float64, see `proper`."""
         law = np.zeros(vocab_size, dtype=self.accept.dtype)
         if law.dtype == object:
@@ -168,13 +170,13 @@ def proper(law: Law) -> Law:
     return result
 
 
-def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
+def verdict(token: int, tokens: Integers) -> Verdict:
     """A verdict from the output token and the drafts."""
     ids = tokens.tolist()
     return Verdict(token, token in ids, ids.index(token) if token in ids else None)
 
 
-def first_places(drafts: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+def first_places(drafts: Integers, tokens: Integers) -> Integers:
     """First place of each row's token among its drafts, shape (N, K), or -1."""
     hits = drafts == tokens[:, None]
     return np.where(hits.any(axis=1), hits.argmax(axis=1), -1)

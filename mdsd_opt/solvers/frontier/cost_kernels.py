@@ -9,14 +9,10 @@ that of two straight pieces and a difference of sums over edges of H.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.concave_kernels import pool_falling
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 KL, CHI2 = 0, 1  # divergences, as the kernels call them
 

@@ -9,13 +9,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Integers, Numbers
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.curve import Frontier, Massless, Vector
-
-Subset = NDArray[np.bool_]
+from mdsd_opt.solvers.frontier.curve import Frontier, Massless
 
 #: How much the hull of the chain may lack in height, in floating point.
 TOLERANCE = 1e-6
@@ -73,7 +71,7 @@ def shortfall(relaxed: TransportProblem, acceptance_rate: float) -> float:
 class _Point:
     """A set H of the chain, P(H) and Q(H)."""
 
-    subset: Subset
+    subset: Flags
     mass: Any
     contained: Any
 
@@ -81,16 +79,16 @@ class _Point:
 class _Sets(ABC):
     """Where the sets above a chord come from."""
 
-    p: Vector
+    p: Numbers
     tolerance: Any
 
     def __init__(self, problem: TransportProblem) -> None:
         self.problem = problem
 
-    def point(self, subset: Subset) -> _Point:
+    def point(self, subset: Flags) -> _Point:
         return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.contained(subset))
 
-    def along(self, tokens: NDArray[np.int64]) -> Vector:
+    def along(self, tokens: Integers) -> Numbers:
         """Q of the first 0..m of the tokens."""
         subset = np.zeros(self.p.size, dtype=np.bool_)
         values = [self.contained(subset)]
@@ -100,11 +98,11 @@ class _Sets(ABC):
         return np.array(values, dtype=self.p.dtype)
 
     @abstractmethod
-    def contained(self, subset: Subset) -> Any:
+    def contained(self, subset: Flags) -> Any:
         """Q(H)."""
 
     @abstractmethod
-    def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Subset:
+    def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Flags:
         """A set that minimises slope P(H) - Q(H), the empty one aside."""
 
 
@@ -115,10 +113,10 @@ class _Minimised(_Sets):
         super().__init__(problem)
         self.p = problem.target
 
-    def contained(self, subset: Subset) -> float:
+    def contained(self, subset: Flags) -> float:
         return self.problem.drafts.containment(subset)
 
-    def highest(self, slope: float, tolerance: float = TOLERANCE / 10) -> Subset:
+    def highest(self, slope: float, tolerance: float = TOLERANCE / 10) -> Flags:
         from mdsd_opt.solvers.submodular import Limits, smallest_difference
 
         # A token that weighs more than Q in all is in no such set, however much more it weighs.
@@ -140,10 +138,10 @@ class _AllSubsets(_Sets):
         self.p = np.array(problem.exact_target, dtype=object)
         self._points = [self.point(np.array(bits)) for bits in product((False, True), repeat=size)]
 
-    def contained(self, subset: Subset) -> Fraction:
+    def contained(self, subset: Flags) -> Fraction:
         return self.problem.drafts.exact_containment(subset)
 
-    def highest(self, slope: Any, tolerance: float = 0.0) -> Subset:
+    def highest(self, slope: Any, tolerance: float = 0.0) -> Flags:
         return min(self._points, key=lambda x: slope * x.mass - x.contained).subset
 
 

@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import octave_keys
 from mdsd_opt.prefix_search.race_group_kernels import add_group, collect_groups
 from mdsd_opt.prefix_search.race_kernels import escape, fill_terms, start_race
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_carrying
 from mdsd_opt.prefix_search.weigh_kernels import drop_impossible, likeliest_tokens, weigh_row
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
 
 _BITS = 11  # of the fraction, beside sign and exponent
 _SHIFT = 52 - _BITS

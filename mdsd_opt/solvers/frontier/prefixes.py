@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.arrays import Numbers
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.curve import Frontier, Massless, Vector
+from mdsd_opt.solvers.frontier.curve import Frontier, Massless
 
 
 def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
@@ -22,9 +23,9 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
     """
     drafts = problem.drafts.prefix_form
     assert drafts is not None
-    p: Vector
-    contained: Vector
-    weights: Vector
+    p: Numbers
+    contained: Numbers
+    weights: Numbers
     if exact:
         p, weights = (
             np.array(x, dtype=object) for x in (problem.exact_target, drafts.exact_weights)
@@ -58,7 +59,7 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
     )
 
 
-def _smallest_difference(masses: Vector, contained: Vector) -> Any:
+def _smallest_difference(masses: Numbers, contained: Numbers) -> Any:
     if contained.dtype == object:
         return (np.array([Fraction(0), *masses.cumsum()], dtype=object) - contained).min()
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference

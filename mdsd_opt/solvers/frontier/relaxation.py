@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput
@@ -63,7 +63,7 @@ class Relaxation:
     gap: float
 
     @property
-    def target(self) -> NDArray[np.float64]:
+    def target(self) -> Floats:
         """The relaxed target p_a, shape (V,); as Fractions: ``problem.exact_target``."""
         return self.problem.target
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Matrix
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import CostCurve
@@ -17,8 +18,6 @@ from mdsd_opt.solvers.frontier.relaxation import frontier_of
 if TYPE_CHECKING:
     from mdsd_opt.solvers.frontier.row_groups import RowGroups
 
-Integers = NDArray[np.int64]
-Matrix = NDArray[np.float64]
 
 #: By how much a rate may be too small for what groups hide, before tokens are taken one by one.
 ERROR = 1e-6

@@ -8,16 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Matrix, Vector
 from mdsd_opt.drafts.single_model import Composition
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, race_rates
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
 from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.solvers.frontier import group_kernels as kernels
 from mdsd_opt.solvers.frontier.curve import CostCurve
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Chain(NamedTuple):
@@ -67,11 +64,7 @@ class RowGroups:
         self._room = np.empty((4, min(vocab_size, kernels.NUM_BUCKETS)))
 
     def weigh(
-        self,
-        target: NDArray[Any],
-        draft: NDArray[Any],
-        target_scale: float,
-        draft_scale: float,
+        self, target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float
     ) -> tuple[float, float]:
         """Take another row; the sums of its weights, not finite if it is no distribution."""
         self._table = None

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Floats, Integers, Tokens
 from mdsd_opt.base.distributions import mass_of_others
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import UnsupportedScheme
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from mdsd_opt.verifiers.optimal.plan import SelectionPlan, TokenPlan
 
 Levels = NDArray[Any]
-Tokens = NDArray[np.int64]
 
 #: (start, stop) -> probability that each draft is returned, shape (K,), summing to one.
 BlockRule = Callable[[int, int], NDArray[Any]]
@@ -139,7 +139,7 @@ def blocks_around(top: int, levels: Levels) -> Iterator[tuple[Any, int, int]]:
             return
 
 
-def spans_of_blocks(levels: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def spans_of_blocks(levels: Floats) -> tuple[Integers, Floats]:
     """Ends of the block that is born where each boundary dies, (2, n + 1), and how long it lives.
 
     Blocks that live for no time belong to boundaries that die at the same level.
@@ -165,7 +165,7 @@ def mean_over_levels(
 
 
 def mean_over_joins(
-    rule: Callable[[int, int], NDArray[Any]], places: NDArray[np.int64], levels: Levels
+    rule: Callable[[int, int], NDArray[Any]], places: Integers, levels: Levels
 ) -> NDArray[Any]:
     """`mean_over_levels` of a rule that asks only which drafts the block of the topmost one holds.
 
@@ -182,13 +182,7 @@ def mean_over_joins(
 
 
 def block_around(
-    x: NDArray[np.float64],
-    w: NDArray[np.float64],
-    gains: NDArray[np.float64],
-    level: float,
-    split: int,
-    tied: tuple[int, int],
-    top: int,
+    x: Floats, w: Floats, gains: Floats, level: float, split: int, tied: tuple[int, int], top: int
 ) -> tuple[int, int]:
     """The block [start, stop) of token `top` at one level.
 
@@ -229,8 +223,8 @@ class Drawn:
         Weight of all tokens from each place on.
     """
 
-    tokens: NDArray[np.int64]
-    places: NDArray[np.int64]
+    tokens: Integers
+    places: Integers
     q: NDArray[Any]
     above: NDArray[Any]
 
@@ -257,7 +251,7 @@ def _first_draft(drawn: Drawn) -> BlockRule:
     return shares
 
 
-def even_rule(places: NDArray[np.int64]) -> BlockRule:
+def even_rule(places: Integers) -> BlockRule:
     """All drafts of the block with the same probability."""
 
     def shares(start: int, stop: int) -> NDArray[Any]:

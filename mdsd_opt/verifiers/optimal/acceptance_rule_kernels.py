@@ -7,8 +7,8 @@ marginal on bins.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.concave_kernels import pool
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
@@ -20,12 +20,6 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     lowest_in_group,
 )
 from mdsd_opt.problem.water_filling import water_level
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Buckets = NDArray[np.uint16]
-Flags = NDArray[np.bool_]
 
 # Rows of what is written: p_I, weight and part of Q of each group, and what the last 0, 1.. groups
 # hold.
@@ -354,7 +348,7 @@ def spans_of_blocks(levels: Vector, spans: Integers, life: Vector) -> None:
 
 
 @kernel(reassociate=True, inner=True)
-def _excess_mass(p: Vector, q: Vector, buckets: Buckets, ratio: Vector) -> float:
+def _excess_mass(p: Vector, q: Vector, buckets: Keys, ratio: Vector) -> float:
     mass = 0.0
     for i in range(p.size):
         excess = p[i] - ratio[buckets[i]] * q[i]
@@ -364,7 +358,7 @@ def _excess_mass(p: Vector, q: Vector, buckets: Buckets, ratio: Vector) -> float
 
 @kernel
 def excess_token(
-    p: Vector, q: Vector, buckets: Buckets, ratio: Vector, uniform: float, masses: Vector
+    p: Vector, q: Vector, buckets: Keys, ratio: Vector, uniform: float, masses: Vector
 ) -> int:
     """Draw from the positive part of p - ratio q, `ratio` given by bucket; -1 if it has no mass.
 

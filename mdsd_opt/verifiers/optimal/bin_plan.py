@@ -16,12 +16,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
 from mdsd_opt.verifiers.optimal.plan import SelectionPlan
-
-Vector = NDArray[np.float64]
 
 
 class BinPlan(SelectionPlan):

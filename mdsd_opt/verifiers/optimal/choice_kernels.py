@@ -6,18 +6,13 @@ busy core.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.arrays import Flags, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @kernel
 def independent_law(
-    theta: Vector, order: NDArray[np.int64], q: Matrix, base: Vector, nodes: Vector,
+    theta: Vector, order: Integers, q: Matrix, base: Vector, nodes: Vector,
     weights: Vector, room: Matrix, law: Vector,
 ) -> float:  # fmt: skip
     """Law of the choice among one draft from each row, added to `law`; returns E max.
@@ -85,7 +80,7 @@ def independent_law(
 
 @kernel
 def listed_law(
-    theta: Vector, tokens: NDArray[np.int64], offsets: NDArray[np.int64], mass: Vector,
+    theta: Vector, tokens: Integers, offsets: Integers, mass: Vector,
     nodes: Vector, weights: Vector, room: Matrix, law: Vector,
 ) -> float:  # fmt: skip
     """Law of the choice among the tokens of each listed set, added to `law`; returns E max.
@@ -166,7 +161,7 @@ def _add_shares(
 
 @kernel
 def chosen_law(
-    q: Matrix, levels: Vector, spans: NDArray[np.int64], life: Vector, nodes: Vector,
+    q: Matrix, levels: Vector, spans: Integers, life: Vector, nodes: Vector,
     weights: Vector, below: Matrix, change: Matrix, shares: Matrix, law: Vector,
 ) -> None:  # fmt: skip
     """Law over the n tokens in order, integrated over the level; O(K^2 n).
@@ -225,14 +220,14 @@ def _dot(a: Vector, b: Vector) -> float:
 
 
 @kernel(reassociate=True, inner=True)
-def _add(scale: float, a: Vector, free: NDArray[np.bool_], result: Vector) -> None:
+def _add(scale: float, a: Vector, free: Flags, result: Vector) -> None:
     for i in range(a.size):
         result[i] += scale * a[i] * free[i]
 
 
 @kernel
 def quasi_newton_direction(
-    gradient: Vector, free: NDArray[np.bool_], steps: Matrix, changes: Matrix, count: int,
+    gradient: Vector, free: Flags, steps: Matrix, changes: Matrix, count: int,
     alphas: Vector, direction: Vector,
 ) -> None:  # fmt: skip
     """Minus the L-BFGS inverse Hessian times the gradient, on the free coordinates.

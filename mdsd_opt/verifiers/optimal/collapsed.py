@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Integers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, race_sums_of_row, ratios_at, steps_of
 from mdsd_opt.prefix_search.bucket_kernels import row_table
@@ -26,9 +27,6 @@ from mdsd_opt.verifiers.optimal.plan import TokenPlan
 from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Bounds of all bins but the last.
 _EDGES = ratios_at(np.arange(NUM_BINS) / (NUM_BINS - 1))
@@ -112,17 +110,13 @@ class CollapsedOptimal(Verifier):
         rate = plan.passed
         return CertifiedRate(rate, max(plan.most - rate, 0.0))
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         if not is_searched(problem.drafts.random_draws):
             return self._exact.decide(problem, drafts, exact)
         plan = self._plan(problem)
         return Decision(acceptance_probabilities(plan, drafts), plan.residual)
 
-    def _verify(
-        self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
-    ) -> Verdict:
+    def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
         if not is_searched(problem.drafts.random_draws):
             return self._exact._verify(problem, tokens, uniforms)
         return verdict(output_token(self._plan(problem), tokens, uniforms), tokens)

@@ -13,6 +13,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Tokens, Vector
 from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
 from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
@@ -25,9 +26,6 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
 from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
 from mdsd_opt.verifiers.optimal.acceptance_rule import undisputed_draft
 from mdsd_opt.verifiers.optimal.plan import TokenPlan
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Sums over prefixes lose tokens that are small beside what comes before them: their rounding error
 #: is 1e-16, and where the last draft was drawn from less than this, it would show in the law.

@@ -40,19 +40,14 @@ from math import floor
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Matrix, Vector, frozen
 from mdsd_opt.drafts.fixed_plus import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.threshold_subset import ThresholdSubset, subset_of, threshold_subset
 from mdsd_opt.verifiers.optimal.potentials import MAX_DRAWS
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Subset = NDArray[np.bool_]
 
 #: Few levels are ever played on.
 NUM_LEVELS = 16
@@ -91,7 +86,7 @@ def applies_to(problem: TransportProblem) -> bool:
     return int(form.powers.sum(axis=1).max()) <= MAX_DRAWS
 
 
-def fit(problem: TransportProblem, tolerance: float, subset: Subset | None = None) -> Ladder:
+def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None) -> Ladder:
     """Heights whose acceptance rate should lie within `tolerance` of the optimum; `gap` tells.
 
     Parameters

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import Numbers, Tokens
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
@@ -24,9 +24,6 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     mixed_rule,
 )
 from mdsd_opt.verifiers.rejection import accepted, residual_law
-
-Vector = NDArray[Any]
-Tokens = NDArray[np.int64]
 
 
 class SelectionPlan(ABC):
@@ -49,10 +46,10 @@ class SelectionPlan(ABC):
     """
 
     is_replaced: bool
-    x: Vector
-    w: Vector
-    gains: Vector
-    above: Vector
+    x: Numbers
+    w: Numbers
+    gains: Numbers
+    above: Numbers
     split: int
     raised: int
     capped: int
@@ -83,7 +80,7 @@ class SelectionPlan(ABC):
         return block_around(self.x, self.w, self.gains, level, self.split, tied, top)
 
     @cached_property
-    def death_levels(self) -> Vector:
+    def death_levels(self) -> Numbers:
         """Levels at which the boundaries between groups disappear, shape (n + 1,)."""
         return death_levels(self.x, self.w, self.gains)
 
@@ -97,8 +94,8 @@ class TokenPlan(SelectionPlan):
         The target of these drafts, without the tokens that are drafted anyway, and their weights.
     """
 
-    target: Vector
-    q: Vector
+    target: Numbers
+    q: Numbers
 
     @abstractmethod
     def selected(self, token: int) -> Any:
@@ -141,12 +138,12 @@ class SortedPlan(TokenPlan):
         Without always-drafted tokens.
     """
 
-    def __init__(self, target: Vector, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
+    def __init__(self, target: Numbers, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
         self.drafts, draws = drafts, drafts.random_draws
         self.is_replaced = draws is not None and draws.is_replaced
         self.target = target.copy()
         self.target[fixed] = target[:1].sum() * 0
-        contained: Vector
+        contained: Numbers
         if target.dtype == object:
             self.q = np.array(drafts.exact_weights, dtype=object)
             order, curve, self.split = best_exact_prefix(self.target.tolist(), drafts)

@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.arrays import Flags, Integers
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
@@ -78,9 +76,7 @@ class Optimal(Verifier):
 
         return solve(problem, "subset_selection").acceptance_rate
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         scheme = problem.drafts.prefix_form
         if scheme is None:
             return self._rule(problem).decide(problem, drafts, exact)
@@ -98,9 +94,7 @@ class Optimal(Verifier):
             self._fitted[problem] = FittedRule(fitted(problem, self._gap))
         return self._fitted[problem]
 
-    def _verify(
-        self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
-    ) -> Verdict:
+    def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
         drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
         if drafts is None:
             return super()._verify(problem, tokens, uniforms)
@@ -138,7 +132,7 @@ def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
     return replace(best, upper=min(upper, best.upper))
 
 
-def _optimal_subset(problem: TransportProblem) -> tuple[float, NDArray[np.bool_]]:
+def _optimal_subset(problem: TransportProblem) -> tuple[float, Flags]:
     from mdsd_opt.solvers import solve
 
     try:
@@ -159,9 +153,7 @@ def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None)
     return CollapsedOptimal(usual)
 
 
-def places_drawn(
-    drafts: PrefixDraftScheme, plan: SortedPlan, tokens: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def places_drawn(drafts: PrefixDraftScheme, plan: SortedPlan, tokens: Integers) -> Integers:
     """Where in the tuple the drafts are that were drawn at random."""
     places = drafts.random_places(tokens)
     if places.size == 0 or plan.places(tokens[places]).min() < 0:
