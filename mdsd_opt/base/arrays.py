@@ -116,8 +116,7 @@ def _from_torch(tensor: Any) -> NDArray[Any]:
 
         bits: NDArray[Any] = tensor.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
-    result: NDArray[Any] = tensor.numpy()
-    return result
+    return tensor.numpy()
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -253,8 +253,7 @@ def _validated(values: Floats, name: str) -> Probabilities:
             f"{name} sums to {total:.6g}, not 1. Were these logits or counts? For logits use "
             "TransportProblem.from_logits or mdsd_opt.softmax; divide counts by their sum."
         )
-    normalised: Probabilities = values / total
-    return normalised
+    return values / total
 
 
 def is_rational(weights: Any) -> bool:

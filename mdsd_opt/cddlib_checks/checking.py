@@ -328,10 +328,9 @@ def search(
         left = timeout - (time.perf_counter() - begun)
         try:
             # The slice keeps the deadline itself and tells how far it came.
-            result: SliceResult = run_in_child(
+            return run_in_child(
                 run_slice, {**common, **job, "seconds": left}, timeout=left + 30, memory=memory
             )
-            return result
         except OutOfBudget:
             return None
 

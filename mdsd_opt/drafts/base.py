@@ -467,5 +467,4 @@ def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> 
     cumulative = np.cumsum(q[support])
     points = rng.random(shape) * cumulative[-1]
     index = np.searchsorted(cumulative, points, side="right")
-    drawn: Integers = support[np.minimum(index, support.size - 1)]
-    return drawn
+    return support[np.minimum(index, support.size - 1)]

@@ -162,8 +162,7 @@ class IndependentDrafts(ProductDrafts):
     def prefix_containment(self, order: Integers) -> Floats:
         inside = np.zeros((self.num_drafts, order.size + 1))
         np.cumsum(self.q[:, order], axis=1, out=inside[:, 1:])
-        contained: Floats = np.minimum(inside, 1.0).prod(axis=0)
-        return contained
+        return np.minimum(inside, 1.0).prod(axis=0)
 
     def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         return np.stack([inverse_cdf(q, rng, (size,)) for q in self.q], axis=1)

@@ -115,8 +115,7 @@ class MixtureDrafts(DraftScheme):
 
     def prefix_containment(self, order: Integers) -> Floats:
         curves = [component.prefix_containment(order) for component in self.components]
-        result: Floats = self.mixture_weights @ np.array(curves)
-        return result
+        return self.mixture_weights @ np.array(curves)
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         curves = [component.exact_prefix_containment(order) for component in self.components]
@@ -265,8 +264,7 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
 
     def prefix_slopes(self, order: Integers) -> Floats:
         curves = [component.prefix_slopes(order) for component in self.components]
-        result: Floats = self.mixture_weights @ np.array(curves)
-        return result
+        return self.mixture_weights @ np.array(curves)
 
 
 def _share_an_order(components: Any) -> bool:

@@ -54,8 +54,7 @@ class ProductForm:
 
     def gradient(self, x: NDArray[Any]) -> NDArray[Any]:
         """Partial derivatives of f, shape (R,); no division, so zeros in x do no harm."""
-        gradient: NDArray[Any] = self.chain_slopes(x, x, np.arange(x.size)[None])[0]
-        return gradient
+        return self.chain_slopes(x, x, np.arange(x.size)[None])[0]
 
     def chain_slopes(self, low: NDArray[Any], high: NDArray[Any], orders: Integers) -> NDArray[Any]:
         """Slopes of f along each coordinate, raised from low to high in these orders, (n, R)."""

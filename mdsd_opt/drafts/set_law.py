@@ -101,8 +101,7 @@ class DraftSetLaw(DraftScheme):
         if tokens.size:
             last[~empty] = np.maximum.reduceat(place[tokens], starts[~empty])
         arrived = np.bincount(last, weights=self._law.values, minlength=order.size + 2)
-        contained: Floats = np.minimum(np.cumsum(arrived[: order.size + 1]), 1.0)
-        return contained
+        return np.minimum(np.cumsum(arrived[: order.size + 1]), 1.0)
 
     @cached_property
     def _flat_sets(self) -> tuple[Integers, Integers, Flags]:

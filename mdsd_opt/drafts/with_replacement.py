@@ -85,8 +85,7 @@ class WithReplacement(ProductDrafts, OneDraft):
 
     def prefix_containment(self, order: Integers) -> Floats:
         inside = np.concatenate([[0.0], np.cumsum(self.q[order])])
-        result: Floats = np.minimum(inside, 1.0) ** self.num_drafts
-        return result
+        return np.minimum(inside, 1.0) ** self.num_drafts
 
     def prefix_slopes(self, order: Integers) -> Floats:
         # (b^K - a^K) / (b - a) as the sum of a^i b^(K-1-i)
@@ -160,5 +159,4 @@ def _power_slopes(before: Floats, after: Floats, exponent: int) -> Floats:
     with np.errstate(divide="ignore"):  # a step from zero: all of b^K
         rise = -np.expm1(exponent * np.log1p(-step))
     mean = np.divide(rise, step, out=np.full_like(step, float(exponent)), where=step > 0)
-    slopes: Floats = mean * after ** (exponent - 1)
-    return slopes
+    return mean * after ** (exponent - 1)

@@ -301,8 +301,7 @@ def _read(proof: OrderMixture, size: int) -> tuple[Integers, Floats, float] | No
 
 def _mixed_marginal(drafts: DraftScheme, orders: Integers, shares: Floats) -> Floats:
     marginals = [order_marginal(drafts, order) for order in orders]
-    mixed: Floats = shares @ np.array(marginals)
-    return mixed
+    return shares @ np.array(marginals)
 
 
 def _exact_shortfall(

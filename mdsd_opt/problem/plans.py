@@ -132,8 +132,7 @@ def clip_to_marginals(plan: TransportPlan, target: Floats, support_mass: Floats)
     by_support = weighted_count(arc_support, mass, support_mass.size)
     keep_token = _share_kept(target, by_token)
     keep_support = _share_kept(support_mass, by_support)
-    clipped: Floats = mass * np.minimum(keep_token[plan.tokens], keep_support[arc_support])
-    return clipped
+    return mass * np.minimum(keep_token[plan.tokens], keep_support[arc_support])
 
 
 def _share_kept(allowed: Floats, used: Floats) -> Floats:

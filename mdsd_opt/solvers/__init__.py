@@ -27,8 +27,7 @@ def methods() -> dict[str, Method]:
 
 
 def _method(name: str) -> Method:
-    method: Method = importlib.import_module(f"mdsd_opt.solvers.{name}").METHOD
-    return method
+    return importlib.import_module(f"mdsd_opt.solvers.{name}").METHOD
 
 
 def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> Solution:

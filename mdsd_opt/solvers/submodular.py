@@ -170,8 +170,7 @@ def _by_orders(
 
     def along(order: Integers) -> Vector:
         inside = np.concatenate([[0.0], np.cumsum(p[order])])
-        values: Vector = inside - (drafts.prefix_containment(order) - empty)
-        return values
+        return inside - (drafts.prefix_containment(order) - empty)
 
     limit = max(100, 50 * p.size)
     found = min_norm_point(along, p.size, limits.tolerance, limit, limits.time_limit)

@@ -100,8 +100,7 @@ def _found(verifier: Any) -> Verifier:
         return checked(loaded(verifier), repr(verifier))
     if verifier in _registered:
         return _registered[verifier]
-    built_in: Verifier = importlib.import_module(f"{_PACKAGE}.{verifier}").VERIFIER
-    return built_in
+    return importlib.import_module(f"{_PACKAGE}.{verifier}").VERIFIER
 
 
 def checked(found: Any, given: str) -> Verifier:

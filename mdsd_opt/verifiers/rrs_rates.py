@@ -152,8 +152,7 @@ def _second_overlaps(sums: RatioSums, total: float, rest: Vector) -> Vector:
     """
     scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
     gained = sums.overlap(1.0 + scale * total) - sums.overlap(1.0)
-    result: Vector = np.clip(gained / total, 0.0, 1.0)
-    return result
+    return np.clip(gained / total, 0.0, 1.0)
 
 
 def _without(q: Vector, x: int) -> Vector:
@@ -233,8 +232,7 @@ class _Rejections:
         """Sum of q over the tokens not drawn yet."""
         q = np.append(self._q_bulk, 0.0)
         bulk = np.maximum(self._q_sums[-1] - q[self._bulk_drawn].sum(axis=1), 0.0)
-        left: Vector = np.maximum(bulk + self._top_left @ self._q_top, 1e-300)
-        return left
+        return np.maximum(bulk + self._top_left @ self._q_top, 1e-300)
 
     def draw(self, before: Vector, after: Vector, uniforms: Vector) -> None:
         """Draw a token with weight min((b' - b) q, (b' q - p)_+) in each sequence."""
@@ -267,8 +265,7 @@ class _Rejections:
         low = np.minimum(place, full)
         beyond = after * (self._q_sums[place] - self._q_sums[low])
         beyond -= self._p_sums[place] - self._p_sums[low]
-        result: Vector = step * self._q_sums[low] + beyond
-        return result
+        return step * self._q_sums[low] + beyond
 
     def _find(self, aim: Vector, end: Tokens, full: Tokens, step: Vector, after: Vector) -> Tokens:
         """The bulk token at which the weight before it and its own pass the aim."""

@@ -166,8 +166,7 @@ def proper(law: Law) -> Law:
     if law.dtype == object or law.min() < -_ROUNDING or abs(law.sum() - 1.0) > _ROUNDING:
         return law
     clipped = np.maximum(law, 0.0)
-    result: Law = clipped / clipped.sum()
-    return result
+    return clipped / clipped.sum()
 
 
 def verdict(token: int, tokens: Integers) -> Verdict:

@@ -138,8 +138,7 @@ class RowGroups:
             np.empty(vocab_size, np.int64), np.empty(vocab_size), np.empty(size + 1),
             np.empty(numbers.size), contained,
         )  # fmt: skip
-        found: Matrix = contained[places]
-        return found
+        return contained[places]
 
     def _beside_fixed(self, fixed: Integers) -> Chain:
         """One draft from q without the fixed tokens, which come first."""

@@ -283,8 +283,7 @@ def _jacobian(lower: Matrix, upper: Matrix, below: Matrix, here: Matrix) -> Matr
         by_wins[c + 1, :, c] -= lower[c]
         by_wins[c + 1, :, c + 1] -= upper[c]
     size = levels * rows
-    product: Matrix = by_wins.reshape(size, size) @ wins_by_masses.reshape(size, size)
-    return product
+    return by_wins.reshape(size, size) @ wins_by_masses.reshape(size, size)
 
 
 def _next(side: Side, masses: Matrix, answer: _Response, total: Vector, number: int) -> Matrix:
