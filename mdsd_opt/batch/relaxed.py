@@ -16,7 +16,7 @@ from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
 from mdsd_opt.batch.rows import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.solvers.frontier.budgets import the_budget
+from mdsd_opt.solvers.frontier.relaxation import the_budget
 from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows
 
 Rates = NDArray[np.float64]

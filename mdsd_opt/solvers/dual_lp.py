@@ -9,12 +9,11 @@ from mdsd_opt.errors import UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
-from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
-from mdsd_opt.solvers.budget import Needs
+from mdsd_opt.solvers import cvxpy_backend, highs_backend
 from mdsd_opt.solvers.formulations import TransportNetwork, rounded_subset, support_network
 from mdsd_opt.solvers.full_lp import BACKENDS, cover
 from mdsd_opt.solvers.highs_backend import LpResult
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Arcs that still solve in about a minute on one core.
 _MAX_VARIABLES = 1_000_000
@@ -28,7 +27,7 @@ def solve(
     solver: str = "HIGHS",
     time_limit: float | None = None,
     max_variables: int = _MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Optimum of :math:`\min p \cdot u + W \cdot v`, :math:`u_i + v_S \ge 1`, :math:`u, v \ge 0`.
 

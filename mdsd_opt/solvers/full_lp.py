@@ -12,8 +12,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, PlanBasis, Status, TransportPlan, weighted_count
-from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
-from mdsd_opt.solvers.budget import Needs
+from mdsd_opt.solvers import cvxpy_backend, highs_backend
 from mdsd_opt.solvers.formulations import (
     TransportNetwork,
     on_supports,
@@ -23,7 +22,7 @@ from mdsd_opt.solvers.formulations import (
     tuple_network,
 )
 from mdsd_opt.solvers.highs_backend import LpResult, PackingLp
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 FORMULATIONS = ("auto", "supports", "pair", "tuples")
 ALGORITHMS = ("auto", "simplex", "ipm")
@@ -78,7 +77,7 @@ def solve(
     solver: str = "HIGHS",
     time_limit: float | None = None,
     max_variables: int | None = None,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Optimum of :math:`\max \sum C(i,S)`, :math:`\sum_S C \le p_i`, :math:`\sum_i C \le W_S`.
 
@@ -163,7 +162,7 @@ def needs(
     formulation: str = "auto",
     backend: str = "highs",
     max_variables: int | None = None,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Needs:
     """Size of the LP, from counts alone, and its budget."""
     formulation = _formulation(problem, formulation)

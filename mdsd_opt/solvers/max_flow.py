@@ -20,9 +20,7 @@ from mdsd_opt.base.arrays import Flags, Floats, Integers, frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
-from mdsd_opt.solvers import budget
-from mdsd_opt.solvers.budget import Needs
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Total mass of rounded problems. The sum of the target and of all set masses fits into int64.
 SCALE = 2**60
@@ -44,7 +42,7 @@ def solve(
     *,
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
 
@@ -96,7 +94,7 @@ METHOD = Method(
 def needs(
     problem: TransportProblem,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Needs:
     """Size of the network, from counts alone, and its budget."""
     num_supports, num_arcs = problem.drafts.count_supports()

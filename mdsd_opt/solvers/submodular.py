@@ -29,9 +29,7 @@ from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, TileBound, tile_bound
 from mdsd_opt.problem.solution import Found, Status
-from mdsd_opt.solvers import budget
-from mdsd_opt.solvers.budget import Needs
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Subset, lower bound on min P(H) - Q(H), its proof, facts of the run.
 Outcome = tuple[NDArray[np.bool_], float, BoxCover | OrderMixture, dict[str, Any]]
@@ -53,7 +51,7 @@ def solve(
     max_tiles: int = 20_000,
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Optimum :math:`1 + \min_H [P(H) - Q(H)]` for any Q; -Q is submodular for every draft law.
 
@@ -118,7 +116,7 @@ class Limits:
     max_tiles: int = 20_000
     time_limit: float | None = None
     max_variables: int = DEFAULT_MAX_VARIABLES
-    max_bytes: int = budget.DEFAULT_MAX_BYTES
+    max_bytes: int = DEFAULT_MAX_BYTES
 
 
 def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limits) -> Outcome:

@@ -19,10 +19,9 @@ from mdsd_opt.base.arrays import Flags, Floats, Tokens, Vector, frozen
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
-from mdsd_opt.solvers import budget, highs_backend
-from mdsd_opt.solvers.budget import Needs
+from mdsd_opt.solvers import highs_backend
 from mdsd_opt.solvers.formulations import pair_lp
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Variables up to which the LP runs unless told otherwise: about size 1,000.
 DEFAULT_MAX_VARIABLES = 600_000
@@ -44,7 +43,7 @@ def solve(
     order: str = "surplus",
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""The best :math:`\sum_i \min(p_i, p_I(i))` if only pairs of s tokens are free to decide.
 

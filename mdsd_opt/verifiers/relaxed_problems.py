@@ -8,8 +8,7 @@ import numpy as np
 
 from mdsd_opt.base.arrays import Vector
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.budgets import checked_relax
-from mdsd_opt.solvers.frontier.relaxation import relaxed_by
+from mdsd_opt.solvers.frontier.relaxation import checked_relax, relaxed_by
 
 
 class RelaxedProblems:

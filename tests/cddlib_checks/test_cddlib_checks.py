@@ -34,7 +34,7 @@ from mdsd_opt.cddlib_checks.subsets import (
 )
 from mdsd_opt.decoding import value_bound
 from mdsd_opt.errors import InvalidInput, MissingExtra, SolverError, UnknownName
-from mdsd_opt.solvers.exact_subset_selection import exact_optimum
+from mdsd_opt.solvers.subset_selection import exact_optimum
 
 TRUE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "theorem"]
 FALSE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "false"]

@@ -12,7 +12,7 @@ from mdsd_opt.prefix_search import cut_search as bounds
 from mdsd_opt.prefix_search.random_draws import is_searched
 from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import subset_selection
-from mdsd_opt.solvers.exact_subset_selection import exact_optimum
+from mdsd_opt.solvers.subset_selection import exact_optimum
 
 SCHEMES = [mo.WithReplacement, mo.WithoutReplacement]
 scheme = pytest.mark.parametrize("scheme", SCHEMES)

@@ -346,7 +346,7 @@ def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
 
 def parse_budget(text: str) -> dict[str, float]:
     """kl=0.01 as a budget of `mdsd_opt.relax`."""
-    from mdsd_opt.solvers.frontier.budgets import checked_relax
+    from mdsd_opt.solvers.frontier.relaxation import checked_relax
 
     name, _, amount = text.partition("=")
     try:

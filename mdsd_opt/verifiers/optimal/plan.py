@@ -12,7 +12,7 @@ from mdsd_opt.base.arrays import Numbers, Tokens
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
+from mdsd_opt.solvers.subset_selection import best_exact_prefix
 from mdsd_opt.verifiers.base import draw, target_of
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,
