@@ -90,7 +90,7 @@ def describe_drafts(drafts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one engine found: proved within its scope (True), refuted, or not settled (None).
+    """What one prover found: proved within its scope (True), refuted, or not settled (None).
 
     The scope says for which V, K, drafts and targets.
     """
@@ -122,7 +122,7 @@ class CheckResult:
     scope : str
         What exactly was settled.
     reason : str
-        Why undecided, or which engine ran out of time although another settled the claim.
+        Why undecided, or which prover ran out of time although another settled the claim.
     sizes : dict of str to int
         Rows, rays, vertices and the like.
     seconds : float

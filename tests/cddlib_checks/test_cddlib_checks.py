@@ -624,7 +624,7 @@ def test_claims_for_given_different_drafts(zero):
 
 def test_a_wrong_threshold_is_noticed():
     """The check itself: against weights of another subset, tokens are out of place."""
-    from mdsd_opt.cddlib_checks.enumerations import misplaced
+    from mdsd_opt.cddlib_checks.provers import misplaced
 
     p = [Fraction(1, 10), Fraction(9, 10)]
     models = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]]

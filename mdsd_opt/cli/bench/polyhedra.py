@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mdsd_opt.cddlib_checks import cones, engines, prefixes
+from mdsd_opt.cddlib_checks import cones, prefixes, provers
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.double_description import WITNESSES, available, run_with
@@ -57,7 +57,7 @@ def cases() -> list[Case]:
             listed.append(Case(f"polytope, {scheme}", v, k, acceptance_polytope, arguments))
     for v, k in ((4, 3), (5, 3), (6, 3), (6, 4)):
         arguments = {"drafts": drafts_for("with_replacement", v, k)}
-        listed.append(Case("projection", v, k, engines.projection, arguments))
+        listed.append(Case("projection", v, k, provers.projection, arguments))
     for v, k in ((4, 3), (5, 3), (6, 3)):
         arguments = {"schemes": [drafts_for("with_replacement", v, k)]}
         job = prefixes.prefix_programmes
