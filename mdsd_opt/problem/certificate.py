@@ -32,7 +32,7 @@ import numpy as np
 from mdsd_opt.base.arrays import Flags, Floats
 from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.distributions import SUM_TOLERANCE
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search.random_draws import saves_sorting
@@ -226,8 +226,7 @@ def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
     p = problem.target
     x = solution.selection
     if saves_sorting(draws):
-        from mdsd_opt.prefix_search.containment import contained_in
-        from mdsd_opt.prefix_search.cut_search import lower_bound
+        from mdsd_opt.prefix_search.cut_search import contained_in, lower_bound
 
         if x is None:
             assert solution.subset is not None

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Flags, Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, TileBound, tile_bound

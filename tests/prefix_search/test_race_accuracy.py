@@ -15,7 +15,7 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
 from mdsd_opt.drafts.drafted_masses import drafted_masses
-from mdsd_opt.prefix_search import containment
+from mdsd_opt.prefix_search import cut_search
 from mdsd_opt.prefix_search import race_kernels as quadrature
 from mdsd_opt.prefix_search.race_kernels import race_terms
 
@@ -221,7 +221,7 @@ def test_an_error_of_the_quadrature_is_no_proof(
     truth = mo.solve(problem)
     with monkeypatch.context() as patch:
         patch.setattr(quadrature, "race_nodes", coarse_nodes)
-        patch.setattr(containment, "race_terms", coarse_terms)
+        patch.setattr(cut_search, "race_terms", coarse_terms)
         solution = mo.solve(problem)
         certificate = mo.certify(problem, solution)
         error = abs(problem.drafts.containment(solution.subset) - _contained(problem, solution))

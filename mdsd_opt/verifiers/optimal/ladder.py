@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.arrays import Flags, Matrix, Vector, frozen
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.threshold_subset import ThresholdSubset, subset_of, threshold_subset

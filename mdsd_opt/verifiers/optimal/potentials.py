@@ -35,7 +35,7 @@ import numpy as np
 from mdsd_opt.base.arrays import Flags, Floats, Integers, Vector, frozen
 from mdsd_opt.drafts import DraftScheme, SupportLaw
 from mdsd_opt.drafts.counting import readable, require_listable
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
