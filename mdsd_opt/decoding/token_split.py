@@ -29,7 +29,7 @@ from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import is_searched
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
-from mdsd_opt.verifiers.optimal.plan import SortedPlan
+from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
 
 Law = NDArray[Any]

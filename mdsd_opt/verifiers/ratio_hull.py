@@ -15,7 +15,6 @@ from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.verifiers.base import Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     death_levels,
-    even_rule,
     mean_over_levels,
     spans_of_blocks,
 )
@@ -63,8 +62,12 @@ class RatioHull(Verifier):
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         hull = self._hull(problem)
         positions = hull.position[drafts]
-        in_block = even_rule(positions)
-        accept = mean_over_levels(in_block, int(positions.max()), hull.levels)
+
+        def shares(start: int, stop: int) -> Vector:
+            inside = positions >= start
+            return inside / np.count_nonzero(inside)
+
+        accept = mean_over_levels(shares, int(positions.max()), hull.levels)
         for k, token in enumerate(drafts.tolist()):
             accept[k] *= accepted(problem.target[token], hull.selection[token])
         return Decision(accept, hull.residual)

@@ -34,7 +34,7 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     mean_over_levels,
     spans_of_blocks,
 )
-from mdsd_opt.verifiers.optimal.plan import SortedPlan
+from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan
 
 HULL_RULES = ("traversal_hull", "level_sequential")
 SCHEMES = ("with_replacement", "without_replacement")

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.gpu.sources import DRAFT_SELECTION, Kernel
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
-from mdsd_opt.verifiers.optimal.plan import TokenPlan
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    TokenPlan,
+    acceptance_probabilities,
+    output_token,
+)
 from support.host_engine import HostEngine
 
 Vector = NDArray[np.float64]

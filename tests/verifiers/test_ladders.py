@@ -17,10 +17,9 @@ import mdsd_opt as mo
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.threshold_subset import threshold_subset
-from mdsd_opt.verifiers.optimal import Optimal, ladder
+from mdsd_opt.verifiers.optimal import Optimal, fitted, ladder
 from mdsd_opt.verifiers.optimal.ladder import NUM_LEVELS, Ladder, Side, _respond, win_probabilities
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule
-from mdsd_opt.verifiers.optimal.verifier import fitted
 from mdsd_opt.verifiers.verdicts import Uniforms
 
 #: May hold product forms, and mixtures or fixed sets beside them.

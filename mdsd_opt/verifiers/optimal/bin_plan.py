@@ -19,7 +19,7 @@ import numpy as np
 
 from mdsd_opt.base.arrays import Vector
 from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan
+from mdsd_opt.verifiers.optimal.acceptance_rule import SelectionPlan
 
 
 class BinPlan(SelectionPlan):

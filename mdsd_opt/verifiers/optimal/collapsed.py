@@ -20,10 +20,13 @@ from mdsd_opt.prefix_search.bucket_kernels import row_table
 from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier
-from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    TokenPlan,
+    acceptance_probabilities,
+    output_token,
+)
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import token_above
-from mdsd_opt.verifiers.optimal.plan import TokenPlan
 from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict

@@ -24,8 +24,7 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     RATIO_ERROR,
 )
 from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
-from mdsd_opt.verifiers.optimal.acceptance_rule import undisputed_draft
-from mdsd_opt.verifiers.optimal.plan import TokenPlan
+from mdsd_opt.verifiers.optimal.acceptance_rule import TokenPlan, undisputed_draft
 
 #: Sums over prefixes lose tokens that are small beside what comes before them: their rounding error
 #: is 1e-16, and where the last draft was drawn from less than this, it would show in the law.

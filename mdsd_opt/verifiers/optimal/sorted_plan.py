@@ -1,9 +1,7 @@
-"""The selection plan of a position: p_I over groups of tokens, and where the tokens are in it."""
+"""The reference among selection plans: every token is a group of its own."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,98 +16,11 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,
     Drawn,
     RuleOfDraws,
-    block_around,
+    TokenPlan,
     block_rule,
-    death_levels,
     mixed_rule,
 )
-from mdsd_opt.verifiers.rejection import accepted, residual_law
-
-
-class SelectionPlan(ABC):
-    """Selection marginal p_I over groups of drafted tokens, in ascending order of p/w.
-
-    A group is a single token, or all tokens of similar ratio. All numbers are float64 or Fractions.
-
-    Attributes
-    ----------
-    is_replaced : bool
-        Whether the drafts that are random are independent draws from one law.
-    x, w, gains : ndarray, shape (n,)
-        p_I and weight of each group, and what it adds to Q.
-    above : ndarray, shape (n + 1,)
-        Weight from each group on.
-    split : int
-        Number of groups in the optimal prefix H.
-    raised, capped : int
-        The groups below the first stand on the water level c, those from the second on at c'.
-    """
-
-    is_replaced: bool
-    x: Numbers
-    w: Numbers
-    gains: Numbers
-    above: Numbers
-    split: int
-    raised: int
-    capped: int
-
-    @abstractmethod
-    def places(self, tokens: Tokens) -> Tokens:
-        """Group of each token; -1 for tokens that are never drafted."""
-
-    @abstractmethod
-    def drawn(self, tokens: Tokens) -> Drawn:
-        """These drafts, in the groups of the plan."""
-
-    @abstractmethod
-    def acceptance(self, token: int) -> Any:
-        """Probability that a token is accepted once it is selected."""
-
-    def block_rule(self, drawn: Drawn, rule_of: RuleOfDraws = block_rule) -> BlockRule:
-        """The rule within blocks for one draft tuple, made by one for draws from one law."""
-        return rule_of(self.is_replaced, drawn)
-
-    def on_one_level(self, place: int, other: int) -> bool:
-        """Whether two groups stand on one water level: they are in one block at every level."""
-        return max(place, other) < self.raised or min(place, other) >= self.capped
-
-    def block(self, tokens: Tokens, level: float) -> tuple[int, int]:
-        """The block [start, stop) of groups around the topmost of these tokens at one level."""
-        top, tied = int(self.places(tokens).max()), (self.raised, self.capped)
-        return block_around(self.x, self.w, self.gains, level, self.split, tied, top)
-
-    @cached_property
-    def death_levels(self) -> Numbers:
-        """Levels at which the boundaries between groups disappear, shape (n + 1,)."""
-        return death_levels(self.x, self.w, self.gains)
-
-
-class TokenPlan(SelectionPlan):
-    """A plan that knows all tokens: each is accepted with min(1, p / p_I).
-
-    Attributes
-    ----------
-    target, q : ndarray, shape (V,)
-        The target of these drafts, without the tokens that are drafted anyway, and their weights.
-    """
-
-    target: Numbers
-    q: Numbers
-
-    @abstractmethod
-    def selected(self, token: int) -> Any:
-        """p_I of a token."""
-
-    @abstractmethod
-    def residual_token(self, uniform: float) -> int:
-        """Draw the output after a rejection."""
-
-    def drawn(self, tokens: Tokens) -> Drawn:
-        return Drawn(tokens, self.places(tokens), self.q, self.above)
-
-    def acceptance(self, token: int) -> Any:
-        return accepted(self.target[token], self.selected(token))
+from mdsd_opt.verifiers.rejection import residual_law
 
 
 class SortedPlan(TokenPlan):
