@@ -17,7 +17,7 @@ from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.rates import BatchRates
+from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.verdicts import (
     BatchVerdict,
     Decision,
@@ -31,6 +31,9 @@ from mdsd_opt.verifiers.verdicts import (
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
+
+#: Those that are enumerated for an acceptance rate where that saves an estimate or a bound.
+MAX_RATED_TUPLES = 3000
 
 #: Size of a batch, in probabilities of one side, from which threads are started.
 _TOKENS_WORTH_THREADS = 100_000
@@ -146,6 +149,24 @@ class Verifier(ABC):
             law = self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
             total += weight * law[np.unique(tokens[tokens >= 0])].sum()
         return total
+
+    def rate_with_residual_hits(
+        self, problem: TransportProblem, bound: float, num_samples: int, seed: int
+    ) -> float:
+        """The acceptance rate, given its bound without residual hits: enumerated or an `Estimate`.
+
+        An estimate averages the exact probability of a hit over `num_samples` draft tuples.
+        """
+        if problem.drafts.count_tuples() <= MAX_RATED_TUPLES:
+            return min(float(self.enumerated_acceptance_rate(problem)), 1.0)
+        hit = np.zeros(num_samples)
+        for n, drafts in enumerate(problem.drafts.sample(np.random.default_rng(seed), num_samples)):
+            decision = self.decide(problem, drafts)
+            if decision.residual is not None:
+                rejected = max(1.0 - float(decision.accept.sum()), 0.0)
+                hit[n] = rejected * decision.residual[np.unique(drafts)].sum()
+        error = float(hit.std(ddof=1) / np.sqrt(num_samples))
+        return Estimate(min(bound + float(hit.mean()), 1.0), error)
 
     @overload
     def verify(

@@ -15,7 +15,7 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
 from mdsd_opt.verifiers.base import Verifier
-from mdsd_opt.verifiers.rates import BatchRates, with_residual_hits
+from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision
 
@@ -106,7 +106,7 @@ class ImportanceSampling(Verifier):
         if problem.num_drafts == 2:
             hits = (1.0 - tournament.share) @ tournament.rounds[0].wins(tournament.residual)
             return min(bound + float(hits), 1.0)
-        return with_residual_hits(self, problem, bound, num_samples, seed)
+        return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
     def _tournament(self, problem: TransportProblem) -> _Tournament:
         if problem not in self._known:

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mdsd_opt.base.arrays import Vector
 from mdsd_opt.drafts.single_model import SingleModelDrafts
-from mdsd_opt.problem import TransportProblem
-
-if TYPE_CHECKING:
-    from mdsd_opt.verifiers.base import Verifier
-
 
 #: (p, q, every K, seed) -> rates of one row, for these K.
 RowFormula = Callable[[Vector, Vector, list[int], int], Sequence[float]]
-
-#: Draft tuples up to which the acceptance rate is enumerated.
-MAX_TUPLES = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +97,3 @@ class CertifiedRate(float):
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} (optimum at most {self.gap:.1g} higher)"
-
-
-def with_residual_hits(
-    verifier: Verifier, problem: TransportProblem, bound: float, num_samples: int, seed: int
-) -> float:
-    """Acceptance rate, residual hits included: enumerated where that is feasible, else estimated.
-
-    Parameters
-    ----------
-    bound : float
-        The rate without residual hits.
-    num_samples, seed : int
-        Draft tuples whose exact probability of a hit is averaged.
-    """
-    if problem.drafts.count_tuples() <= MAX_TUPLES:
-        return min(float(verifier.enumerated_acceptance_rate(problem)), 1.0)
-    sample = problem.drafts.sample(np.random.default_rng(seed), num_samples)
-    hit = np.zeros(num_samples)
-    for n, drafts in enumerate(sample):
-        decision = verifier.decide(problem, drafts)
-        if decision.residual is not None:
-            rejected = max(1.0 - float(decision.accept.sum()), 0.0)
-            hit[n] = rejected * decision.residual[np.unique(drafts)].sum()
-    error = float(hit.std(ddof=1) / np.sqrt(num_samples))
-    return Estimate(min(bound + float(hit.mean()), 1.0), error)

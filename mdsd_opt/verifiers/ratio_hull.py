@@ -19,7 +19,6 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     spans_of_blocks,
 )
 from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
-from mdsd_opt.verifiers.rates import with_residual_hits
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
 
@@ -82,7 +81,7 @@ class RatioHull(Verifier):
     ) -> float:
         """The bound plus residual hits, which are estimated if there are many draft tuples."""
         bound = self.acceptance_bound(problem)
-        return with_residual_hits(self, problem, bound, num_samples, seed)
+        return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
     def _hull(self, problem: TransportProblem) -> RatioHullLaw:
         if problem not in self._known:

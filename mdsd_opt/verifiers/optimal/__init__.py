@@ -42,7 +42,7 @@ from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Verifier, draw, impossible_drafts, target_of
+from mdsd_opt.verifiers.base import MAX_RATED_TUPLES, Verifier, draw, impossible_drafts, target_of
 from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
@@ -52,9 +52,6 @@ from mdsd_opt.verifiers.rejection import nothing_accepted
 from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 __all__ = ["Optimal"]
-
-#: Draft tuples up to which the acceptance rate of potentials is enumerated.
-_MAX_TUPLES = 3000
 
 
 class Optimal(Verifier):
@@ -102,7 +99,7 @@ class Optimal(Verifier):
         if problem.drafts.prefix_form is None:
             rule = self._rule(problem).rule
             rate, optimum = rule.bound, rule.bound + rule.gap
-            if problem.drafts.count_tuples() <= _MAX_TUPLES:
+            if problem.drafts.count_tuples() <= MAX_RATED_TUPLES:
                 rate = min(float(self.enumerated_acceptance_rate(problem)), 1.0)
             return CertifiedRate(rate, max(optimum - rate, 0.0))
         from mdsd_opt.solvers import solve
