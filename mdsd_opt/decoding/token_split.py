@@ -27,7 +27,7 @@ from mdsd_opt.decoding.recursive_rejection import (
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.random_draws import is_searched
+from mdsd_opt.prefix_search.random_draws import is_searchable
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
 from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
@@ -154,11 +154,11 @@ def hull_masses(
     random = drafts.random_draws
     if draws.size == 1 and random is not None:
         return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
-    from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+    from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 
-    plan: CollapsedPlan | SortedPlan
-    if target.size >= MANY_TOKENS and is_searched(random):
-        plan = CollapsedPlan(target, random)
+    plan: BinnedPlan | SortedPlan
+    if target.size >= MANY_TOKENS and is_searchable(random):
+        plan = BinnedPlan(target, random)
     else:
         plan = SortedPlan(target, _NO_TOKENS, drafts)
     rule_of = partial(valued_rule, values=values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Flags, Floats, Integers, to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.counting import readable
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
@@ -186,7 +187,7 @@ class DraftScheme(ABC):
     def exact_containment(self, subset: Any) -> Fraction:
         """`containment` in exact arithmetic."""
 
-    def rechecked(self) -> DraftScheme:
+    def with_finer_quadrature(self) -> DraftScheme:
         """These drafts with Q computed from other, finer nodes; themselves if it needs none.
 
         What both say of Q differs by about the error of the coarser of them.
@@ -262,14 +263,14 @@ class DraftScheme(ABC):
 
         Schemes that draw a set take its tokens in any order.
         """
-        return bool(self.draw_masses(tokens[None]).possible[0])
+        return bool(self.uniform_intervals(tokens[None]).possible[0])
 
     def _draws(self, tokens: Integers) -> bool:
         """Whether the tuple is possible as it stands: `tuple_law` has one order of each set."""
         return self.is_possible(tokens)
 
-    def draw_masses(self, tuples: Integers) -> DrawMasses:
-        """Where the drafts of tuples (N, K), padded with -1, stand in their laws.
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
+        """Intervals of [0, 1) that the drafts of tuples (N, K), padded with -1, take in their laws.
 
         By default one choice, of the tuple, out of the listed law.
 
@@ -284,6 +285,16 @@ class DraftScheme(ABC):
         place = {row: n for n, row in enumerate(listed)}
         chosen = [place.get(tuple(row), -1) for row in tuples.tolist()]
         return masses_in_list(np.array(list(listed.values())), chosen)
+
+    def draw_masses(self, tuples: Integers) -> UniformIntervals:
+        """The same as `uniform_intervals`, under its old name, for one release."""
+        warnings.warn("draw_masses is now uniform_intervals", DeprecationWarning, stacklevel=2)
+        return self.uniform_intervals(tuples)
+
+    def rechecked(self) -> DraftScheme:
+        """The same as `with_finer_quadrature`, under its old name, for one release."""
+        warnings.warn("rechecked is now with_finer_quadrature", DeprecationWarning, stacklevel=2)
+        return self.with_finer_quadrature()
 
     def _listed(self) -> tuple[NDArray[np.int32], Floats]:
         count = self.count_tuples()

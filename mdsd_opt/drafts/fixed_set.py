@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, PrefixDraftScheme
-from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.errors import InvalidInput
 
@@ -70,14 +70,14 @@ class HoldsFixed(DraftScheme):
             law[fixed[earlier.size]] = 1.0
         return law
 
-    def draw_masses(self, tuples: Integers) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         fixed, beside = self.always_drafted, self.beside_fixed
         held, drawn = np.split(tuples, [fixed.size], axis=1)
         nothing = np.empty((len(tuples), 0))
         found = (
-            DrawMasses(nothing, nothing, all_hold(drawn == -1))
+            UniformIntervals(nothing, nothing, all_hold(drawn == -1))
             if beside is None
-            else beside.draw_masses(drawn)
+            else beside.uniform_intervals(drawn)
         )
         return found.where(all_hold(held == fixed))
 
@@ -187,7 +187,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return is_one and bool((self.last_draw[others] > 0).all())
 
     def _draws(self, tokens: Integers) -> bool:
-        return bool(self.draw_masses(tokens[None]).possible[0])
+        return bool(self.uniform_intervals(tokens[None]).possible[0])
 
     def independent_places(self) -> list[tuple[list[int], Floats]]:
         one = self.beside_fixed is not None
@@ -339,8 +339,8 @@ class FixedPlusDrafts(HoldsFixed):
     ) -> FixedPlusDrafts:
         return FixedPlusDrafts([0], self.drafts.miniature(law, vocab_size, num_drafts))
 
-    def rechecked(self) -> DraftScheme:
-        drafts = self.drafts.rechecked()
+    def with_finer_quadrature(self) -> DraftScheme:
+        drafts = self.drafts.with_finer_quadrature()
         if drafts is self.drafts:
             return self
         result = copy(self)

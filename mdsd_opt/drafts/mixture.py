@@ -21,8 +21,8 @@ from mdsd_opt.drafts.base import (
     IndependentDraws,
     PrefixDraftScheme,
 )
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in, successive_masses_in
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in, successive_masses_in
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
 from mdsd_opt.errors import InvalidInput
@@ -97,8 +97,8 @@ class MixtureDrafts(DraftScheme):
         tiny = [x.miniature(law, vocab_size, num_drafts) for x in self.components]
         return MixtureDrafts(list(zip(law(self._law, len(tiny)), tiny, strict=True)))
 
-    def rechecked(self) -> DraftScheme:
-        components = tuple(component.rechecked() for component in self.components)
+    def with_finer_quadrature(self) -> DraftScheme:
+        components = tuple(component.with_finer_quadrature() for component in self.components)
         if all(a is b for a, b in zip(components, self.components, strict=True)):
             return self
         result = copy(self)
@@ -236,7 +236,7 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
     def exact_weights(self) -> tuple[Fraction, ...]:
         return self.components[0].exact_q
 
-    def draw_masses(self, tuples: Integers) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         """Components weighted by how likely they made the drafts so far; padding comes last."""
         size = len(tuples)
         below = np.zeros(tuples.shape)
@@ -260,7 +260,7 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
                 below[:, k] += share * before
                 mass[:, k] += share * at
                 likelihood[:, c] *= at
-        return DrawMasses.of_choices(below, mass)
+        return UniformIntervals.of_choices(below, mass)
 
     def prefix_slopes(self, order: Integers) -> Floats:
         curves = [component.prefix_slopes(order) for component in self.components]

@@ -164,7 +164,7 @@ def _narrow_windows(rang: Matrix, begin: Integers, end: Integers) -> None:
 
 
 @kernel(reassociate=True)
-def drafted_masses(
+def inclusion_masses(
     p: Vector, q: Vector, t: Vector, w: Vector, rang: Matrix, hits: Matrix
 ) -> Vector:
     """The integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K.

@@ -14,8 +14,8 @@ import numpy as np
 from mdsd_opt.base.arrays import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidDistribution
 
 
@@ -130,7 +130,7 @@ class DraftSetLaw(DraftScheme):
         rows = np.sort(np.where(tuples < 0, last, tuples), axis=1)
         return np.where(rows == last, -1, rows)
 
-    def draw_masses(self, tuples: Integers) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         """One choice, of the set; a set may be listed in any order."""
         law = self.support_law()
         place = {members: n for n, members in enumerate(law.sets())}

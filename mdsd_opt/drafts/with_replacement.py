@@ -22,10 +22,10 @@ from mdsd_opt.drafts.counting import (
     require_listable,
     require_short_powers,
 )
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
 from mdsd_opt.drafts.independent import ProductDrafts
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, compositions, multinomial, subsets_of_size
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in
 
 #: Drafts up to which the masses of draft sets, sums of multinomial terms, stay within float64.
 _MAX_LISTED_DRAFTS = 1000
@@ -73,8 +73,8 @@ class WithReplacement(ProductDrafts, OneDraft):
     def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         return inverse_cdf(self.q, rng, (size, self.num_drafts))
 
-    def draw_masses(self, tuples: Integers) -> DrawMasses:
-        return DrawMasses.of_choices(*masses_in(self.q, tuples))
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
+        return UniformIntervals.of_choices(*masses_in(self.q, tuples))
 
     def independent_places(self) -> list[tuple[list[int], Floats]]:
         return [(list(range(self.num_drafts)), self.q)]

@@ -24,10 +24,10 @@ from mdsd_opt.drafts.counting import (
     count_subsets,
     require_listable,
 )
-from mdsd_opt.drafts.drafted_masses import drafted_masses
-from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, successive_masses_in
+from mdsd_opt.drafts.inclusion_masses import inclusion_masses
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold, successive_masses_in
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
@@ -107,7 +107,7 @@ class WithoutReplacement(OneDraft):
             return self.support.tolist()
         return super().exact_prefix_order(masses)
 
-    def rechecked(self) -> WithoutReplacement:
+    def with_finer_quadrature(self) -> WithoutReplacement:
         if self.num_drafts <= 2 or self.drafts_whole_support:  # closed forms
             return self
         result = copy(self)
@@ -217,16 +217,16 @@ class WithoutReplacement(OneDraft):
             return False
         return bool((self.q[drawn] > 0).all())
 
-    def draw_masses(self, tuples: Integers) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         drawn = self._num_drawn
-        found = DrawMasses.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
+        found = UniformIntervals.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
         return found.where(all_hold(tuples[:, drawn:] == -1))
 
     def independent_places(self) -> list[tuple[list[int], Floats]]:
         return [([0], self.q)]
 
     def drafted_mass(self, p: Floats) -> float:
-        return drafted_masses(self.q, p, [self.num_drafts])[0]
+        return inclusion_masses(self.q, p, [self.num_drafts])[0]
 
     def count_supports(self) -> tuple[int, int]:
         return count_subsets(self.support.size, [self._num_drawn])

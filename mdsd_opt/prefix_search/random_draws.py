@@ -49,7 +49,7 @@ class RandomDraws:
         return not self.is_replaced and self.num_drafts > 2
 
 
-def is_searched(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
+def is_searchable(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
     """Whether there is a best prefix to be searched for."""
     return draws is not None and not draws.are_certain
 
@@ -58,7 +58,7 @@ def saves_sorting(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
     """Whether the search takes less than a sort, and no memory to speak of."""
     if draws is None or not (draws.is_replaced or draws.num_drafts <= _MOST_RACED):
         return False
-    return is_searched(draws)
+    return is_searchable(draws)
 
 
 def require_race(tokens: int, num_drafts: int, slowest: float) -> None:

@@ -35,7 +35,7 @@ from mdsd_opt.prefix_search.bucket_kernels import (
     sort_columns,
     tokens_in,
 )
-from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_pair
+from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_to_columns
 from mdsd_opt.prefix_search.weigh_kernels import (
     SINGLE_UNIT,
     exponent_of,
@@ -229,7 +229,7 @@ def _fill_buckets(
         weigh_block(q_row[start:stop], q_largest, q_scale, scratch, q_weights)
         even_keys(p_weights, q_weights, steps, keys_here)
         for i in range(keys_here.size):
-            add_pair(run, keys_here[i], p_weights[i], q_weights[i])
+            add_to_columns(run, keys_here[i], p_weights[i], q_weights[i])
         if stop % _RUN == 0 or stop == keys.size:
             for b in range(run.shape[0]):
                 buckets[_P, b] += run[b, 0]

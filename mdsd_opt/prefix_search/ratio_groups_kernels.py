@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import contained_at, kink, octave_keys, power, tokens_in
-from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_pair
+from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_to_columns
 
 Tokens = NDArray[np.int32]
 
@@ -84,7 +84,7 @@ def sum_buckets(p: Vector, q: Vector, buckets: Keys, lost: Matrix, sums: Matrix)
             sums[b, Q], lost[b, Q] = add_carrying(sums[b, Q], q[i], lost[b, Q])
     else:
         for i in range(p.size):
-            add_pair(sums, buckets[i], p[i], q[i])
+            add_to_columns(sums, buckets[i], p[i], q[i])
 
 
 @kernel

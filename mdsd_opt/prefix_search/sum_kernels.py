@@ -116,7 +116,7 @@ _SIZE_OF_A_NUMBER = 8
 
 
 @intrinsic
-def add_pair(typing_context: Any, sums: Any, row: Any, first: Any, second: Any) -> Any:
+def add_to_columns(typing_context: Any, sums: Any, row: Any, first: Any, second: Any) -> Any:
     """Add to sums[row, 0] and sums[row, 1], by one addition of vectors in place of two of numbers.
 
     float64, of shape (n, 2), contiguous, row >= 0.

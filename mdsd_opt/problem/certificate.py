@@ -38,8 +38,13 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search.random_draws import saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, mixture_shortfall
-from mdsd_opt.problem.plans import feasible_mass, feasible_value, plan_violations, read_plan
 from mdsd_opt.problem.solution import Found, Solution, Status
+from mdsd_opt.problem.transport_plans import (
+    feasible_mass,
+    feasible_value,
+    plan_violations,
+    read_plan,
+)
 from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
 
 
@@ -140,7 +145,7 @@ def _cut(problem: TransportProblem, subset: Flags) -> float:
 
         return upper_bound(problem.target, draws, subset)
     contained = drafts.containment(subset)
-    again = drafts.rechecked()
+    again = drafts.with_finer_quadrature()
     doubt = 0.0 if again is drafts else abs(contained - again.containment(subset))
     return 1.0 + float(problem.target[subset].sum()) - contained + doubt
 
@@ -239,7 +244,7 @@ def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
     order = drafts.prefix_order(x)
     reached_at = np.concatenate([[0.0], np.cumsum(x[order])])
     contained = drafts.prefix_containment(order)
-    again = drafts.rechecked()
+    again = drafts.with_finer_quadrature()
     doubt = 0.0
     if again is not drafts:
         doubt = float(np.abs(contained - again.prefix_containment(order)).max())

@@ -274,7 +274,7 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     if p.dtype != object:
         shares = weights / total
         mixed = _mixed_marginal(drafts, orders, shares)
-        again = drafts.rechecked()
+        again = drafts.with_finer_quadrature()
         doubt = 0.0
         if again is not drafts:
             doubt = float(np.abs(mixed - _mixed_marginal(again, orders, shares)).sum())

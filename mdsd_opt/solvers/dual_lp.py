@@ -7,8 +7,8 @@ import numpy as np
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
+from mdsd_opt.problem.transport_plans import clip_to_marginals
 from mdsd_opt.solvers import cvxpy_backend, highs_backend
 from mdsd_opt.solvers.formulations import TransportNetwork, rounded_subset, support_network
 from mdsd_opt.solvers.full_lp import BACKENDS, cover

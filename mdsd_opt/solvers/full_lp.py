@@ -10,8 +10,8 @@ from mdsd_opt.base.arrays import Vector, frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, PlanBasis, Status, TransportPlan, weighted_count
+from mdsd_opt.problem.transport_plans import clip_to_marginals
 from mdsd_opt.solvers import cvxpy_backend, highs_backend
 from mdsd_opt.solvers.formulations import (
     TransportNetwork,
@@ -35,7 +35,7 @@ _BYTES = {"highs": 1000, "cvxpy": 3000}
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class Backend:
     """What solves the LP: options of `solve`."""
 
     backend: str = "highs"
@@ -122,8 +122,8 @@ def solve(
     needs(problem, formulation, backend, max_variables, max_bytes).require()
     law = problem.drafts.support_law()
     run = {"supports": _on_sets, "pair": _on_pairs, "tuples": _on_tuples}[formulation]
-    engine = Engine(backend, algorithm, solver, time_limit)
-    found = run(problem, law, engine)
+    chosen = Backend(backend, algorithm, solver, time_limit)
+    found = run(problem, law, chosen)
     plan = TransportPlan(law.tokens, law.offsets, found.mass, basis=found.basis)
     mass = clip_to_marginals(plan, problem.target, law.mass)
     plan = TransportPlan(law.tokens, law.offsets, frozen(mass), basis=found.basis)
@@ -141,7 +141,7 @@ def solve(
             "num_constraints": found.num_constraints,
             "iterations": found.lp.iterations,
             "backend": backend,
-            "backend_version": engine.version,
+            "backend_version": chosen.version,
             "formulation": formulation,
             "algorithm": algorithm,
         },
@@ -200,23 +200,23 @@ def _check_choices(backend: str, formulation: str, algorithm: str) -> None:
             raise UnknownName.among(kind, given, known)
 
 
-def _on_sets(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
-    return _solve_network(support_network(problem, law), engine)
+def _on_sets(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
+    return _solve_network(support_network(problem, law), chosen)
 
 
-def _on_tuples(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
+def _on_tuples(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
     network, tuples = tuple_network(problem)
-    found = _solve_network(network, engine)
+    found = _solve_network(network, chosen)
     return replace(found, mass=on_supports(network, tuples, found.mass, law), basis=None)
 
 
-def _solve_network(network: TransportNetwork, engine: Engine) -> PrimalDual:
+def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
     """The packing LP of a network, or its dual form, for masses and prices."""
     num_tokens = network.target.size
     bounds = np.concatenate([network.target, network.mass])
     basis = None
-    if engine.backend == "highs" and engine.algorithm != "ipm":
-        lp = cover(network, engine.time_limit)
+    if chosen.backend == "highs" and chosen.algorithm != "ipm":
+        lp = cover(network, chosen.time_limit)
         mass, price = np.maximum(lp.row_duals, 0.0), lp.point[:num_tokens]
         if lp.basic_rows is not None and lp.basic_columns is not None:
             # A tight row of the dual form is a basic arc, a price at zero a basic slack.
@@ -225,7 +225,7 @@ def _solve_network(network: TransportNetwork, engine: Engine) -> PrimalDual:
     else:
         free = np.full(network.num_arcs, np.inf)
         ones = np.ones(network.num_arcs)
-        lp = engine.maximise(PackingLp(ones, network.packing_matrix(), bounds, free))
+        lp = chosen.maximise(PackingLp(ones, network.packing_matrix(), bounds, free))
         mass, price = lp.point, lp.row_duals[:num_tokens]
         if lp.basic_columns is not None and lp.basic_rows is not None:
             slack = lp.basic_rows
@@ -253,14 +253,14 @@ def cover(network: TransportNetwork, time_limit: float | None) -> LpResult:
     return replace(result, row_duals=result.row_duals / scale)
 
 
-def _on_pairs(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
+def _on_pairs(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
     p = problem.target
     sizes = np.diff(law.offsets)
     single = law.offsets[:-1][sizes == 1]
     pair = law.offsets[:-1][sizes == 2]
     fixed = weighted_count(law.tokens[single], law.mass[sizes == 1], p.size)
     first, second, pair_mass = law.tokens[pair], law.tokens[pair + 1], law.mass[sizes == 2]
-    lp = engine.maximise(pair_lp(p, fixed, first, second, pair_mass))
+    lp = chosen.maximise(pair_lp(p, fixed, first, second, pair_mass))
     # What each set hands to its tokens, then what of it is accepted.
     handed = np.zeros(law.num_arcs)
     handed[single] = law.mass[sizes == 1]

@@ -111,7 +111,7 @@ class LinearProgramme(Verifier):
 
 
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
-    from mdsd_opt.problem.plans import feasible_mass, feasible_masses
+    from mdsd_opt.problem.transport_plans import feasible_mass, feasible_masses
 
     drawn: dict[tuple[int, ...], Any]
     masses: list[Any]

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts
-from mdsd_opt.drafts.drafted_masses import drafted_masses
+from mdsd_opt.drafts.inclusion_masses import inclusion_masses
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
@@ -34,7 +34,7 @@ class NaiveTarget(Verifier):
         return {
             "with_replacement": BatchRates(_mass_with_replacement),
             "without_replacement": BatchRates(
-                lambda p, q, counts, seed: drafted_masses(q, p, counts)
+                lambda p, q, counts, seed: inclusion_masses(q, p, counts)
             ),
             "greedy": BatchRates(_mass_greedy),
             **optimal_rates([TopKDrafts]),  # it reaches the optimum of drafts that are certain

@@ -49,7 +49,7 @@ def get(verifier: str | Verifier, **options: Any) -> Verifier:
     verifier : str or Verifier
         A name, ``"module:attribute"``, or a verifier, which is returned as it is.
     **options
-        What the algorithm can be told, such as ``collapsed=True`` for ``"optimal"`` or ``size=8``
+        What the algorithm can be told, such as ``binned=True`` for ``"optimal"`` or ``size=8``
         for ``"importance_sampling"``.
 
     Raises

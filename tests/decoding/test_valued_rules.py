@@ -151,11 +151,11 @@ LAWS = [
 
 
 @pytest.mark.parametrize("plan", [token_split, split_with_tries])
-@pytest.mark.parametrize("collapsed", [False, True])
+@pytest.mark.parametrize("binned", [False, True])
 @pytest.mark.parametrize(("p", "q"), LAWS)
-def test_what_goes_on_is_what_is_kept_on_average(monkeypatch, plan, collapsed, p, q):
+def test_what_goes_on_is_what_is_kept_on_average(monkeypatch, plan, binned, p, q):
     """For every scheme, with values in any order: E[masses] = I <= r p, and sums at most one."""
-    if collapsed:
+    if binned:
         monkeypatch.setattr("mdsd_opt.decoding.token_split.MANY_TOKENS", 1)
     p, q = np.array(p), np.array(q)
     for drafts in schemes_of(q):

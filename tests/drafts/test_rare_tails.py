@@ -17,7 +17,7 @@ ROWS = {
 }
 
 
-VERIFIERS = [{}, {"collapsed": True}]
+VERIFIERS = [{}, {"binned": True}]
 
 
 @pytest.mark.parametrize("options", VERIFIERS)

@@ -346,7 +346,7 @@ def test_options_of_an_object_count() -> None:
     target, draft = logits(0, 3, 40), logits(1, 3, 40)
     for verifier in (
         verifiers.get("importance_sampling", size=20),
-        verifiers.get("optimal", collapsed=True),
+        verifiers.get("optimal", binned=True),
     ):
         usual = mo.acceptance_rates(target, draft, 2, verifier=verifier.name)
         found = mo.acceptance_rates(target, draft, 2, verifier=verifier)

@@ -18,7 +18,7 @@ import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
-from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _measured(
 
 
 def _collapsed() -> Any:
-    return mo.verifiers.get("optimal", collapsed=True)
+    return mo.verifiers.get("optimal", binned=True)
 
 
 def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
@@ -125,7 +125,7 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
         ),
         _AGAINST: lambda: _argsort_route(p, q, k),
         "packed sort route": lambda: _packed_sort_route(p, q, k),
-        "optimal, collapsed": lambda: output_token(CollapsedPlan(p, draws), tokens, uniforms),
+        "optimal, collapsed": lambda: output_token(BinnedPlan(p, draws), tokens, uniforms),
     }
     if problem.vocab_size <= max(_FEW_TOKENS.values()):
         unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything

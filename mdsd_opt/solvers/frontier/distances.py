@@ -51,14 +51,14 @@ def distances(x: Numbers, p: Numbers) -> Distances:
     change = difference[held] / p[held]
     if not (x[~held] > 0).any():
         chi2 = (change * difference[held]).sum()
-        kl = float(_weigh(p[held], _forward(change.astype(np.float64))))
-    reverse_kl = float(_weigh(p[held], _backward(change.astype(np.float64)))) + float(
+        kl = float(_weighted_sum(p[held], _forward(change.astype(np.float64))))
+    reverse_kl = float(_weighted_sum(p[held], _backward(change.astype(np.float64)))) + float(
         x[~held].sum()
     )
     return Distances(tv if exact else float(tv), kl, reverse_kl, chi2 if exact else float(chi2))
 
 
-def _weigh(p: Numbers, values: Floats) -> float:
+def _weighted_sum(p: Numbers, values: Floats) -> float:
     return float((p.astype(np.float64) * values).sum())
 
 

@@ -14,7 +14,7 @@ target exactly by each of them; what groups lose is acceptance:
   order and in Fractions. Exact, loses nothing; takes a sort.
 - `grouped_plan.GroupedPlan`: buckets of p/q, opened where that makes a difference. Exact, loses
   nothing but rounding; no sort, but a plan for each decision.
-- `collapsed.CollapsedPlan`: 2,047 closed bins of p/q (`bin_plan`), in each of which p_I has one
+- `binned.BinnedPlan`: 2,047 closed bins of p/q (`bin_plan`), in each of which p_I has one
   ratio to q. A token is accepted by its own p: exact, given p_I. Loses its certified `gap`: at most
   6e-6 with and 2e-4 without replacement.
 - `LinearPlan` of `mdsd_opt.decoding.device_laws`: the same bins and the same p_I, known by their
@@ -33,6 +33,7 @@ that is exact and a gap that is certified: a `ladder` for different draft models
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -85,7 +86,7 @@ class Optimal(Verifier):
         return optimal_rates(SINGLE_MODEL_SCHEMES.values())
 
     def configured(self, **options: Any) -> Verifier:
-        """With another `gap`, or with ``collapsed=True`` in one pass: exact law, certified gap."""
+        """With another `gap`, or with ``binned=True`` in one pass: exact law, certified gap."""
         return _form(self, **options)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
@@ -173,14 +174,23 @@ def _optimal_subset(problem: TransportProblem) -> tuple[float, Flags]:
     return solution.upper_bound, solution.subset
 
 
-def _form(usual: Verifier, *, collapsed: bool = False, gap: float | None = None) -> Verifier:
-    if not collapsed:
+def _form(
+    usual: Verifier,
+    *,
+    binned: bool = False,
+    gap: float | None = None,
+    collapsed: bool | None = None,
+) -> Verifier:
+    if collapsed is not None:
+        warnings.warn("collapsed=True is now binned=True", DeprecationWarning, stacklevel=4)
+        binned = collapsed
+    if not binned:
         return usual if gap is None else Optimal(gap)
     if gap is not None:
-        raise InvalidInput("collapsed=True has no gap to choose: it certifies the one it has")
-    from mdsd_opt.verifiers.optimal.collapsed import CollapsedOptimal
+        raise InvalidInput("binned=True has no gap to choose: it certifies the one it has")
+    from mdsd_opt.verifiers.optimal.binned import BinnedOptimal
 
-    return CollapsedOptimal(usual)
+    return BinnedOptimal(usual)
 
 
 def places_drawn(drafts: PrefixDraftScheme, plan: SortedPlan, tokens: Integers) -> Integers:

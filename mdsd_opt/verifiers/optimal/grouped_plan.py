@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Tokens, Vector
 from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
-from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searchable
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     EDGES,
     MAX_TOKENS,
@@ -33,7 +33,7 @@ _LEAST_MASS_LEFT = 1e-7
 
 def applies_to(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
     """Whether drafts are drawn at random from one q, over few enough tokens for packed keys."""
-    return is_searched(draws) and draws.q.size <= MAX_TOKENS
+    return is_searchable(draws) and draws.q.size <= MAX_TOKENS
 
 
 def resolves(draws: RandomDraws, tokens: Tokens) -> bool:

@@ -1,7 +1,8 @@
-"""Where draft tuples stand in their law, many tuples at once.
+"""Drafts as uniforms, many tuples at once: the conditional distribution function of each draft.
 
-Tokens are ordered by falling probability. What counts of a draft is how much its law, given the
-drafts before it, puts on the tokens before it in that order, and how much on itself.
+With the tokens in order of falling probability, the law of a draft, given the drafts before it,
+puts some mass on the tokens before it, and some on itself: an interval of [0, 1). A number drawn
+evenly from it is uniform, and independent of those of the drafts before, iff the law is right.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mdsd_opt.base.arrays import Flags, Tokens, Vector
 _FEW = 16
 
 
-class DrawMasses(NamedTuple):
+class UniformIntervals(NamedTuple):
     """N draft tuples of J random choices each; rows of impossible tuples mean nothing.
 
     Attributes
@@ -33,11 +34,11 @@ class DrawMasses(NamedTuple):
     possible: Flags
 
     @classmethod
-    def of_choices(cls, below: Vector, mass: Vector) -> DrawMasses:
+    def of_choices(cls, below: Vector, mass: Vector) -> UniformIntervals:
         """Tuples that are possible if all their choices are."""
         return cls(below, mass, all_hold(mass > 0))
 
-    def where(self, condition: Flags) -> DrawMasses:
+    def where(self, condition: Flags) -> UniformIntervals:
         """Impossible where the condition does not hold."""
         return self._replace(possible=self.possible & condition)
 
@@ -91,6 +92,6 @@ def successive_masses_in(q: Vector, tuples: Tokens) -> tuple[Vector, Vector]:
     return result_below, result_mass
 
 
-def masses_in_list(law: Vector, chosen: Sequence[int]) -> DrawMasses:
+def masses_in_list(law: Vector, chosen: Sequence[int]) -> UniformIntervals:
     """One choice for each tuple, out of a list; -1 for a tuple that is not in it."""
-    return DrawMasses.of_choices(*masses_in(law, np.array(chosen, dtype=np.int64)[:, None]))
+    return UniformIntervals.of_choices(*masses_in(law, np.array(chosen, dtype=np.int64)[:, None]))

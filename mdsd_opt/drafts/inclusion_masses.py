@@ -20,7 +20,7 @@ _MOST_RINGS = 600.0
 _DEGREE = 8
 
 
-def drafted_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
+def inclusion_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
     """sum of p_i Pr(i is drafted) for each of several K; the quadrature is shared."""
     support = int((q > 0).sum())
     most = max((k for k in num_drafts if k < support), default=1)
@@ -42,7 +42,7 @@ def drafted_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[floa
 
 
 def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
-    from mdsd_opt.drafts import plackett_luce_kernels as drafted_masses_kernels
+    from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
     from mdsd_opt.prefix_search import race_kernels as race
     from mdsd_opt.prefix_search.random_draws import require_race
 
@@ -56,7 +56,7 @@ def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
         is_light[:] = False
     rang, hits = light_laws(p[is_light], q[is_light], t, most)
     heavy = ~is_light
-    return drafted_masses_kernels.drafted_masses(p[heavy], q[heavy], t, w, rang, hits)
+    return plackett_luce.inclusion_masses(p[heavy], q[heavy], t, w, rang, hits)
 
 
 def light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vector]:
