@@ -145,7 +145,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
-            _say_once(_NO_FOLDER)
+            say_once(_NO_FOLDER)
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         code = self._function.__code__
@@ -206,7 +206,7 @@ def _is_ours(function: Any) -> bool:
 
 
 @functools.cache
-def _say_once(message: str) -> None:
+def say_once(message: str) -> None:
     _log.warning("mdsd_opt: %s", message)
 
 
@@ -219,7 +219,7 @@ class _CompilationNote(event.Listener):  # type: ignore[misc]  # numba has no ty
     def on_start(self, event: Any) -> None:
         if _is_ours(event.data["dispatcher"].py_func):
             with self._lock:
-                _say_once(_COMPILING)
+                say_once(_COMPILING)
 
     def on_end(self, event: Any) -> None:
         pass

@@ -133,7 +133,7 @@ def certify(
     if read.plan is None and _has_marginal(problem, read):
         reached = _exact_marginal_bound(problem, read) if exact else _marginal_bound(problem, read)
         lower = max(lower, reached)
-    violations += _claim_violations(problem, read, lower, upper, tolerance)
+    violations += claim_violations(problem, read, lower, upper, tolerance)
     return Certificate(lower, upper, tuple(violations), exact)
 
 
@@ -155,7 +155,7 @@ def _has_marginal(problem: TransportProblem, solution: Found) -> bool:
     return given and problem.drafts.prefix_form is not None
 
 
-def _claim_violations(
+def claim_violations(
     problem: TransportProblem,
     solution: Found,
     lower: float | Fraction,
@@ -284,10 +284,10 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
     if not isinstance(solution, Found):
         raise InvalidInput(f"solution is a {type(solution).__name__}: give what solve returns")
     readers: dict[str, Callable[[Any], Any]] = {
-        "acceptance_rate": partial(_rate, "acceptance_rate"),
-        "lower_bound": partial(_rate, "lower_bound"),
-        "upper_bound": partial(_rate, "upper_bound"),
-        "status": _status,
+        "acceptance_rate": partial(read_rate, "acceptance_rate"),
+        "lower_bound": partial(read_rate, "lower_bound"),
+        "upper_bound": partial(read_rate, "upper_bound"),
+        "status": read_status,
         "subset": partial(mask, name="the subset", size=vocab_size, of="tokens"),
         "selection": partial(_selection, vocab_size=vocab_size),
         "plan": partial(read_plan, vocab_size=vocab_size),
@@ -303,7 +303,7 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
     return (None if unreadable else replace(solution, **read)), unreadable
 
 
-def _rate(name: str, value: Any) -> float:
+def read_rate(name: str, value: Any) -> float:
     try:
         rate = float(value) if isinstance(value, Real) else np.nan
     except OverflowError:  # of an integer
@@ -313,7 +313,7 @@ def _rate(name: str, value: Any) -> float:
     return rate
 
 
-def _status(status: Any) -> Status:
+def read_status(status: Any) -> Status:
     if not isinstance(status, Status):
         raise InvalidInput(f"status is {status!r}, not a Status")
     return status

@@ -156,12 +156,12 @@ def _orders(num_rows: int) -> Sequence[tuple[int, ...]]:
 def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
     """The bound that the tiles prove; None unless they lie in the unit cube and cover it."""
     size = len(form.q)
-    tiles = _tiles(cover, size)
+    tiles = read_tiles(cover, size)
     if tiles is None:
         return None
     if p.dtype == object:
         _require_few(len(tiles), size, p.size)
-    if not _covered((0.0,) * size, (1.0,) * size, tiles):
+    if not are_covering((0.0,) * size, (1.0,) * size, tiles):
         return None
     lower = p[0] * 0  # the empty subset
     for low, high in tiles:
@@ -172,7 +172,7 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
     return lower
 
 
-def _tiles(cover: BoxCover, size: int) -> list[Tile] | None:
+def read_tiles(cover: BoxCover, size: int) -> list[Tile] | None:
     """The corners of every tile; None unless 0 <= low <= high <= 1, where f has its slopes."""
     try:
         low = floats(cover.low, "the low corners")
@@ -203,7 +203,7 @@ def _corner(values: tuple[float, ...], dtype: Any) -> NDArray[Any]:
     return np.array(values)
 
 
-def _covered(low: tuple[float, ...], high: tuple[float, ...], tiles: Sequence[Tile]) -> bool:
+def are_covering(low: tuple[float, ...], high: tuple[float, ...], tiles: Sequence[Tile]) -> bool:
     """Whether the tiles cover the box: cut it along a face of a tile until tiles hold the parts."""
     pending = [(low, high, list(tiles))]
     while pending:
@@ -267,7 +267,7 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     Exact where p holds Fractions; else less what a second evaluation of Q differs by. The empty
     draft set, if the scheme has it, belongs to y(V) < 1.
     """
-    read = _read(proof, p.size)
+    read = read_mixture(proof, p.size)
     if read is None:
         return None
     orders, weights, total = read
@@ -283,7 +283,7 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
 
 
-def _read(proof: OrderMixture, size: int) -> tuple[Integers, Floats, float] | None:
+def read_mixture(proof: OrderMixture, size: int) -> tuple[Integers, Floats, float] | None:
     """Orders, weights in float64 and their sum; None unless all of it is a mixture of orders."""
     try:
         orders = integers(proof.orders, "the orders")

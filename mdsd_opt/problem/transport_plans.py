@@ -93,20 +93,22 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
 
 
 def support_masses(problem: TransportProblem, plan: TransportPlan) -> Floats:
-    """W_S of the plan's draft sets, from the problem, as `_taken` from the law."""
+    """W_S of the plan's draft sets, from the problem, as `taken_masses` from the law."""
     law = problem.drafts.support_law()
     if _same_sets(law, plan):
         return law.mass
     masses = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-    return np.array(_taken(masses, plan, 0.0), dtype=np.float64)
+    return np.array(taken_masses(masses, plan, 0.0), dtype=np.float64)
 
 
 def exact_support_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
     """`support_masses` in exact arithmetic."""
-    return _taken(problem.drafts.exact_support_law(), plan, Fraction(0))
+    return taken_masses(problem.drafts.exact_support_law(), plan, Fraction(0))
 
 
-def _taken(law: dict[tuple[int, ...], Mass], plan: TransportPlan, nothing: Mass) -> list[Mass]:
+def taken_masses(
+    law: dict[tuple[int, ...], Mass], plan: TransportPlan, nothing: Mass
+) -> list[Mass]:
     """The mass of each draft set of the plan, taken out of the law; `nothing` if it has none.
 
     So a set that is listed twice, in whatever order, gets its mass once, at its first place.

@@ -46,11 +46,11 @@ def solve(problem: TransportProblem) -> Found:
             f"{problem.drafts.scheme!r} has not: use method='submodular', 'full_lp' or 'max_flow'"
         )
     if saves_sorting(draws):
-        return _by_search(problem.target, draws)
-    return _by_sorting(problem.target, drafts)
+        return by_search(problem.target, draws)
+    return by_sorting(problem.target, drafts)
 
 
-def _by_search(p: Floats, draws: RandomDraws) -> Found:
+def by_search(p: Floats, draws: RandomDraws) -> Found:
     from mdsd_opt.prefix_search.cut_search import best_cut
 
     cut = best_cut(p, draws)
@@ -58,7 +58,7 @@ def _by_search(p: Floats, draws: RandomDraws) -> Found:
     return _found(cut.difference, cut.subset(), draws.support_size, message)
 
 
-def _by_sorting(p: Floats, drafts: PrefixDraftScheme) -> Found:
+def by_sorting(p: Floats, drafts: PrefixDraftScheme) -> Found:
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     order = drafts.prefix_order(p)

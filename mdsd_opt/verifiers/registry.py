@@ -33,12 +33,12 @@ _FIRST = (
     "lp",
 )
 
-_registered: dict[str, Verifier] = {}
+registered: dict[str, Verifier] = {}
 
 
 def names() -> tuple[str, ...]:
     """Names of all verification algorithms: those of the package, then those registered."""
-    return (*_built_in(), *_registered)
+    return (*built_in_names(), *registered)
 
 
 def get(verifier: str | Verifier, **options: Any) -> Verifier:
@@ -88,7 +88,7 @@ def register(verifier: Verifier) -> None:
     name = checked(verifier, "the verifier to register").name
     if name in names():
         raise InvalidInput(f"there is a verifier {name!r} already: give this one another name")
-    _registered[name] = verifier
+    registered[name] = verifier
 
 
 def _found(verifier: Any) -> Verifier:
@@ -98,8 +98,8 @@ def _found(verifier: Any) -> Verifier:
         raise UnknownName.among("verifier", verifier, names())
     if ":" in verifier:
         return checked(loaded(verifier), repr(verifier))
-    if verifier in _registered:
-        return _registered[verifier]
+    if verifier in registered:
+        return registered[verifier]
     return importlib.import_module(f"{_PACKAGE}.{verifier}").VERIFIER
 
 
@@ -133,7 +133,7 @@ def checked(found: Any, given: str) -> Verifier:
 
 
 @functools.cache
-def _built_in() -> tuple[str, ...]:
+def built_in_names() -> tuple[str, ...]:
     """Those of the files here, from their sources: importing them all would import numba."""
     folder = importlib.import_module(_PACKAGE).__path__
     found = [entry.name for entry in pkgutil.iter_modules(folder) if _declares_one(entry.name)]

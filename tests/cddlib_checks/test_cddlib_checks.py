@@ -643,18 +643,18 @@ def test_the_formula_for_two_values_is_the_one_of_value_bound(length):
     q = drafts.exact_q
     values = [2 * length - 1] + 2 * [2 * length - 3]
     for order in permutations(range(3)):
-        chains = [two_values._chains(q, order, 1, 2, n) for n in (length, length - 1)]
-        for p, value in two_values._vertices(q, order, *chains):
+        chains = [two_values.chains_of(q, order, 1, 2, n) for n in (length, length - 1)]
+        for p, value in two_values.vertices_below(q, order, *chains):
             target, draft = np.array(p, float), np.array(q, float)
             assert value_bound(target, draft, values).optimum == pytest.approx(value, abs=1e-12)
 
 
 @pytest.mark.parametrize("lie", ["too small", "too large"])
 def test_a_wrong_formula_for_two_values_is_noticed(monkeypatch, lie):
-    chains = two_values._chains
+    chains = two_values.chains_of
     shift = Fraction(1, 10**9) * (1 if lie == "too large" else -1)
     monkeypatch.setattr(
-        two_values, "_chains", lambda *given: [(y, x + shift) for y, x in chains(*given)]
+        two_values, "chains_of", lambda *given: [(y, x + shift) for y, x in chains(*given)]
     )
     found = two_values.two_values(drafts_for("with_replacement", 2, 2), 1, 2)
     assert found.holds is False

@@ -23,7 +23,7 @@ def problem_of(p, q, scheme, num_drafts):
 
 
 def sorted_path(problem):
-    return subset_selection._by_sorting(problem.target, problem.drafts)
+    return subset_selection.by_sorting(problem.target, problem.drafts)
 
 
 def hard_rows(rng, size):

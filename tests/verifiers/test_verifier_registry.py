@@ -55,10 +55,10 @@ TWIN = "single_draft"
 
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_registered", {})
-    registry._built_in.cache_clear()
+    monkeypatch.setattr(registry, "registered", {})
+    registry.built_in_names.cache_clear()
     yield
-    registry._built_in.cache_clear()
+    registry.built_in_names.cache_clear()
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class RelaxedRows:
                 ):
                     bought = None if chain is None else self._bought(chain.costs())
                     if bought is None:
-                        bought = self._bought(_token_by_token(groups, scheme, counts[m]))
+                        bought = self._bought(token_by_token(groups, scheme, counts[m]))
                     found[row, n, m] = bought
         if nothing.any():
             found[..., nothing, :] = 0.0
@@ -123,7 +123,7 @@ class RelaxedRows:
         return found
 
 
-def _token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
+def token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
     problem = TransportProblem(row.p, SINGLE_MODEL_SCHEMES[scheme](row.q, k))
     return CostCurve.of(frontier_of(problem))
 

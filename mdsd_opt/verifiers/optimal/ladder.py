@@ -227,7 +227,7 @@ def fit_side(side: Side, guess: Vector, tolerance: float) -> Heights:
     best = None
     halved, halved_at = np.inf, 0
     for number in range(1, _MAX_PASSES + 1):
-        answer = _respond(side, masses)
+        answer = response_to(side, masses)
         if best is None or answer.violation < best.violation:
             best = answer
         if best.violation < halved / 2:
@@ -251,7 +251,7 @@ class _Response:
     jacobian: Matrix
 
 
-def _respond(side: Side, masses: Matrix) -> _Response:
+def response_to(side: Side, masses: Matrix) -> _Response:
     from mdsd_opt.verifiers.optimal.ladder_kernels import respond
 
     wins, below, here = side.chances(masses)
