@@ -16,16 +16,6 @@ from numpy.typing import NDArray
 
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
-# Arrays in annotations, in every room; docstrings say their shapes.
-Floats = NDArray[np.float64]
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Numbers = NDArray[Any]  #: float64, or Fractions
-Integers = NDArray[np.int64]
-Tokens = NDArray[np.int64]
-Keys = NDArray[np.uint16]
-Flags = NDArray[np.bool_]
-
 _LIBRARIES = ("torch", "jax", "cupy", "dask")
 
 

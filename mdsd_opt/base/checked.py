@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Floats, to_numpy
+from mdsd_opt.base.array_types import Flags, Floats
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Floats, Integers, frozen, library_of, like, to_numpy
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import frozen, library_of, like, to_numpy
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 Probabilities = NDArray[np.float64]

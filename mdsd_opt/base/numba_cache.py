@@ -45,7 +45,7 @@ _log = logging.getLogger("mdsd_opt.numba")
 _PACKAGE = Path(__file__).parents[1]
 
 #: What kernels may import from, beside other kernels.
-OTHER_SOURCES = ("base/distributions.py", "problem/water_filling.py")
+OTHER_SOURCES = ("base/array_types.py", "base/distributions.py", "problem/water_filling.py")
 
 #: Folders of other versions that are left in place when a new one is made.
 _FOLDERS_KEPT = 7

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers, to_numpy
+from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, PrefixDraftScheme
 from mdsd_opt.drafts.set_law import DraftSetLaw

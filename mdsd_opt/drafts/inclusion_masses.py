@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Vector
+from mdsd_opt.base.array_types import Vector
 
 #: Tokens that ring so rarely by the last node are added all at once, by the series below.
 _LIGHT = 1e-3

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers, frozen
+from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.counting import (

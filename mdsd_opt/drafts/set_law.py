@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.support_law import SupportLaw

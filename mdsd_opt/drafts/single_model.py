@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from mdsd_opt.base.arrays import Floats
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,

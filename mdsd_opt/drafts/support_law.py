@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Floats, Integers, frozen
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import frozen
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
 from mdsd_opt.drafts.counting import (
     MAX_EXACT_TERMS,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 
 #: Of one position, the bin of what is never drafted among them.
 NUM_BINS = 2048

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.numba_cache import kernel
 
 

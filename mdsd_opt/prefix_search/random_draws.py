@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Floats
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import ProblemTooLarge
 
 #: Draws without replacement up to which the race before every bucket, some MB for each draw, is

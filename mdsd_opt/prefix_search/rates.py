@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Integers, Matrix
+from mdsd_opt.base.array_types import Integers, Matrix
 from mdsd_opt.prefix_search.bucket_kernels import CELLS, bucket_grid, even_buckets
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.random_draws import require_race

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Floats, to_numpy
+from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution, softmax
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.drafts.by_name import checked_scheme

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Floats
+from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.distributions import SUM_TOLERANCE
 from mdsd_opt.drafts.fixed_set import split_fixed

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.checked import floats, integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import ProductForm

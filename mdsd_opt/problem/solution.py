@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers, frozen
+from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Floats
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput

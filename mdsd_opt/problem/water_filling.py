@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Integers, Numbers
+from mdsd_opt.base.array_types import Flags, Integers, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 
 #: Below so many tokens a sort is as fast, and nothing is compiled for it.

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Vector
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, SparseMatrix
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Integers, Vector
+from mdsd_opt.base.array_types import Flags, Integers, Vector
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import weighted_count

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Vector, frozen
+from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Vector
+from mdsd_opt.base.array_types import Flags, Vector
 from mdsd_opt.errors import SolverError
 
 #: Feasibility HiGHS is asked for, primal and dual; the smallest it allows.

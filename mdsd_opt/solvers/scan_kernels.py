@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers, Matrix, Vector
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Flags, Integers, Vector
+from mdsd_opt.base.array_types import Flags, Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.fixed_set import split_fixed

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Floats
+from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws, saves_sorting

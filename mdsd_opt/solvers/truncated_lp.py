@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Floats, Tokens, Vector, frozen
+from mdsd_opt.base.array_types import Flags, Floats, Tokens, Vector
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Floats, Integers, to_numpy
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import batch_maker

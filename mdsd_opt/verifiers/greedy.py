@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.fixed_set import FixedSetDrafts
 from mdsd_opt.problem import TransportProblem

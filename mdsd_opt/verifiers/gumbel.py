@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge

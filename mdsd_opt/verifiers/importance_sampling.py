@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem

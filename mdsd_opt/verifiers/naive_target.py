@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts
 from mdsd_opt.drafts.inclusion_masses import inclusion_masses
 from mdsd_opt.problem import TransportProblem

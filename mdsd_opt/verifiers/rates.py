@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mdsd_opt.base.arrays import Vector
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts.single_model import SingleModelDrafts
 
 #: (p, q, every K, seed) -> rates of one row, for these K.

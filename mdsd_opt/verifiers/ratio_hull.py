@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Vector
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.relaxation import checked_relax, relaxed_by
 

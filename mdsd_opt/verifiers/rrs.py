@@ -27,7 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Tokens, Vector
+from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.drafts.inclusion_masses import sum_of_others

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of

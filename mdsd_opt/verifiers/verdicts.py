@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Integers
+from mdsd_opt.base.array_types import Integers
 
 if TYPE_CHECKING:
     from mdsd_opt.solvers.frontier import Relaxation

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Integers, Opened, as_logits, frozen
+from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.arrays import Opened, as_logits, frozen
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
     MAX_UNPACKED_BYTES,

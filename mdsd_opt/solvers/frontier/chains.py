@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Integers, Numbers
+from mdsd_opt.base.array_types import Flags, Integers, Numbers
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless

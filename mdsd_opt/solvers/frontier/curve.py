@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Integers, Matrix, Numbers
+from mdsd_opt.base.array_types import Integers, Matrix, Numbers
 
 #: Divergences that are a budget to be searched for, as the kernels number them.
 DIVERGENCES = {"kl": 0, "chi2": 1}

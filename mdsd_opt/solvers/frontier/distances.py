@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Floats, Numbers
+from mdsd_opt.base.array_types import Floats, Numbers
 
 #: Relative differences below this enter the logarithm by their series.
 _SMALL = 1e-3

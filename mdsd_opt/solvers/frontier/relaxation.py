@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Floats
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput, UnknownName

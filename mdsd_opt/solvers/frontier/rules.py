@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Floats, Vector
+from mdsd_opt.base.array_types import Floats, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem

@@ -38,7 +38,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from mdsd_opt.base.arrays import Flags, Integers
+from mdsd_opt.base.array_types import Flags, Integers
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge

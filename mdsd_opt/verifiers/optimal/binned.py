@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Integers, Tokens, Vector
+from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, race_sums_of_row, ratios_at, steps_of
 from mdsd_opt.prefix_search.bucket_kernels import row_table

@@ -13,7 +13,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Tokens, Vector
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
 from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searchable
 from mdsd_opt.prefix_search.ratio_groups_kernels import (

@@ -41,7 +41,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Matrix, Vector, frozen
+from mdsd_opt.base.array_types import Flags, Matrix, Vector
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem

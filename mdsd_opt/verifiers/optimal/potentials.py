@@ -32,7 +32,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers, Vector, frozen
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme, SupportLaw
 from mdsd_opt.drafts.counting import readable, require_listable
 from mdsd_opt.drafts.fixed_set import split_fixed

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Flags, Floats, Integers, Vector, frozen
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import target_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.arrays import Numbers, Tokens
+from mdsd_opt.base.array_types import Numbers, Tokens
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
