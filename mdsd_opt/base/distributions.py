@@ -19,8 +19,6 @@ from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import frozen, library_of, like, to_numpy
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
-Probabilities = NDArray[np.float64]
-
 #: How far a sum of probabilities may be from one before it is an error instead of rounding.
 SUM_TOLERANCE = 1e-3
 
@@ -115,7 +113,7 @@ def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> 
     return InvalidDistribution(f"{name}{where} {problem}. Check the model's output or its mask.")
 
 
-def _softmax_rows(values: Floats, temperature: float) -> Probabilities:
+def _softmax_rows(values: Floats, temperature: float) -> Floats:
     if temperature == 0:
         one_hot = np.zeros_like(values)
         np.put_along_axis(one_hot, values.argmax(axis=-1)[..., None], 1.0, axis=-1)
@@ -129,11 +127,11 @@ def _softmax_rows(values: Floats, temperature: float) -> Probabilities:
 
 
 def filter_tokens(
-    probabilities: Probabilities,
+    probabilities: Floats,
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
-) -> Probabilities:
+) -> Floats:
     """Apply top-k, top-p and min-p, in that order, and renormalise. Ties are kept."""
     result = probabilities
     if top_k is not None and top_k < result.shape[-1]:
@@ -151,7 +149,7 @@ def filter_tokens(
     return result
 
 
-def _renormalised(weights: Probabilities) -> Probabilities:
+def _renormalised(weights: Floats) -> Floats:
     weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
@@ -163,7 +161,7 @@ class Distribution:
     `values`, shape (V,), are read-only and sum to one; `exact` starts from the numbers as `given`.
     """
 
-    values: Probabilities
+    values: Floats
     given: tuple[Fraction, ...] | Floats
 
     @classmethod
@@ -234,7 +232,7 @@ def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
     return np.array([float(x) for x in rational], dtype=np.float64)
 
 
-def _validated(values: Floats, name: str) -> Probabilities:
+def _validated(values: Floats, name: str) -> Floats:
     if values.ndim != 1 or values.size == 0:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"

@@ -92,9 +92,6 @@ def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
         keys[i] = np.int32(position)
 
 
-_TOGETHER = 1024  # tokens whose bins are found before they are added
-
-
 @kernel
 def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
     """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.

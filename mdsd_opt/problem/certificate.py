@@ -45,7 +45,7 @@ from mdsd_opt.problem.transport_plans import (
     plan_violations,
     read_plan,
 )
-from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
+from mdsd_opt.problem.water_filling import water_fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,8 @@ def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fractio
     else:
         assert solution.subset is not None
         contained = drafts.exact_containment(solution.subset)
-        x = exact_water_fill(p, drafts, solution.subset, contained)
+        target = np.array(p, dtype=object)
+        x = water_fill(target, drafts, solution.subset, contained).values.tolist()
     order = drafts.exact_prefix_order(x)
     prefixes = drafts.exact_prefix_containment(order)
     inside, shortfall = Fraction(0), prefixes[0]

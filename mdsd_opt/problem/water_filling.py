@@ -20,14 +20,12 @@ Newton's method (`level_without_order`), which saves the sort where there are ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Numbers
+from mdsd_opt.base.array_types import Flags, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 
 #: Below so many tokens a sort is as fast, and nothing is compiled for it.
@@ -36,18 +34,11 @@ _MANY_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectionMarginal:
-    """p_I with its water levels.
-
-    Attributes
-    ----------
-    values : ndarray, shape (V,)
-    raise_level, cap_level : float
-        c and c'.
-    """
+    """p_I with its water levels c and c'; `values` are of shape (V,)."""
 
     values: Numbers
-    raise_level: float
-    cap_level: float
+    raise_level: Any
+    cap_level: Any
 
 
 def water_level(sums: Numbers, ratios: Numbers, mass: Any, rising: bool) -> tuple[int, Any]:
@@ -156,34 +147,22 @@ def running_sums(values: Numbers) -> Numbers:
 
 
 def water_fill(
-    p: Numbers, drafts: PrefixDraftScheme, subset: Flags, inside: float
+    p: Numbers, drafts: PrefixDraftScheme, subset: Flags, inside: Any
 ) -> SelectionMarginal:
     """The marginal for a subset H with ``inside`` = Q(H); p may be sub-normalised.
 
     Parameters
     ----------
     p : ndarray, shape (V,)
-        Target.
+        Target; float64, or Fractions in an object array for exact arithmetic.
     drafts : PrefixDraftScheme
         Gives the weights w and the tokens that are always drafted.
     subset : ndarray of bool, shape (V,)
-    inside : float
+    inside : float or Fraction
         The mass p_I is to have on H; the rest of one lies off H.
     """
-    return _water_fill(p, drafts.weights, drafts.always_drafted, subset, inside)
-
-
-def exact_water_fill(
-    p: Sequence[Fraction], drafts: PrefixDraftScheme, subset: Flags, inside: Fraction
-) -> list[Fraction]:
-    """`water_fill` in exact arithmetic; returns p_I."""
-    target, w = np.array(p, dtype=object), np.array(drafts.exact_weights, dtype=object)
-    return _water_fill(target, w, drafts.always_drafted, subset, inside).values.tolist()
-
-
-def _water_fill(
-    p: Numbers, w: Numbers, always: Integers, subset: Flags, inside: Any
-) -> SelectionMarginal:
+    exact, always = p.dtype == object, drafts.always_drafted
+    w: Numbers = np.array(drafts.exact_weights, dtype=object) if exact else drafts.weights
     free = (w > 0).astype(np.bool_)
     values = np.where(free, p, p * 0)
     values[always] = p[always]
@@ -193,7 +172,7 @@ def _water_fill(
         values[always] += max(deficit, deficit * 0) / always.size
         low = low[:0]
     outside = 1 - inside - values[~(subset | free)].sum()
-    if p.dtype == object or p.size < _MANY_TOKENS:
+    if exact or p.size < _MANY_TOKENS:
         ratios = [np.argsort(p[side] / w[side], kind="stable") for side in (low, high)]
         order = np.concatenate([low[ratios[0]], high[ratios[1]]])
         values[order], _, c, _, cap = fill(values[order], w[order], low.size, inside, outside)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Integers, Vector
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.fixed_set import split_fixed
@@ -144,12 +144,6 @@ METHOD = Method(
     exact=True,
     solve=solve,
 )
-
-
-def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
-    found = _searched(p, form, limits.tolerance, limits.max_tiles, limits.time_limit)
-    stats = {"tiles": found.tiles, "proof_tiles": len(found.cover.low)}
-    return found.subset, found.lower, found.cover, stats
 
 
 def _by_orders(
@@ -283,22 +277,10 @@ def _affine_weights(points: Vector) -> Vector:
     return affine
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _BoxSearch:
-    """What the search found: P(H) - Q(H) of the best subset, a lower bound, and its proof."""
-
-    value: float
-    lower: float
-    subset: Flags
-    cover: BoxCover
-    tiles: int
-
-
-def _searched(
-    p: Vector, form: ProductForm, tolerance: float, max_tiles: int, time_limit: float | None
-) -> _BoxSearch:
-    """Split the tile of the least bound until it comes within `tolerance` of the best subset."""
-    deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
+def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
+    """Split the tile of the least bound until it comes within tolerance of the best subset."""
+    tolerance = limits.tolerance
+    deadline = np.inf if limits.time_limit is None else time.perf_counter() + limits.time_limit
     best, subset = 0.0, np.zeros(p.size, dtype=np.bool_)
     open_tiles: list[tuple[float, int, Vector, Vector, TileBound]] = []
     closed: list[tuple[Vector, Vector]] = []
@@ -323,7 +305,7 @@ def _searched(
     size = len(form.q)
     visit(np.zeros(size), np.ones(size))
     while open_tiles and open_tiles[0][0] < best - tolerance:
-        if count >= max_tiles or time.perf_counter() > deadline:
+        if count >= limits.max_tiles or time.perf_counter() > deadline:
             break
         _, _, low, high, bound = heapq.heappop(open_tiles)
         r = int(np.argmax(bound.high - bound.low))
@@ -333,7 +315,7 @@ def _searched(
     closed += [(low, high) for _, _, low, high, _ in open_tiles]
     lower = min([lower_closed, best, *(bound for bound, *_ in open_tiles)])
     cover = BoxCover(np.array([low for low, _ in closed]), np.array([high for _, high in closed]))
-    return _BoxSearch(best, lower, subset, cover, count)
+    return subset, lower, cover, {"tiles": count, "proof_tiles": len(closed)}
 
 
 def _halves(low: Vector, high: Vector, r: int, cut: float) -> list[tuple[Any, Any]]:

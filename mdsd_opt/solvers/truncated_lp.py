@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Tokens, Vector
+from mdsd_opt.base.array_types import Flags, Floats, Matrix, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
 from mdsd_opt.solvers import highs_backend
 from mdsd_opt.solvers.formulations import pair_lp
+from mdsd_opt.solvers.highs_backend import LpResult
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Variables up to which the LP runs unless told otherwise: about size 1,000.
@@ -104,14 +105,14 @@ def solve(
     pairs = _truncated(problem.target, q1, q2, size, rule, order)
     fixed = pairs.fixed_selection()
     lp_start = time.perf_counter()
-    choice = _choose(pairs, fixed[pairs.free], time_limit)
+    share, lp = _choose(pairs, fixed[pairs.free], time_limit)
     lp_seconds = time.perf_counter() - lp_start
 
     selection = fixed
-    selection[pairs.free] += choice.share.sum(axis=1)
+    selection[pairs.free] += share.sum(axis=1)
     value = float(np.minimum(problem.target, selection).sum())
     loss, tighter_loss = pairs.loss_bounds()
-    subset = _suggested_subset(pairs, selection, choice.shadow_price)
+    subset = _suggested_subset(pairs, selection, lp.row_duals)
     upper = max(problem.cut_value(subset), value)  # what a certificate can prove
 
     stats: dict[str, Any] = {
@@ -120,18 +121,18 @@ def solve(
         "order": order,
         "tokens": tuple(pairs.free.tolist()),
         "variables": variables,
-        "iterations": choice.iterations,
+        "iterations": lp.iterations,
         "lp_seconds": lp_seconds,
     }
     if rule == "published":
         stats |= {"loss_bound": loss, "loss_bound_tighter": tighter_loss}
-    if not choice.optimal:
+    if not lp.optimal:
         status = Status.LIMIT
     else:
         status = Status.OPTIMAL if size == problem.vocab_size else Status.BOUND
     plan = None
     if problem.drafts.has_many_models and problem.vocab_size <= PLAN_MAX_VOCAB:
-        plan = _plan(problem, pairs, selection, choice.share)
+        plan = _plan(problem, pairs, selection, share)
     return Found(
         acceptance_rate=value,
         lower_bound=value,
@@ -140,7 +141,7 @@ def solve(
         subset=subset,
         plan=plan,
         selection=selection,
-        message=f"{choice.message}; pairs outside the {size} free tokens follow the {rule} rule",
+        message=f"{lp.message}; pairs outside the {size} free tokens follow the {rule} rule",
         stats=stats,
     )
 
@@ -198,9 +199,9 @@ def pair_rule(
     """The rule the truncated LP finds for two independent drafts; options as in `solve`."""
     pairs = _truncated(p, q1, q2, min(size, p.size), rule, order)
     selection = pairs.fixed_selection()
-    choice = _choose(pairs, selection[pairs.free], None)
-    selection[pairs.free] += choice.share.sum(axis=1)
-    return PairRule(pairs, choice.share, selection)
+    share, _ = _choose(pairs, selection[pairs.free], None)
+    selection[pairs.free] += share.sum(axis=1)
+    return PairRule(pairs, share, selection)
 
 
 def _two_drafts(problem: TransportProblem) -> tuple[Floats, Floats]:
@@ -233,44 +234,28 @@ def _truncated(
     return TruncatedPairs(p, q1, q2, descending[:size], winner_last)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Choice:
-    """How the pairs of free tokens are decided.
-
-    `share[a, b]` is the mass of the pair of the a-th and b-th free token that selects the a-th.
-    `shadow_price` is the gain of acceptance from one more unit of selected mass.
-    """
-
-    share: Floats
-    shadow_price: Floats
-    optimal: bool
-    iterations: int
-    message: str
-
-
-def _choose(pairs: TruncatedPairs, fixed: Floats, time_limit: float | None) -> _Choice:
+def _choose(
+    pairs: TruncatedPairs, fixed: Floats, time_limit: float | None
+) -> tuple[Matrix, LpResult]:
     r"""Maximise sum t over t_i <= p_i, t_i <= fixed_i + sum_j share_ij, share_ij + share_ji = w_ij.
 
     One column :math:`x_{ij} = share_{ij} \in [0, w_{ij}]` stands for each pair i < j, so that
-    :math:`t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le fixed_i + \sum_{j<i} w_{ji}`.
+    :math:`t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le fixed_i + \sum_{j<i} w_{ji}`. Returns the
+    shares, [a, b] the mass of the pair of the a-th and b-th free token that selects the a-th, and
+    what HiGHS says; its row duals are the gain from one more unit of selected mass.
     """
     mass = pairs.free_pair_mass
     p = pairs.p[pairs.free]
     size = p.size
     first, second = np.triu_indices(size, 1)
     pair_mass = mass[first, second]
-    lp = pair_lp(p, fixed, first, second, pair_mass)
-    result = highs_backend.maximise(*lp, time_limit=time_limit)
+    result = highs_backend.maximise(
+        *pair_lp(p, fixed, first, second, pair_mass), time_limit=time_limit
+    )
     share = np.zeros((size, size))
     share[first, second] = result.point[size:]
     share[second, first] = pair_mass - share[first, second]
-    return _Choice(
-        share=share,
-        shadow_price=result.row_duals,
-        optimal=result.optimal,
-        iterations=result.iterations,
-        message=result.message,
-    )
+    return share, result
 
 
 def _suggested_subset(pairs: TruncatedPairs, selection: Floats, shadow_price: Floats) -> Flags:

@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.fixed_set import FixedSetDrafts
 from mdsd_opt.problem import TransportProblem
@@ -44,17 +44,13 @@ class Greedy(Verifier):
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         self.check(problem)
-        scheme = _fixed_set(problem)
-        return greedy_rate(problem.target, scheme.always_drafted, scheme.last_draw)
+        p, scheme = problem.target, _fixed_set(problem)
+        on_fixed = float(p[scheme.always_drafted].sum())  # where the last draw is never
+        return min(on_fixed + float(np.minimum(p, scheme.last_draw).sum()), 1.0)
 
 
 def _fixed_set(problem: TransportProblem) -> FixedSetDrafts:
     return cast(FixedSetDrafts, problem.drafts)  # the only kind that is lossless
-
-
-def greedy_rate(p: Vector, fixed: Integers, last_draw: Vector) -> float:
-    """p(T) + sum min(p, q'), q' the law of the last draft, which is zero on T."""
-    return min(float(p[fixed].sum()) + float(np.minimum(p, last_draw).sum()), 1.0)
 
 
 VERIFIER = Greedy()

@@ -97,7 +97,7 @@ class GumbelList(Verifier):
     def acceptance_bound(self, problem: TransportProblem) -> float:
         """The lower bound of [GLS], which is the acceptance rate at K = 1; O(V log V)."""
         self.check(problem)
-        return gumbel_bound(problem.target, draft_of(problem, exact=False), problem.num_drafts)
+        return gumbel_bounds(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
 
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
@@ -106,7 +106,7 @@ class GumbelList(Verifier):
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
         if k == 1:
-            return gumbel_bound(p, q, 1)
+            return gumbel_bounds(p, q, [1])[0]
         if p.size * count_power(p.size + 1, k - 1) <= _MAX_TERMS:
             return min(max(float(acceptance(p.tolist(), q.tolist(), k)), 0.0), 1.0)
         drafts, output = self.simulate(problem, np.random.default_rng(seed), num_samples)
@@ -136,13 +136,8 @@ class GumbelList(Verifier):
         return Decision(accept, residual_law(law, hit))
 
 
-def gumbel_bound(p: Vector, q: Vector, num_drafts: int) -> float:
-    """The bound, with all inner sums from one sort by p/q."""
-    return gumbel_bounds(p, q, [num_drafts])[0]
-
-
 def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
-    """`gumbel_bound` for several K, from one sort."""
+    """The bound for several K, with all inner sums from one sort by p/q."""
     ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
     order = np.argsort(ratio)
     p, q, ratio = p[order], q[order], ratio[order]

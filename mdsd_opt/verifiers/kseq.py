@@ -58,16 +58,11 @@ class KSeq(Verifier):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
         self.check(problem)
-        return kseq_rate(problem.target, draft_of(problem, exact=False), problem.num_drafts)
-
-
-def kseq_rate(p: Vector, q: Vector, num_drafts: int) -> float:
-    """Acceptance rate of K-SEQ at its best scale."""
-    return kseq_rates(p, q, [num_drafts])[0]
+        return kseq_rates(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
 
 
 def kseq_rates(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
-    """`kseq_rate` for several K, from one sort."""
+    """Acceptance rates of K-SEQ at its best scale for several K, from one sort."""
     sums = RatioSums(p, q)
     rates = []
     for k in num_drafts:

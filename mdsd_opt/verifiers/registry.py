@@ -20,18 +20,9 @@ _PACKAGE = "mdsd_opt.verifiers"
 
 #: Those that come first in lists, in this order; the others follow by name.
 _FIRST = (
-    "optimal",
-    "naive_target",
-    "single_draft",
-    "rrs",
-    "kseq",
-    "spechub",
-    "greedy",
-    "importance_sampling",
-    "ratio_hull",
-    "gumbel",
-    "lp",
-)
+    "optimal", "naive_target", "single_draft", "rrs", "kseq", "spechub", "greedy",
+    "importance_sampling", "ratio_hull", "gumbel", "lp",
+)  # fmt: skip
 
 registered: dict[str, Verifier] = {}
 
