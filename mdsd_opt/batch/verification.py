@@ -21,8 +21,7 @@ from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, draw
-from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
-from mdsd_opt.verifiers.verdicts import BatchVerdict, Uniforms, first_places
+from mdsd_opt.verifiers.verdicts import BatchVerdict, RelaxedProblems, Uniforms, first_places
 
 _MISSING = -1
 

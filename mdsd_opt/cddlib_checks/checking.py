@@ -15,10 +15,9 @@ from operator import index
 from typing import Any
 
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
-from mdsd_opt.cddlib_checks.condition import claimed_condition
+from mdsd_opt.cddlib_checks.condition import claimed_condition, parse_inequalities
 from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
-from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
 from mdsd_opt.cddlib_checks.random_trials import SliceResult, run_slice
 from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence

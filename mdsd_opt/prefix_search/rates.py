@@ -23,14 +23,9 @@ _OCTAVES = 34
 
 
 def with_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, rates: Matrix, totals: Matrix,
+) -> None:  # fmt: skip
     """Acceptance rates of rows of logits."""
     from mdsd_opt.prefix_search import rates_with_replacement_kernels as kernels
 
@@ -55,14 +50,9 @@ def with_replacement_rates(
 
 
 def without_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, rates: Matrix, totals: Matrix,
+) -> None:  # fmt: skip
     """Acceptance rates of rows of logits.
 
     Raises
@@ -105,15 +95,9 @@ def without_replacement_rates(
 
 
 def _deterministic_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-    last_is_drawn: bool,
-) -> None:
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, rates: Matrix, totals: Matrix, last_is_drawn: bool,
+) -> None:  # fmt: skip
     """Acceptance rates of rows of logits whose first drafts are the likeliest tokens."""
     from mdsd_opt.prefix_search import rates_deterministic_kernels as kernels
 

@@ -52,6 +52,12 @@ class Backend:
         algorithm = "ipm" if inner else "simplex"
         return highs_backend.maximise(*lp, algorithm, presolve=inner, time_limit=self.time_limit)
 
+    def cover(self, network: TransportNetwork) -> LpResult:
+        """The dual form, min p.u + W.v with u_i + v_S >= 1 on every arc; row duals are masses."""
+        if self.backend == "cvxpy":
+            return _covered_by_cvxpy(network, self.solver, self.time_limit)
+        return _covered_by_highs(network, self.time_limit)
+
     @property
     def version(self) -> str:
         return highs_backend.version() if self.backend == "highs" else cvxpy_backend.version()
@@ -125,9 +131,7 @@ def solve(
     run = {"supports": _on_sets, "pair": _on_pairs, "tuples": _on_tuples}[formulation]
     chosen = Backend(backend, algorithm, solver, time_limit)
     found = run(problem, law, chosen)
-    plan = TransportPlan(law.tokens, law.offsets, found.mass, basis=found.basis)
-    mass = clip_to_marginals(plan, problem.target, law.mass)
-    plan = TransportPlan(law.tokens, law.offsets, frozen(mass), basis=found.basis)
+    plan = feasible_plan(problem, law, found.mass, found.basis)
     upper, subset = rounded_subset(problem, law, found.price)
     return Found(
         acceptance_rate=plan.value,
@@ -156,6 +160,14 @@ METHOD = Method(
     exact=True,
     solve=solve,
 )
+
+
+def feasible_plan(
+    problem: TransportProblem, law: SupportLaw, mass: Vector, basis: PlanBasis | None = None
+) -> TransportPlan:
+    """The masses of the arcs as a plan, clipped to the marginals."""
+    plan = TransportPlan(law.tokens, law.offsets, mass, basis=basis)
+    return replace(plan, mass=frozen(clip_to_marginals(plan, problem.target, law.mass)))
 
 
 def needs(
@@ -217,7 +229,7 @@ def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
     bounds = np.concatenate([network.target, network.mass])
     basis = None
     if chosen.backend == "highs" and chosen.algorithm != "ipm":
-        lp = cover(network, chosen.time_limit)
+        lp = chosen.cover(network)
         mass, price = np.maximum(lp.row_duals, 0.0), lp.point[:num_tokens]
         if lp.basic_rows is not None and lp.basic_columns is not None:
             # A tight row of the dual form is a basic arc, a price at zero a basic slack.
@@ -234,11 +246,8 @@ def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
     return PrimalDual(mass, np.clip(price, 0.0, 1.0), basis, lp, network.num_arcs, bounds.size)
 
 
-def cover(network: TransportNetwork, time_limit: float | None) -> LpResult:
-    """The dual form, min p.u + W.v with u_i + v_S >= 1 on every arc, by HiGHS' simplex.
-
-    The row duals are the masses of the arcs. Costs are scaled up, as tolerances are absolute.
-    """
+def _covered_by_highs(network: TransportNetwork, time_limit: float | None) -> LpResult:
+    """By the simplex. Costs are scaled up, as tolerances are absolute."""
     bounds = np.concatenate([network.target, network.mass])
     scale = 1e6 / bounds.max()
     result = highs_backend.solve_lp(
@@ -252,6 +261,18 @@ def cover(network: TransportNetwork, time_limit: float | None) -> LpResult:
         time_limit=time_limit,
     )
     return replace(result, row_duals=result.row_duals / scale)
+
+
+def _covered_by_cvxpy(network: TransportNetwork, solver: str, time_limit: float | None) -> LpResult:
+    """As the packing LP of the complement, y = 1 - (u, v) in [0, 1].
+
+    u_i + v_S >= 1 becomes y_i + y_S <= 1, and min b.(u, v) becomes max b.y.
+    """
+    bounds, ones = np.concatenate([network.target, network.mass]), np.ones(network.num_arcs)
+    result = cvxpy_backend.maximise(
+        bounds, network.covering_matrix(), ones, np.ones(bounds.size), solver, time_limit, scale=1.0
+    )
+    return replace(result, point=1.0 - result.point)
 
 
 def _on_pairs(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:

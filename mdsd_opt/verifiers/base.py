@@ -18,11 +18,13 @@ from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.relaxation import relaxed_by
 from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.verdicts import (
     BatchVerdict,
     Decision,
     Law,
+    RelaxedProblems,
     RelaxedVerdict,
     Uniforms,
     Verdict,
@@ -207,8 +209,6 @@ class Verifier(ABC):
         tokens = checked_drafts(problem, drafts)
         if relax is None:
             return self._verify(problem, tokens, Uniforms.of(rng))
-        from mdsd_opt.solvers.frontier.relaxation import relaxed_by
-
         relaxation = relaxed_by(problem, relax)
         found = self._verify(relaxation.problem, tokens, Uniforms.of(rng))
         return RelaxedVerdict(*found, relaxation)
@@ -260,8 +260,6 @@ class Verifier(ABC):
             )
         if num_threads is None:
             num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
-        from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
-
         make, _ = batch_maker(scheme)
 
         def problem_of(n: int) -> TransportProblem:

@@ -61,15 +61,9 @@ class RelaxedRows:
         return len(self.amounts) * (2 if self.by_slope else 1)
 
     def __call__(
-        self,
-        target: NDArray[Any],
-        draft: NDArray[Any],
-        target_scale: float,
-        draft_scale: float,
-        num_drafts: Integers,
-        rates: Matrix,
-        totals: Matrix,
-    ) -> None:
+        self, target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+        num_drafts: Integers, rates: Matrix, totals: Matrix,
+    ) -> None:  # fmt: skip
         shape = len(target), len(self.schemes), num_drafts.size, len(self.amounts), -1
         found = rates.reshape(shape)
         least = np.empty(found.shape[:3])
