@@ -27,13 +27,8 @@ from mdsd_opt.drafts.counting import require_short_powers
 class ProductForm:
     """f and the models it is evaluated on; float64, or Fractions in object arrays.
 
-    Attributes
-    ----------
-    q : ndarray, shape (R, V)
-    weights : ndarray, shape (C,)
-        m_c.
-    powers : ndarray of int64, shape (C, R)
-        How often component c draws from model r.
+    q has shape (R, V); the weights, shape (C,), are m_c; `powers`, shape (C, R), is how often
+    component c draws from model r.
     """
 
     q: NDArray[Any]

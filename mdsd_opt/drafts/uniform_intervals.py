@@ -21,12 +21,8 @@ _FEW = 16
 class UniformIntervals(NamedTuple):
     """N draft tuples of J random choices each; rows of impossible tuples mean nothing.
 
-    Attributes
-    ----------
-    below, mass : ndarray, shape (N, J)
-        Given the choices before it, the probability of what comes before each choice, and of it.
-    possible : ndarray of bool, shape (N,)
-        Whether the scheme can draft this tuple.
+    `below` and `mass`, shape (N, J), are, given the choices before it, the probability of what
+    comes before each choice, and of it; `possible`, shape (N,), says what the scheme can draft.
     """
 
     below: Vector

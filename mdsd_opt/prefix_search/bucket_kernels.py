@@ -35,13 +35,9 @@ _TOGETHER = 1024  # tokens whose bins are found before they are added
 def bucket_grid(first: float, per_octave: float, size: int, dtype: Any) -> tuple[Any, Vector]:
     """Buckets of log-ratios from first + b / per_octave on; the first and the last are open-ended.
 
-    Returns
-    -------
-    grid : ndarray, shape (4,)
-        What `bucket_keys` multiplies and adds, the last bucket and the first, in the dtype of
-        log-ratios.
-    edges : ndarray, shape (size + 1,)
-        Ratio at the lower edge of every bucket, and infinity at the end.
+    Returns the grid, shape (4,): what `bucket_keys` multiplies and adds, the last bucket and the
+    first, in the dtype of log-ratios; and the ratio at the lower edge of every bucket, with
+    infinity at the end, shape (size + 1,).
     """
     edges = 2.0 ** (first + np.arange(size + 1) / per_octave)
     edges[0] = 0.0
@@ -96,18 +92,11 @@ def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
 def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
     """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
 
-    Parameters
-    ----------
-    target, draft : ndarray of float, shape (V,)
-        n and m: probabilities, or integer weights.
-    steps : ndarray of float, shape (4,)
-        As `even_keys` takes them, for all bins but the last.
-    bins : ndarray of integers, shape (V,)
-        Out.
-    ends : ndarray of float, shape (B, 2) or (0, 2)
-        1 and 0; out: least and largest t. Not of the last bin. Without rows not asked for.
-    table : ndarray of float64, shape (B, 2)
-        Zeros; out: sums of n and m. The last bin holds what is never drafted.
+    `target` and `draft`, shape (V,), are n and m: probabilities, or integer weights; `steps` are as
+    `even_keys` takes them, for all bins but the last, which holds what is never drafted. Written
+    are `bins`, shape (V,); to zeros of `table`, float64 of shape (B, 2), the sums of n and m; and
+    to ones and zeros of `ends`, shape (B, 2), the least and largest t of all bins but the last, or
+    nothing if it has no rows.
     """
     never = table.shape[0] - 1
     half = steps[0]

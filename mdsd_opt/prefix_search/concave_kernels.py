@@ -10,12 +10,8 @@ from mdsd_opt.base.numba_cache import kernel
 def pool_falling(widths: Vector, gains: Vector, ends: Integers, width: Vector, gain: Vector) -> int:
     """Blocks of falling gain/width; how many there are.
 
-    Parameters
-    ----------
-    widths, gains : ndarray, shape (n,)
-        Not negative.
-    ends, width, gain : ndarray, shape (n,)
-        Room; the end, the width and the gain of each block.
+    Widths and gains, shape (n,), are not negative; there is as much room for the end, the width and
+    the gain of each block.
     """
     count = 0
     for i in range(widths.size):

@@ -44,18 +44,10 @@ _NOTHING = np.zeros(NUM_BUCKETS)
 class Containment(ABC):
     """Q of the prefixes of one row.
 
-    Attributes
-    ----------
-    buckets : ndarray of uint16, shape (V,)
-        Bucket of every token.
-    sums : ndarray, shape (NUM_BUCKETS, 2)
-        Sums of p and of q over every bucket.
-    contained : ndarray, shape (NUM_BUCKETS,)
-        Q at the end of every bucket; of no meaning where Q is a power.
-    exponent : int
-        K if Q = q^K, else 0.
-    slack : float
-        What rounding may feign of P - Q.
+    `buckets`, shape (V,), holds the bucket of every token, `sums`, shape (NUM_BUCKETS, 2), the sums
+    of p and of q over every bucket, `contained`, shape (NUM_BUCKETS,), Q at the end of every
+    bucket, which means nothing where Q is a power: q^K with K = `exponent`, else 0. `slack` is what
+    rounding may feign of P - Q.
     """
 
     buckets: Keys
@@ -89,10 +81,7 @@ class Power(Containment):
 class Raced(Containment):
     """All of the first K clocks to ring lie in H: draws without replacement.
 
-    Raises
-    ------
-    ProblemTooLarge
-        Too many drafts for so many tokens.
+    Raises `ProblemTooLarge` where these are too many drafts for so many tokens.
     """
 
     exponent = 0
@@ -172,12 +161,8 @@ def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> flo
 class Groups:
     """Disjoint groups of drafted tokens, in ascending order of p/q.
 
-    Attributes
-    ----------
-    table : ndarray of int64, shape (3, n)
-        `keys`, `buckets` and `tokens`.
-    ends : ndarray, shape (4, n + 1)
-        `sums_p`, `sums_q`, `contained` and `ratios`.
+    The rows of `table`, shape (3, n), are `keys`, `buckets` and `tokens`; those of `ends`, shape
+    (4, n + 1), `sums_p`, `sums_q`, `contained` and `ratios`.
     """
 
     table: Integers
@@ -231,22 +216,10 @@ class CutSearch:
     """The tokens of one row in groups of p/q, and the cut: the best prefix of them.
 
     With ``rounds=True`` ratios that are equal but for rounding errors are tied, for up to
-    `MAX_TOKENS` tokens. Ties keep ascending token ids.
-
-    Attributes
-    ----------
-    p, q : ndarray, shape (V,)
-        Target and draft.
-    groups : Groups
-        As far as they have been opened.
-    split : int
-        Number of groups in the shortest of the best prefixes of groups.
-    containment : Containment
-        Q, and the buckets with their sums.
-    ratio_bounds : tuple of ndarray
-        Bounds on the ratios in each bucket.
-    is_doubtful : ndarray of bool, shape (NUM_BUCKETS,)
-        Buckets that `open` is to open next.
+    `MAX_TOKENS` tokens. Ties keep ascending token ids. `groups` are as far as they have been
+    opened, `split` is the number of them in the shortest of their best prefixes, `ratio_bounds` are
+    bounds on the ratios in each bucket, and `is_doubtful`, shape (NUM_BUCKETS,), marks those that
+    `open` is to open next.
     """
 
     def __init__(

@@ -18,15 +18,9 @@ _MOST_RACED = 32
 
 @dataclass(frozen=True, eq=False)
 class RandomDraws:
-    """K draws from q, one after another.
+    """K draws from q, shape (V,), one after another.
 
-    Attributes
-    ----------
-    q : ndarray, shape (V,)
-    num_drafts : int
-        K.
-    is_replaced : bool
-        Whether a token can be drawn twice. If not, each draw is from what those before it left.
+    Where a token cannot be drawn twice, each draw is from what those before it left.
     """
 
     q: Floats
@@ -64,14 +58,7 @@ def saves_sorting(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
 def require_race(tokens: int, num_drafts: int, slowest: float) -> None:
     """Raise `ProblemTooLarge` where Q without replacement would take more than about ten seconds.
 
-    Parameters
-    ----------
-    tokens : int
-        How many are added to the race one at a time.
-    num_drafts : int
-        K.
-    slowest : float
-        1 minus the K - 1 largest q.
+    So many tokens are added to the race one at a time; `slowest` is 1 minus the K - 1 largest q.
     """
     from mdsd_opt.prefix_search.race_kernels import MAX_RACE_WORK, race_terms
 

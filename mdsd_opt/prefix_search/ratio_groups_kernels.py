@@ -131,12 +131,8 @@ def arrange(
     """Write a closed group for each bucket with drafted tokens, the tokens of those that are open.
 
     These come in order, with their keys. Q at the ends of groups is q to the power of `exponent`,
-    or else (0) given by bucket and by token. There is room for just these groups.
-
-    Returns
-    -------
-    int
-        First number of groups that minimises P - Q.
+    or else (0) given by bucket and by token. There is room for just these groups. Returns the first
+    number of groups that minimises P - Q.
     """
     ends[P, 0] = 0.0
     ends[Q, 0] = 0.0

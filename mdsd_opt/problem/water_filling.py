@@ -109,24 +109,9 @@ def fill(
 ) -> tuple[Numbers, int, Any, int, Any]:
     """p_I of places in order of p/w of which the first `split` are H.
 
-    Parameters
-    ----------
-    p, w : ndarray, shape (n,)
-        In ascending order of p/w in H, and off H.
-    split : int
-    inside, outside : float or Fraction
-        The masses p_I is to have on H and off H.
-
-    Returns
-    -------
-    x : ndarray, shape (n,)
-    raised : int
-        How many places are raised to c w, the first.
-    c : float or Fraction
-    capped : int
-        Where the places begin that are capped to c' w, the last.
-    cap : float or Fraction
-        c'.
+    p and w, shape (n,), are in ascending order of p/w in H, and off H; `inside` and `outside` are
+    the masses p_I is to have there. Returns p_I, shape (n,); how many places are raised to c w, the
+    first, and c; where the places begin that are capped to c' w, the last, and c'.
     """
     both, ratios = np.stack([p, w]), p / w
     raised, c = water_level(running_sums(both[:, :split]), ratios[:split], inside, rising=True)

@@ -42,16 +42,8 @@ class Method:
 class Needs:
     """What a method would take on a problem, known before anything is built, and what it may take.
 
-    Attributes
-    ----------
-    method : str
-    problem : TransportProblem
-    variables, num_bytes : int
-        Estimated size.
-    max_variables, max_bytes : int
-        The budget.
-    lists_draft_sets : bool
-        Whether the method works on the law of the draft sets.
+    Estimated are `variables` and `num_bytes`; the budget is `max_variables` and `max_bytes`;
+    `lists_draft_sets` says whether the method works on the law of the draft sets.
     """
 
     method: str

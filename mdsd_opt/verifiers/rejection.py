@@ -43,17 +43,8 @@ def residual_law(p: Law, taken: Law) -> Law:
 class RatioSums:
     r""":math:`\sum \min(p, c q)` and :math:`\sum (p - c q)_+` for any c, O(log V) each.
 
-    Parameters
-    ----------
-    p, q : ndarray, shape (V,)
-        Non-negative.
-
-    Attributes
-    ----------
-    ratio : ndarray
-        p/q of the tokens with q > 0, ascending.
-    order : ndarray of int64
-        These tokens, in that order.
+    p and q, shape (V,), are not negative; `ratio` is p/q of the tokens with q > 0, ascending, and
+    `order` these tokens, in that order.
     """
 
     def __init__(self, p: Vector, q: Vector) -> None:

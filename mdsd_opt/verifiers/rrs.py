@@ -196,14 +196,8 @@ def without_replacement_rates(
 ) -> tuple[list[float], list[float | None]]:
     """Rates for several K, and their standard errors where they had to be estimated.
 
-    Parameters
-    ----------
-    p, q : ndarray, shape (V,)
-    num_drafts : sequence of int
-    num_samples, seed : int
-        Of the estimates; all K share the samples.
-    max_visits : int
-        Tokens that the exact recursion may visit, about V**(K - 1); K = 2 is always exact.
+    All K share the samples of the estimates. The exact recursion may visit `max_visits` tokens,
+    about V**(K - 1); K = 2 is always exact.
     """
     sums = RatioSums(p, q)
     support = sums.order.size
@@ -274,21 +268,11 @@ def estimated_rates(
     num_samples: int,
     seed: int | Sequence[int],
 ) -> tuple[list[float], list[float]]:
-    """Estimates and their standard errors, for every K.
+    """Estimates and their standard errors, for every K, from 2 to the number of tokens with q > 0.
 
-    Acceptance is averaged out along each sequence, and the tokens rejected at one step are a
-    stratified sample in each of eight independent repetitions.
-
-    Parameters
-    ----------
-    sums : RatioSums
-        Of p and q.
-    p, q : ndarray, shape (V,)
-    num_drafts : sequence of int
-        Each from 2 to the number of tokens with q > 0.
-    num_samples : int
-        Sequences, rounded up to a multiple of eight.
-    seed : int or sequence of int
+    Acceptance is averaged out along each of `num_samples` sequences, rounded up to a multiple of
+    eight, and the tokens rejected at one step are a stratified sample in each of eight independent
+    repetitions. The sums are those of p and q.
     """
     most = max(num_drafts)
     rng = np.random.default_rng(seed)

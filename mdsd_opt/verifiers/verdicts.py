@@ -182,14 +182,9 @@ def first_places(drafts: Integers, tokens: Integers) -> Integers:
 
 
 class RelaxedProblems:
-    """Makes the problems of rows, relaxed by a budget if there is one, and keeps what that cost.
+    """The problems of rows, relaxed by a budget if there is one, and what that cost.
 
-    Parameters
-    ----------
-    problem_of : callable
-        Makes the problem of a row, given its place.
-    num_rows : int
-    relax : mapping or None
+    `problem_of` makes the problem of a row, given its place.
     """
 
     def __init__(

@@ -124,13 +124,8 @@ def merge_buckets(
     Rows of `groups` are P, q, what a group may hide of KL for each unit of acceptance, and its
     number of tokens. A law may spread the ratios x/p within a group no further than p/q, and a
     spread by a factor 1 + w is worth about w^2/8, at most (1 + w)^3 w^2/4. All sums are cleared but
-    those of the last bucket, tokens that are never drafted.
-
-    Parameters
-    ----------
-    lowest, highest : float
-        Extreme ratios p/q in the open-ended buckets, which are not merged; of no meaning for one
-        token alone.
+    those of the last bucket, tokens that are never drafted. `lowest` and `highest` are extreme
+    ratios p/q in the open-ended buckets, which are not merged; of no meaning for one token alone.
     """
     count = 0
     factor = 0.0  # one over the least ratio of the group at hand

@@ -32,20 +32,12 @@ _SAFETY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRows:
-    """What each budget buys, for each scheme and K.
+    """What each budget of one kind, "tv", "kl" or "chi2", buys, for each scheme and K.
 
-    Attributes
-    ----------
-    lossless : tuple of callable
-        For each scheme what computes alpha*, a `RowFunction`.
-    schemes : tuple of str
-    name : {"tv", "kl", "chi2"}
-    amounts : tuple of float
-        Budgets; or slopes, if there are many positions to share a budget.
-    by_slope : bool
-        Write, for each slope, the rate and what it costs at most.
-    doubtful : float
-        How much of such a cost groups may hide, before tokens are taken one by one.
+    For each scheme `lossless` holds what computes alpha*, a `RowFunction`. The amounts are budgets;
+    or slopes, with ``by_slope=True``, if there are many positions to share a budget: then for each
+    slope the rate is written and what it costs at most. Of such a cost groups may hide `doubtful`,
+    before tokens are taken one by one.
     """
 
     lossless: tuple[Callable[..., None], ...]
@@ -125,10 +117,7 @@ def token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
 class Chain(NamedTuple):
     """Sets of tokens, growing, as `CostCurve.of_chain` takes them.
 
-    Attributes
-    ----------
-    masses, contained : ndarray, shape (n + 1,)
-    doubts : ndarray, shape (n,)
+    Masses and contained have shape (n + 1,), doubts (n,).
     """
 
     masses: Vector
@@ -143,18 +132,9 @@ class Chain(NamedTuple):
 
 
 class RowGroups:
-    """Room for the work on rows of one width, and the row at hand.
+    """Room for the work on rows of one width and up to `most_drafts` drafts, and the row at hand.
 
-    Parameters
-    ----------
-    vocab_size : int
-    most_drafts : int
-        The largest K.
-
-    Attributes
-    ----------
-    p, q : ndarray, shape (V,)
-        Of the row at hand.
+    p and q, shape (V,), are those of the row.
     """
 
     def __init__(self, vocab_size: int, most_drafts: int) -> None:

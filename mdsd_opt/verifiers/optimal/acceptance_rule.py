@@ -59,18 +59,10 @@ BlockRule = Callable[[int, int], Numbers]
 
 
 def death_levels(x: Numbers, w: Numbers, gains: Numbers) -> Numbers:
-    """Level at which each boundary between tokens disappears, shape (n + 1,).
+    """Level at which each boundary between tokens disappears, in [0, 1], shape (n + 1,).
 
-    Parameters
-    ----------
-    x, w, gains : ndarray, shape (n,)
-        Selection masses, weights, and what each token or group of tokens adds to Q, in prefix
-        order; float64 or Fractions.
-
-    Returns
-    -------
-    ndarray, shape (n + 1,)
-        In [0, 1]; the outer boundaries 0 and n live to level 1.
+    From selection masses, weights, and what each token or group of tokens adds to Q, in prefix
+    order, shape (n,) each; float64 or Fractions. The outer boundaries 0 and n live to level 1.
     """
     if x.dtype == object:
         return _exact_death_levels(x, w, gains)
@@ -151,10 +143,7 @@ def spans_of_blocks(levels: Floats) -> tuple[Integers, Floats]:
 def mean_over_levels(rule: Callable[[int, int], Numbers], top: int, levels: Numbers) -> Numbers:
     """What a rule gives for the blocks around token `top`, on average over a uniform level.
 
-    Parameters
-    ----------
-    rule : callable
-        Start and stop of a block -> an array of numbers like the levels.
+    The rule takes start and stop of a block, and gives an array of numbers like the levels.
     """
     return sum(length * rule(start, stop) for length, start, stop in blocks_around(top, levels))
 
@@ -178,18 +167,10 @@ def mean_over_joins(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """One draft tuple.
+    """One draft tuple: tokens in draw order and their places, shape (K,) both.
 
-    Attributes
-    ----------
-    tokens : ndarray of int64, shape (K,)
-        In draw order.
-    places : ndarray of int64, shape (K,)
-        Of each draft.
-    q : ndarray, shape (V,)
-        Weights; float64 or Fractions.
-    above : ndarray, shape (n + 1,)
-        Weight of all tokens from each place on.
+    q, shape (V,), are the weights, in float64 or Fractions, and `above`, shape (n + 1,), the weight
+    of all tokens from each place on.
     """
 
     tokens: Integers
@@ -245,10 +226,7 @@ def _pivotal_draft(drawn: Drawn) -> BlockRule:
 def mixed_rule(drafts: DraftScheme, drawn: Drawn, rule_of: RuleOfDraws) -> BlockRule:
     """The rules of the parts of a mixture, weighted by how likely each is given the drafts.
 
-    Raises
-    ------
-    UnsupportedScheme
-        The drafts are no mixture of draws from one law.
+    Raises `UnsupportedScheme` where the drafts are no mixture of draws from one law.
     """
     likely = []
     parts = [(x, y.random_draws) for x, y in drafts.mixture_parts(drawn.q.dtype == object)]
@@ -362,10 +340,8 @@ class SelectionPlan(ABC):
 class TokenPlan(SelectionPlan):
     """A plan that knows all tokens: each is accepted with min(1, p / p_I).
 
-    Attributes
-    ----------
-    target, q : ndarray, shape (V,)
-        The target of these drafts, without the tokens that are drafted anyway, and their weights.
+    It has the target of these drafts, without the tokens that are drafted anyway, and their weights
+    q, shape (V,) both.
     """
 
     target: Numbers
@@ -428,13 +404,8 @@ def acceptance_probabilities(
 ) -> Numbers:
     """Probability that each draft is accepted, over all levels; shape (K,).
 
-    Parameters
-    ----------
-    plan : SelectionPlan
-    tokens : ndarray of int64, shape (K,)
-        The drafts that were drawn at random, in draw order.
-    rule_of : callable, optional
-        Makes, in place of `block_rule`, a rule with the same law over all drafts.
+    The tokens, shape (K,), are the drafts that were drawn at random, in draw order. `rule_of` may
+    make, in place of `block_rule`, another rule with the same law over all drafts.
     """
     drawn = plan.drawn(tokens)
     in_block = plan.block_rule(drawn, rule_of)

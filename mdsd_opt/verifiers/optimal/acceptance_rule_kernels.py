@@ -37,10 +37,7 @@ water_level_of = kernel(inner=True)(water_level)
 def fill_groups(ends: Matrix, split: int, filled: Matrix) -> tuple[int, float, int, float]:
     """Write the marginal, and what it was made from, to room of shape (ROWS, n + 1).
 
-    Returns
-    -------
-    raised, c, capped, cap
-        As `water_filling.fill`.
+    Returns raised, c, capped and cap, as `water_filling.fill`.
     """
     n = ends.shape[1] - 1
     for g in range(n):
@@ -69,18 +66,9 @@ def fill_bins(
 ) -> tuple[int, float]:  # fmt: skip
     """Write the marginal x of groups in ascending order of p/q; return the cut, and P - Q there.
 
-    Parameters
-    ----------
-    p, q : ndarray, shape (n,)
-        Masses; q > 0.
-    lowest, highest : ndarray, shape (n,)
-        Bounds of p/q.
-    contained : ndarray, shape (n + 1,)
-        Q of the first 0, 1, ... groups.
-    room : ndarray, shape (3, n + 1)
-    starts : ndarray, shape (n + 1,)
-        Room.
-    x : ndarray, shape (n,)
+    p and q > 0 are masses and `lowest` and `highest` bounds of p/q, shape (n,) as x; `contained`,
+    shape (n + 1,), is Q of the first 0, 1, ... groups. `room`, shape (3, n + 1), and `starts`,
+    shape (n + 1,), are room.
     """
     n = p.size
     split, least, reached = 0, 0.0, 0.0
@@ -205,17 +193,11 @@ def death_levels(
 ) -> None:
     """Merge neighbouring blocks in the order in which they meet, with a heap: O(n log n).
 
-    Parameters
-    ----------
-    blocks : ndarray, shape (3, n)
-        x, w and the part of Q in each; blocks are named by their first token.
-    links : ndarray, shape (3, n)
-        Room: the blocks before and after, and a number that grows with every change of a block, by
-        which entries of the heap that have gone stale are known.
-    keys, entries : ndarray, shapes (3 n,) and (2, 3 n)
-        Room for the heap.
-    levels : ndarray, shape (n + 1,)
-        All ones; the result.
+    `blocks`, shape (3, n), holds x, w and the part of Q in each, named by their first token;
+    `levels`, shape (n + 1,), all ones, is the result. The rest is room: `links`, shape (3, n), for
+    the blocks before and after and a number that grows with every change of a block, by which
+    entries of the heap that have gone stale are known; keys, shape (3 n,), and entries, shape (2, 3
+    n), for the heap.
     """
     n = blocks.shape[1]
     before, after, stamp = links[0], links[1], links[2]
@@ -312,13 +294,8 @@ def spans_of_blocks(levels: Vector, spans: Integers, life: Vector) -> None:
 
     It spans to the nearest boundaries that die later (ties: to the left first, so that equal levels
     make one chain of blocks, all but the last living for no time) and lives until one of them dies.
-
-    Parameters
-    ----------
-    levels : ndarray, shape (n + 1,)
-    spans : ndarray, shape (3, n + 1)
-        Left and right ends; the last row is room.
-    life : ndarray, shape (n + 1,)
+    Levels and lives have shape (n + 1,); the rows of `spans`, shape (3, n + 1), are left and right
+    ends, and room.
     """
     n = levels.size - 1
     left, right, stack = spans[0], spans[1], spans[2]

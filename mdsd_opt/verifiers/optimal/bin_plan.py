@@ -25,22 +25,9 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import SelectionPlan
 class BinPlan(SelectionPlan):
     """Groups are bins, or runs of them, with a marginal that is constant relative to q.
 
-    Attributes
-    ----------
-    groups : BinGroups
-    ratio : ndarray, shape (B,)
-        p_I / q in every bin.
-    most : float
-        No rule passes more on average.
-
-    Parameters
-    ----------
-    bins : Bins
-    num_drafts : int
-    is_replaced : bool
-        Whether the drafts are drawn with replacement; else they must leave something.
-    demand : float
-        r, positive.
+    Made for K drafts with replacement, or without if they leave something, and a target r p of mass
+    r = `demand` > 0. `ratio`, shape (B,), is p_I / q in every bin; no rule passes more than `most`
+    on average.
     """
 
     def __init__(self, bins: Bins, num_drafts: int, is_replaced: bool, demand: float = 1.0) -> None:
@@ -69,16 +56,10 @@ class BinPlan(SelectionPlan):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinMarginal:
-    """p_I of groups of bins, for a target r p.
+    r"""p_I of groups of bins, x, for a target r p, and :math:`\rho`, its ratio to q there.
 
-    Attributes
-    ----------
-    x, ratio : ndarray, shape (n,)
-        p_I of each group, and :math:`\\rho`, what it is of q there.
-    split : int
-        Number of groups in the optimal prefix.
-    most : float
-        No rule passes more on average.
+    Both have shape (n,); `split` groups are in the optimal prefix; no rule passes more than `most`
+    on average.
     """
 
     x: Vector

@@ -166,17 +166,10 @@ def chosen_law(
 ) -> None:  # fmt: skip
     """Law over the n tokens in order, integrated over the level; O(K^2 n).
 
-    Parameters
-    ----------
-    q : ndarray, shape (n, K)
-    levels, spans, life : ndarray
-        Death levels, and what `spans_of_blocks` makes of them.
-    nodes, weights : ndarray
-        To integrate polynomials of degree K on [0, 1].
-    below, change, shares : ndarray, shapes (n + 1, K) twice and (2, K)
-        Zeros, room for the work.
-    law : ndarray, shape (n,)
-        Zeros; the result.
+    q has shape (n, K); `levels` are death levels, `spans` and `life` what `spans_of_blocks` makes
+    of them; nodes and weights integrate polynomials of degree K on [0, 1]. Zeros are `below` and
+    `change`, shape (n + 1, K), and `shares`, shape (2, K), for the work, and `law`, shape (n,), the
+    result.
     """
     n, num_rows = q.shape
     for i in range(n):

@@ -142,12 +142,7 @@ def token_above(
 ) -> int:
     """Draw from the positive part of p - ratio q; from p, where only rounding can ask for it.
 
-    Parameters
-    ----------
-    p, q, buckets : ndarray, shape (V,)
-    ratio : ndarray, shape (NUM_BUCKETS,)
-        Of all tokens of a bucket.
-    uniform : float
+    p, q and buckets have shape (V,), and the ratio of all tokens of a bucket shape (NUM_BUCKETS,).
     """
     room = np.empty(-(-p.size // kernels.BLOCK))
     token = kernels.excess_token(p, q, buckets, ratio, uniform, room)

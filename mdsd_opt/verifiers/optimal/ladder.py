@@ -90,13 +90,8 @@ def applies_to(problem: TransportProblem) -> bool:
 def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None) -> Ladder:
     """Heights whose acceptance rate should lie within `tolerance` of the optimum; `gap` tells.
 
-    Parameters
-    ----------
-    problem : TransportProblem
-        For which this `applies_to`.
-    tolerance : float
-    subset : ndarray of bool, shape (V,), optional
-        H; searched for unless given.
+    For a problem to which this `applies_to`; the subset H, shape (V,), is searched for unless
+    given.
     """
     from mdsd_opt.verifiers.optimal.ladder_kernels import selection_law
 
@@ -153,20 +148,12 @@ def _fitted(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """Drafts of one side, seen by the tokens that may climb.
+    """Drafts of one side, seen by the n tokens that may climb.
 
-    Attributes
-    ----------
-    form : ProductForm
-    wanted : ndarray, shape (n,)
-        p of these tokens, times the sign.
-    q : ndarray, shape (n, R)
-    staying : ndarray, shape (R,)
-        Mass of the tokens of this side that stay on level 0.
-    base : ndarray, shape (R,)
-        Mass that loses against level 0; off H, all mass, from which what wins is taken.
-    sign : float
-        1 on H, where the highest wins; -1 off H, where it loses.
+    `wanted`, shape (n,), is p of these tokens times the sign, which is 1 on H, where the highest
+    wins, and -1 off H, where it loses; q has shape (n, R). `staying`, shape (R,), is the mass of
+    the tokens of this side that stay on level 0, and `base`, shape (R,), the mass that loses
+    against level 0; off H, all mass, from which what wins is taken.
     """
 
     form: ProductForm
@@ -195,15 +182,9 @@ class Side:
 class Heights:
     """What a fit has found.
 
-    Attributes
-    ----------
-    levels : ndarray, shape (n,)
-        In [0, NUM_LEVELS - 1], 0 being where a token starts.
-    wins : ndarray, shape (NUM_LEVELS + 1, R)
-        W of every level; the last is there twice.
-    violation : float
-        Bound on how much the tokens lack of what they want.
-    passes : int
+    Levels, shape (n,), lie in [0, NUM_LEVELS - 1], 0 being where a token starts. `wins`, shape
+    (NUM_LEVELS + 1, R), is W of every level, the last of them twice, and `violation` bounds how
+    much the tokens lack of what they want.
     """
 
     levels: Vector
@@ -215,12 +196,7 @@ class Heights:
 def fit_side(side: Side, guess: Vector, tolerance: float) -> Heights:
     """Climb until the tokens lack no more than `tolerance` together, or progress ends.
 
-    Parameters
-    ----------
-    side : Side
-    guess : ndarray
-        Shares of all mass on the lowest levels to start with.
-    tolerance : float
+    `guess` holds the shares of all mass on the lowest levels to start with.
     """
     total = side.staying + side.q.sum(axis=0)
     masses = np.zeros((NUM_LEVELS, total.size))

@@ -74,14 +74,8 @@ def respond(
     """Climb each token to the least level where it wins as often as wanted.
 
     wanted (n,) is signed, q of shape (n, R). Adds the masses that play on each level to `masses`,
-    and what the derivatives of these take to lower and upper, (T, R, R).
-
-    Returns
-    -------
-    lack : float
-        What tokens on the top level still want.
-    top : int
-        Highest level that is played on.
+    and what the derivatives of these take to lower and upper, (T, R, R). Returns what tokens on the
+    top level still want, and the highest level that is played on.
     """
     num_rows = q.shape[1]
     last = wins.shape[0] - 1

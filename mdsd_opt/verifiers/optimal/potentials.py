@@ -72,16 +72,8 @@ def fit(problem: TransportProblem, tolerance: float, subset: Flags, upper: float
     """Potentials whose acceptance rate lies within `tolerance` of the optimum.
 
     Costs O(K V log V) an evaluation for independent draws, or the size of the listed law; some tens
-    of evaluations are usual. If the limit of evaluations is met, `gap` says how good they are.
-
-    Parameters
-    ----------
-    problem : TransportProblem
-    tolerance : float
-    subset : ndarray of bool, shape (V,)
-        H, optimal.
-    upper : float
-        An upper bound on the acceptance rate.
+    of evaluations are usual. If the limit of evaluations is met, `gap` says how good they are. The
+    subset H, shape (V,), is optimal.
     """
     fixed, drafts = split_fixed(problem.drafts)
     require_leagues(drafts)
@@ -152,14 +144,8 @@ def descend(evaluate: Callable[[Vector], tuple[float, Vector]], size: int) -> No
     """Start at zero and go downhill until `evaluate` raises, or no step leads down any more.
 
     Quasi-Newton steps on the coordinates that are positive or would become so, projected back onto
-    the orthant, halved until the function falls.
-
-    Parameters
-    ----------
-    evaluate : callable
-        Point (n,) -> value and gradient. It keeps what it needs of the points it sees.
-    size : int
-        n.
+    the orthant, halved until the function falls. `evaluate` takes a point, shape (size,), to value
+    and gradient, and keeps what it needs of the points it sees.
     """
     from mdsd_opt.verifiers.optimal.choice_kernels import dot, quasi_newton_direction
 

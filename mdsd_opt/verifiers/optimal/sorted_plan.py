@@ -26,27 +26,11 @@ from mdsd_opt.verifiers.rejection import residual_law
 class SortedPlan(TokenPlan):
     """Every token is a group of its own.
 
-    Attributes
-    ----------
-    drafts : PrefixDraftScheme
-        The drafts that are random.
-    order : ndarray of int64, shape (n,)
-        Token of each group.
-    position : ndarray of int64, shape (V,)
-        Group of each token, -1 for tokens that are never drafted.
-    p : ndarray, shape (n,)
-        Target of each group.
-    selection, residual : ndarray, shape (V,)
-        p_I of every token, and the law of the output after a rejection.
-
-    Parameters
-    ----------
-    target : ndarray, shape (V,)
-        p; float64 or Fractions.
-    fixed : ndarray of int64
-        Tokens that are drafted anyway: the others have the target without them.
-    drafts : PrefixDraftScheme
-        Without always-drafted tokens.
+    Made of the target, in float64 or Fractions, the `fixed` tokens that are drafted anyway (the
+    others have the target without them), and drafts without such tokens. `order`, shape (n,), holds
+    the token of each group, `position`, shape (V,), the group of each token, -1 for tokens that are
+    never drafted, and p the target of each group; `selection` is p_I of every token and `residual`
+    the law of the output after a rejection, shape (V,) both.
     """
 
     def __init__(self, target: Numbers, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
