@@ -187,7 +187,7 @@ class Distribution:
 
     @classmethod
     def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
-        """Of Fractions that sum to one, however small; floats below 1e-300 are zero."""
+        """Take Fractions that sum to one, however small; floats below 1e-300 are zero."""
         tiny = Fraction(SMALLEST_PROBABILITY)
         values = np.array([float(x) if x >= tiny else 0.0 for x in rational], dtype=np.float64)
         return cls(frozen(values), rational)

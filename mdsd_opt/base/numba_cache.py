@@ -160,7 +160,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
 
 
 def cache_folder() -> Path:
-    """Where this version of the kernels keeps its code; it need not exist."""
+    """The folder where this version of the kernels keeps its code; it need not exist."""
     return _cache_root() / _folder_name()
 
 

@@ -127,7 +127,7 @@ def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Inst
 
 
 def _pair(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -> Instance:
-    """Without replacement, and so many more drafts with it."""
+    """Draw drafts without replacement, and `more` drafts than these with it."""
     q = list(_random_law(rng, size))
     drafts = WithoutReplacement(q, num_drafts)
     return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts + more))
@@ -224,7 +224,7 @@ def _verdict_gap(instance: Instance, small: bool = False) -> float:
 
 
 def _formula_gap(instance: Instance, small: bool = False) -> float:
-    """Between the formula and the maximum flow."""
+    """How far the formula and the maximum flow are apart."""
     return abs(1 + _least_excess(instance, small) - _flow_value(instance))
 
 

@@ -82,7 +82,7 @@ class Conjecture:
     search: Search | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """What is said of it, for JSON."""
         told = ("name", "statement", "source", "status", "method")
         return {name: getattr(self, name) for name in told}
 
@@ -159,7 +159,7 @@ def projection(v: int, k: int, draft: Any) -> list[Job]:
 
 
 def _chosen(v: int, k: int, draft: Any) -> list[DraftScheme]:
-    """With and without replacement, the q given or the default one."""
+    """Drafts with and without replacement, of the q given or the default one."""
     return [drafts_for(name, v, k, draft) for name in _BOTH]
 
 

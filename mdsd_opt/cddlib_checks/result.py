@@ -80,7 +80,7 @@ class Counterexample:
     confirmed: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: fractions become strings."""
+        """All of it for JSON: fractions become strings."""
         return {
             "kind": self.kind,
             "explanation": self.explanation,
@@ -188,7 +188,7 @@ class CheckResult:
         return {True: "holds", False: "refuted", None: "undecided"}[self.holds]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: fractions become strings."""
+        """All of it for JSON: fractions become strings."""
         return {
             "name": self.name,
             "statement": self.statement,

@@ -178,7 +178,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return WithReplacement(Distribution(self.last_draw, outside), 1)
 
     def is_possible(self, tokens: Integers) -> bool:
-        """In any order."""
+        """Whether the tuple is possible, in any order."""
         fixed, drawn = self.always_drafted, tokens[tokens >= 0]
         others = drawn[~np.isin(drawn, fixed)]
         if drawn.size - others.size != fixed.size or not np.isin(fixed, drawn).all():
@@ -194,7 +194,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return [([self.always_drafted.size], self.last_draw)] if one else []
 
     def support_law(self) -> SupportLaw:
-        """Without a loop: there may be as many draft sets as tokens."""
+        """The law of the draft set, without a loop: there may be as many sets as tokens."""
         if self.beside_fixed is None:
             return super().support_law()
         fixed, last = self.always_drafted, np.flatnonzero(self.last_draw > 0)
@@ -323,7 +323,7 @@ class FixedPlusDrafts(HoldsFixed):
         return self.drafts
 
     def random_places(self, tokens: Integers) -> Integers:
-        """All behind D: a draft may hit D again."""
+        """All places behind D, as a draft may hit D again."""
         return self._fixed.size + np.flatnonzero(tokens[self._fixed.size :] >= 0)
 
     def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:

@@ -60,7 +60,7 @@ def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
 
 
 def light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vector]:
-    r"""Where the kernel begins: tokens that hardly ring, all at once, shape (most, nodes) each.
+    r"""The laws the kernel begins with: tokens that hardly ring, all at once, (most, nodes) each.
 
     With :math:`x_i = e^{q_i t} - 1` the number that rang has the generating function
     :math:`G(z) = \prod_i e^{-q_i t} (1 + x_i z)`, of which Newton's identities give the

@@ -62,7 +62,7 @@ class ProductForm:
         return slopes
 
     def _slopes(self, low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
-        """Of the power of each coordinate alone, shape (C, R)."""
+        """Slopes of the power of each coordinate alone, shape (C, R)."""
         if self.powers.max() <= 1:
             return self.powers.astype(low.dtype)
         ends = list(zip(low.tolist(), high.tolist(), strict=True))

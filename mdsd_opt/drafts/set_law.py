@@ -125,7 +125,7 @@ class DraftSetLaw(DraftScheme):
         return ascends and self.is_possible(tokens)
 
     def as_listed(self, tuples: Integers) -> Integers:
-        """With the tokens of each set ascending, padding last."""
+        """The tuples with the tokens of each set ascending, padding last."""
         last = np.iinfo(np.int64).max
         rows = np.sort(np.where(tuples < 0, last, tuples), axis=1)
         return np.where(rows == last, -1, rows)

@@ -54,7 +54,7 @@ class SupportLaw:
 
     @classmethod
     def from_sets(cls, vocab_size: int, masses: Mapping[tuple[int, ...], float]) -> SupportLaw:
-        """From ascending tuples of tokens and their masses; sorted by size, then lexicographic."""
+        """Take ascending tuples of tokens and their masses; sort by size, then in lexical order."""
         groups = []
         for size in sorted({len(members) for members in masses}):
             rows = sorted(members for members in masses if len(members) == size)

@@ -232,7 +232,7 @@ class WithoutReplacement(OneDraft):
         return count_subsets(self.support.size, [self._num_drawn])
 
     def require_listable(self) -> None:
-        """By the recursion of every draft set over its own subsets."""
+        """Count the steps of the recursion of every draft set over its own subsets."""
         if self.drafts_whole_support:
             return
         passes = self.num_drafts * count_power(2, self.num_drafts)

@@ -265,7 +265,7 @@ def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
 
 @kernel(inner=True)
 def _ring_in_band(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
-    """As `_ring`, at the nodes alone where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
+    """Do as `_ring`, at the nodes alone where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
 
     The later, the more have rung: these nodes are a run for each n, and both its ends move on with
     n. With its mean below K the deviation of N_t is below sqrt(K), so that the runs hold about

@@ -236,7 +236,7 @@ def _opened_for(
     num_drafts: Integers, places: Integers, count: int, best: Vector, drafts_open: Integers,
     places_open: Integers,
 ) -> int:  # fmt: skip
-    """For which K a prefix ending inside group g, with ratios in [lowest, highest], may be better.
+    """Find the K for which a prefix that ends in group g, ratios in [lowest, highest], may be best.
 
     Writes these K and their places; returns how many there are.
     """

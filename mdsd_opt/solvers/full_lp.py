@@ -247,7 +247,7 @@ def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
 
 
 def _covered_by_highs(network: TransportNetwork, time_limit: float | None) -> LpResult:
-    """By the simplex. Costs are scaled up, as tolerances are absolute."""
+    """Solve the dual form by the simplex; costs are scaled up, as tolerances are absolute."""
     bounds = np.concatenate([network.target, network.mass])
     scale = 1e6 / bounds.max()
     result = highs_backend.solve_lp(
@@ -264,7 +264,7 @@ def _covered_by_highs(network: TransportNetwork, time_limit: float | None) -> Lp
 
 
 def _covered_by_cvxpy(network: TransportNetwork, solver: str, time_limit: float | None) -> LpResult:
-    """As the packing LP of the complement, y = 1 - (u, v) in [0, 1].
+    """Solve the dual form as the packing LP of its complement, y = 1 - (u, v) in [0, 1].
 
     u_i + v_S >= 1 becomes y_i + y_S <= 1, and min b.(u, v) becomes max b.y.
     """

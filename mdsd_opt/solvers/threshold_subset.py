@@ -82,7 +82,7 @@ def _threshold_set(p: Vector, form: ProductForm, point: Vector) -> ThresholdSubs
 
 
 def _flipped(p: Vector, form: ProductForm, given: ThresholdSubset) -> ThresholdSubset | None:
-    """With one token put in or left out, the one that gains most; None if none gains.
+    """The subset with the one token put in or left out that gains most; None if none gains.
 
     A token may gain only if its distance from the threshold is below the curvature of f over it.
     """

@@ -102,7 +102,7 @@ class GumbelList(Verifier):
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
-        """In closed form for few tokens, else an `Estimate` by simulation."""
+        """The rate in closed form for few tokens, else an `Estimate` by simulation."""
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
         if k == 1:

@@ -121,7 +121,7 @@ class BatchVerdict:
 
     @property
     def total_kl(self) -> float:
-        """Of all outputs together; 0 where none is relaxed."""
+        """KL of all outputs together; 0 where none is relaxed."""
         return 0.0 if self.kl is None else float(self.kl.sum())
 
     @property

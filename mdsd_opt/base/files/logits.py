@@ -82,7 +82,7 @@ class LogitsSample:
         return self.sequence.ravel()
 
     def taken_as(self, kind: str | None) -> LogitsSample:
-        """With the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
+        """The sample with the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
         target, draft = (
             as_logits(Opened.of(side, f"'{name}' of {self.source}"), kind).numpy()
             for name, side in (("target", self.target), ("draft", self.draft))

@@ -60,7 +60,7 @@ def _steepness(slope: float, divergence: int) -> float:
 
 @kernel(inner=True)
 def _first_at_least(values: Vector, count: int, bound: float) -> int:
-    """Of ascending values."""
+    """First place of ascending values that are no less than the bound."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -73,7 +73,7 @@ def _first_at_least(values: Vector, count: int, bound: float) -> int:
 
 @kernel(inner=True)
 def _first_below(values: Vector, count: int, bound: float) -> int:
-    """Of descending values."""
+    """First place of descending values that are below the bound."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2

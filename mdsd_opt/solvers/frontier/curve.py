@@ -124,7 +124,7 @@ class Frontier:
 
     @property
     def most_finite(self) -> Any:
-        """Up to here p_a has mass only where the target has: KL and chi-square are finite."""
+        """The rate up to which p_a has mass only where p has, so that KL and chi-square are finite."""
         return 1 - self.massless.contained[-1]
 
     def law(self, acceptance_rate: Any) -> Numbers:
@@ -167,7 +167,7 @@ class CostCurve:
 
     @classmethod
     def of(cls, frontier: Frontier) -> CostCurve:
-        """Of a frontier in floating point."""
+        """The curve of a frontier in floating point."""
         return cls.of_chain(frontier.masses, frontier.contained, float(frontier.least))
 
     @classmethod

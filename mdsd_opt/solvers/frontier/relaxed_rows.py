@@ -49,7 +49,7 @@ class RelaxedRows:
 
     @property
     def num_columns(self) -> int:
-        """Of each scheme and K."""
+        """Number of columns that are written for each scheme and K."""
         return len(self.amounts) * (2 if self.by_slope else 1)
 
     def __call__(
@@ -183,7 +183,7 @@ class RowGroups:
         return float(which(self.p[tokens] / self.q[tokens]))
 
     def chains(self, made: Composition | None, counts: tuple[int, ...]) -> Sequence[Chain | None]:
-        """Of drafts that come from q in this way, for each K; None where groups do not serve it.
+        """The chain of drafts that come from q in this way for each K; None if groups do not serve.
 
         None are known beside fixed tokens where several others are drawn.
         """
@@ -253,5 +253,5 @@ class RowGroups:
 
 
 def _certain(p: float) -> Chain:
-    """Of drafts that are certain, of mass p."""
+    """The chain of drafts that are certain, of mass p."""
     return Chain(np.array([p, max(1.0 - p, 0.0)]), np.array([0.0, 1.0]), np.zeros(1))

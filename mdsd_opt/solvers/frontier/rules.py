@@ -275,5 +275,5 @@ def survey_rules(
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """For JSON: None for what is infinite."""
+    """The row for JSON: None for what is infinite."""
     return {name: None if value in (np.inf, -np.inf) else value for name, value in row.items()}

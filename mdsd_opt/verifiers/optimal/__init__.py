@@ -86,7 +86,7 @@ class Optimal(Verifier):
         return optimal_rates(SINGLE_MODEL_SCHEMES.values())
 
     def configured(self, **options: Any) -> Verifier:
-        """With another `gap`, or with ``binned=True`` in one pass: exact law, certified gap."""
+        """Take another `gap`, or with ``binned=True`` one pass: an exact law, a certified gap."""
         return _form(self, **options)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:

@@ -306,7 +306,7 @@ class SelectionPlan(ABC):
 
     @abstractmethod
     def drawn(self, tokens: Tokens) -> Drawn:
-        """These drafts, in the groups of the plan."""
+        """Put these drafts into the groups of the plan."""
 
     @abstractmethod
     def acceptance(self, token: int) -> Any:

@@ -104,7 +104,7 @@ def fill_bins(
 def _towards_means(
     p: Vector, x: Vector, start: int, stop: int, mass: float, from_above: bool
 ) -> None:
-    """From the mean ratios to those at the bounds only as far as there is room for in the mass."""
+    """Go from the mean ratios to those at the bounds only as far as the mass has room for."""
     means, bounds = 0.0, 0.0
     for g in range(start, stop):
         means += p[g]

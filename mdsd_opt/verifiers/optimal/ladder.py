@@ -245,7 +245,7 @@ def response_to(side: Side, masses: Matrix) -> _Response:
 
 
 def _jacobian(lower: Matrix, upper: Matrix, below: Matrix, here: Matrix) -> Matrix:
-    """Of the masses in the response by those responded to, both flattened."""
+    """Derivatives of the masses in the response by those responded to, both flattened."""
     levels, rows = lower.shape[:2]
     for half in (lower, upper):  # only one triangle was summed
         half += np.tril(half, -1).transpose(0, 2, 1)
