@@ -124,7 +124,7 @@ class Frontier:
 
     @property
     def most_finite(self) -> Any:
-        """The rate up to which p_a has mass only where p has, so that KL and chi-square are finite."""
+        """The rate up to which p_a has mass only where p has: KL and chi-square are finite."""
         return 1 - self.massless.contained[-1]
 
     def law(self, acceptance_rate: Any) -> Numbers:
