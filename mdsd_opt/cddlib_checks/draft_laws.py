@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
-from math import gcd, prod
+from math import lcm, prod
 from numbers import Rational
 from typing import Any
 
@@ -153,7 +153,5 @@ def scope_of(drafts: DraftScheme, targets: str = "every target") -> str:
 
 
 def _over_common_denominator(q: Sequence[Fraction]) -> str:
-    scale = 1
-    for x in q:
-        scale = scale * x.denominator // gcd(scale, x.denominator)
+    scale = lcm(*(x.denominator for x in q))
     return f"({', '.join(str(int(x * scale)) for x in q)})/{scale}"

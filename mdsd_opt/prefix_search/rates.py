@@ -53,13 +53,7 @@ def without_replacement_rates(
     target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
     num_drafts: Integers, rates: Matrix, totals: Matrix,
 ) -> None:  # fmt: skip
-    """Acceptance rates of rows of logits.
-
-    Raises
-    ------
-    ProblemTooLarge
-        Too many drafts for so many tokens.
-    """
+    """Acceptance rates of rows of logits; `ProblemTooLarge` for too many drafts and tokens."""
     from mdsd_opt.prefix_search import rates_without_replacement_kernels as kernels
 
     vocab_size = target.shape[1]

@@ -41,7 +41,7 @@ from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, m
 from mdsd_opt.problem.solution import Found, Solution, Status
 from mdsd_opt.problem.transport_plans import (
     feasible_mass,
-    feasible_value,
+    feasible_masses,
     plan_violations,
     read_plan,
 )
@@ -120,7 +120,7 @@ def certify(
         violations += found
         if not found:
             lower = (
-                feasible_value(problem, read.plan)
+                sum(feasible_masses(problem, read.plan), Fraction(0))
                 if exact
                 else float(feasible_mass(problem, read.plan).sum())
             )

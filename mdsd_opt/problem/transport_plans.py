@@ -142,11 +142,6 @@ def _share_kept(allowed: Floats, used: Floats) -> Floats:
         return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))
 
 
-def feasible_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
-    """Value of `feasible_masses`."""
-    return sum(feasible_masses(problem, plan), Fraction(0))
-
-
 def feasible_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
     """Exactly feasible mass of each arc: the plan's integers or its basis if they hold, else
     clipped."""

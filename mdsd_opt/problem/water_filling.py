@@ -44,27 +44,11 @@ class SelectionMarginal:
 def water_level(sums: Numbers, ratios: Numbers, mass: Any, rising: bool) -> tuple[int, Any]:
     """How many places come to stand on one water level, so that all hold `mass`, and the level.
 
-    Parameters
-    ----------
-    sums : ndarray, shape (2, n + 1)
-        Of p and of w over the first 0..n places, or the last for a level that falls.
-    ratios : ndarray, shape (n,)
-        p/w of each place, ascending.
-    mass : float or Fraction
-    rising : bool
-        Whether the places hold too little, and the first are raised; else they hold too much, and
-        the last are capped.
-
-    Returns
-    -------
-    count : int
-        0 if the places hold the mass as they are.
-    level : float or Fraction
-        0, or infinity for one that falls, if no place stands on it.
-
-    Notes
-    -----
-    Also compiled, for float64.
+    `sums`, shape (2, n + 1), are those of p and of w over the first 0..n places, or the last for a
+    level that falls, and `ratios`, shape (n,), p/w of each place, ascending. A level rises where
+    the places hold too little, and the first are raised; else they hold too much, and the last are
+    capped. If the places hold the mass as they are, the count is 0, and the level 0, or infinity
+    for one that falls. Also compiled, for float64.
     """
     p_sums, w_sums = sums[0], sums[1]
     change = mass - p_sums[-1]
@@ -136,15 +120,9 @@ def water_fill(
 ) -> SelectionMarginal:
     """The marginal for a subset H with ``inside`` = Q(H); p may be sub-normalised.
 
-    Parameters
-    ----------
-    p : ndarray, shape (V,)
-        Target; float64, or Fractions in an object array for exact arithmetic.
-    drafts : PrefixDraftScheme
-        Gives the weights w and the tokens that are always drafted.
-    subset : ndarray of bool, shape (V,)
-    inside : float or Fraction
-        The mass p_I is to have on H; the rest of one lies off H.
+    p is the target, in float64, or in Fractions for exact arithmetic, and the drafts give the
+    weights w and the tokens that are always drafted. `inside` is the mass p_I is to have on H, of
+    shape (V,) as p; the rest of one lies off H.
     """
     exact, always = p.dtype == object, drafts.always_drafted
     w: Numbers = np.array(drafts.exact_weights, dtype=object) if exact else drafts.weights

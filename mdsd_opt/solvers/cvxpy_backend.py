@@ -30,15 +30,8 @@ def maximise(
     """Solve max c.x, A x <= b, 0 <= x <= u; the duals are those of A x <= b.
 
     Bounds are multiplied by `scale`, by default what suits the solver, and the point divided by it.
-
-    Raises
-    ------
-    UnknownName
-        The solver is not installed; the message lists those that are.
-    MissingExtra
-        CVXPY is not installed.
-    SolverError
-        It failed; its own words are in the message.
+    Raises `MissingExtra` where CVXPY is not installed, `UnknownName`, which lists those that are,
+    where the solver is not, and `SolverError`, with its own words, where it failed.
     """
     try:
         import cvxpy as cp

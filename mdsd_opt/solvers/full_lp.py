@@ -128,9 +128,11 @@ def solve(
     formulation = _formulation(problem, formulation)
     needs(problem, formulation, backend, max_variables, max_bytes).require()
     law = problem.drafts.support_law()
-    run = {"supports": _on_sets, "pair": _on_pairs, "tuples": _on_tuples}[formulation]
     chosen = Backend(backend, algorithm, solver, time_limit)
-    found = run(problem, law, chosen)
+    if formulation == "supports":
+        found = _solve_network(support_network(problem, law), chosen)
+    else:
+        found = (_on_pairs if formulation == "pair" else _on_tuples)(problem, law, chosen)
     plan = feasible_plan(problem, law, found.mass, found.basis)
     upper, subset = rounded_subset(problem, law, found.price)
     return Found(
@@ -211,10 +213,6 @@ def _check_choices(backend: str, formulation: str, algorithm: str) -> None:
     ):
         if given not in known:
             raise UnknownName.among(kind, given, known)
-
-
-def _on_sets(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
-    return _solve_network(support_network(problem, law), chosen)
 
 
 def _on_tuples(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:

@@ -75,8 +75,10 @@ class ImportanceSampling(Verifier):
         return {"with_replacement": BatchRates(self._batch_bounds, is_bound=True)}
 
     def _batch_bounds(self, p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
-        bounds = selection_bounds(p, q, max(counts), *self._options)
-        return [bounds[k - 1] for k in counts]
+        """`acceptance_bound` for several K, from the rounds of one tournament."""
+        played = _rounds(p, [q] * max(counts), *self._options)
+        laws = [q, *(rule.selection for rule in played)]
+        return [min(float(np.minimum(p, laws[k - 1]).sum()), 1.0) for k in counts]
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         tournament = self._tournament(problem)
@@ -142,14 +144,6 @@ def _rounds(
         played = pair_rule(p, selection, q, size, rule, order)
         selection = played.selection
         yield played
-
-
-def selection_bounds(
-    p: Vector, q: Vector, most: int, size: int = 5, rule: str = "published", order: str = "surplus"
-) -> list[float]:
-    """`acceptance_bound` for 1 .. `most` drafts of q, from the rounds of one tournament."""
-    laws = [q, *(played.selection for played in _rounds(p, [q] * most, size, rule, order))]
-    return [min(float(np.minimum(p, law).sum()), 1.0) for law in laws]
 
 
 VERIFIER = ImportanceSampling()

@@ -55,12 +55,7 @@ def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRa
 
 
 class Estimate(float):
-    """A float that remembers its standard error; arithmetic gives plain floats.
-
-    Attributes
-    ----------
-    standard_error : float
-    """
+    """A float that remembers its `standard_error`; arithmetic gives plain floats."""
 
     standard_error: float
 
@@ -79,10 +74,7 @@ class Estimate(float):
 class CertifiedRate(float):
     """The acceptance rate of a rule that is not quite optimal; arithmetic gives plain floats.
 
-    Attributes
-    ----------
-    gap : float
-        The optimum is at most this much higher.
+    The optimum is at most `gap` higher.
     """
 
     gap: float

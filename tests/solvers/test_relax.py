@@ -390,7 +390,7 @@ class TestDifferentModels:
 
     def test_the_gap_of_a_short_chain_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = mo.relax(self.problem(), tv=0.1)
-        monkeypatch.setattr(chains._Minimised, "tolerance", 0.02)
+        monkeypatch.setattr(chains.SetsOfChain, "tolerance", 0.02)
         short = mo.relax(self.problem(), tv=0.1)
         assert short.gap > 1e-4
         best = mo.solve(short.problem).lower_bound

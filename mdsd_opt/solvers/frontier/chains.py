@@ -6,11 +6,11 @@ known, the principal partition of Q.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier
     ProblemTooLarge
         Too many tokens for exact arithmetic, or for a draft law that is known by Q alone.
     """
-    sets = _AllSubsets(problem) if exact else _Minimised(problem)
+    sets = SetsOfChain(problem, exact)
     massless, everything = sets.p == 0, sets.p >= 0
     empty = sets.point(~everything)
     lossless = sets.point(sets.highest(1, _LOSSLESS) | massless)  # the set of alpha* itself
@@ -87,14 +87,25 @@ class _Point:
     contained: Any
 
 
-class _Sets(ABC):
-    """Where the sets above a chord come from."""
+class SetsOfChain:
+    """Where the sets above a chord come from: minimisation, or in exact arithmetic all subsets."""
 
-    p: Numbers
-    tolerance: Any
+    tolerance: ClassVar[float] = TOLERANCE
 
-    def __init__(self, problem: TransportProblem) -> None:
+    def __init__(self, problem: TransportProblem, exact: bool) -> None:
+        size, drafts = problem.vocab_size, problem.drafts
+        if exact and size > MAX_EXACT_VOCAB:
+            raise ProblemTooLarge(
+                f"exact=True compares all subsets of the {size} tokens, as {drafts!r} "
+                f"has no prefix order; it takes at most {MAX_EXACT_VOCAB}: leave it out"
+            )
         self.problem = problem
+        self.p: Numbers = np.array(problem.exact_target, dtype=object) if exact else problem.target
+        self.contained: Callable[[Flags], Any]  # Q(H)
+        self.contained = drafts.exact_containment if exact else drafts.containment
+        self.least_rise = Fraction(0) if exact else self.tolerance
+        every = product((False, True), repeat=size) if exact else ()
+        self._points = [self.point(np.array(bits)) for bits in every]
 
     def point(self, subset: Flags) -> _Point:
         return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.contained(subset))
@@ -108,26 +119,10 @@ class _Sets(ABC):
             values.append(self.contained(subset))
         return np.array(values, dtype=self.p.dtype)
 
-    @abstractmethod
-    def contained(self, subset: Flags) -> Any:
-        """Q(H)."""
-
-    @abstractmethod
     def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Flags:
         """A set that minimises slope P(H) - Q(H), the empty one aside."""
-
-
-class _Minimised(_Sets):
-    tolerance = TOLERANCE
-
-    def __init__(self, problem: TransportProblem) -> None:
-        super().__init__(problem)
-        self.p = problem.target
-
-    def contained(self, subset: Flags) -> float:
-        return self.problem.drafts.containment(subset)
-
-    def highest(self, slope: float, tolerance: float = TOLERANCE / 10) -> Flags:
+        if self._points:
+            return min(self._points, key=lambda x: slope * x.mass - x.contained).subset
         from mdsd_opt.solvers.submodular import Limits, smallest_difference
 
         # A token that weighs more than Q in all is in no such set, however much more it weighs.
@@ -135,28 +130,7 @@ class _Minimised(_Sets):
         return smallest_difference(self.problem, masses, Limits(tolerance))[0]
 
 
-class _AllSubsets(_Sets):
-    tolerance = Fraction(0)
-
-    def __init__(self, problem: TransportProblem) -> None:
-        super().__init__(problem)
-        size = problem.vocab_size
-        if size > MAX_EXACT_VOCAB:
-            raise ProblemTooLarge(
-                f"exact=True compares all subsets of the {size} tokens, as {problem.drafts!r} "
-                f"has no prefix order; it takes at most {MAX_EXACT_VOCAB}: leave it out"
-            )
-        self.p = np.array(problem.exact_target, dtype=object)
-        self._points = [self.point(np.array(bits)) for bits in product((False, True), repeat=size)]
-
-    def contained(self, subset: Flags) -> Fraction:
-        return self.problem.drafts.exact_containment(subset)
-
-    def highest(self, slope: Any, tolerance: float = 0.0) -> Flags:
-        return min(self._points, key=lambda x: slope * x.mass - x.contained).subset
-
-
-def _chain_between(sets: _Sets, first: _Point, inner: _Point, last: _Point) -> list[_Point]:
+def _chain_between(sets: SetsOfChain, first: _Point, inner: _Point, last: _Point) -> list[_Point]:
     """The sets of the chain from `first` (left out if it holds nothing) to `last`, growing."""
     chain, ahead = [first] if first.subset.any() else [], [last]
     if first.mass < inner.mass < last.mass:
@@ -173,7 +147,7 @@ def _chain_between(sets: _Sets, first: _Point, inner: _Point, last: _Point) -> l
     return chain
 
 
-def _above(sets: _Sets, low: _Point, high: _Point) -> _Point | None:
+def _above(sets: SetsOfChain, low: _Point, high: _Point) -> _Point | None:
     """A set between two of the chain that lies above their chord."""
     width = high.mass - low.mass
     if width <= 0:
@@ -181,7 +155,7 @@ def _above(sets: _Sets, low: _Point, high: _Point) -> _Point | None:
     slope = (high.contained - low.contained) / width
     found = sets.point((sets.highest(slope) | low.subset) & high.subset)
     rise = (found.contained - low.contained) - slope * (found.mass - low.mass)
-    if rise > sets.tolerance and low.mass < found.mass < high.mass:
+    if rise > sets.least_rise and low.mass < found.mass < high.mass:
         return found
     return None
 

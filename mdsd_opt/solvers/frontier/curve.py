@@ -93,20 +93,13 @@ class Massless:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """The laws p_a of one problem.
+    """The laws p_a of one problem, in float64 or Fractions.
 
-    Attributes
-    ----------
-    p : ndarray, shape (V,)
-        The target; float64, or Fractions.
-    groups : ndarray of int64, shape (V,)
-        Which step of the chain adds a token; the last step, n, adds all that are left.
-    masses, contained : ndarray, shape (n + 1,)
-        Of the target, in each step; Q of the sets, from the empty one to that of n steps.
-    massless : Massless
-        The tokens of the first step, if it has no mass.
-    least : float or Fraction
-        alpha*, the acceptance rate of the target itself.
+    `groups`, shape (V,), says which step of the chain adds a token; the last step, n, adds all that
+    are left. `masses`, shape (n + 1,), are those of the target p, in each step, and `contained`, of
+    the same shape, Q of the sets, from the empty one to that of n steps. `massless` are the tokens
+    of the first step, if it has no mass, and `least` is alpha*, the acceptance rate of the target
+    itself.
     """
 
     p: Numbers

@@ -221,13 +221,7 @@ def _number(frontier: Frontier, budget: Any) -> Any:
 
 
 def the_budget(budgets: Mapping[str, Any]) -> tuple[str, Any]:
-    """Name and value of the only one that is given (not None).
-
-    Raises
-    ------
-    InvalidInput
-        None is given, or several.
-    """
+    """Name and value of the one that is given (not None); `InvalidInput` for none or several."""
     given = {name: budget for name, budget in budgets.items() if budget is not None}
     if len(given) != 1:
         what = f"{' and '.join(given)} are given" if given else "no budget is given"
@@ -238,12 +232,8 @@ def the_budget(budgets: Mapping[str, Any]) -> tuple[str, Any]:
 def checked_relax(relax: Any) -> dict[str, Any]:
     """The budget of an argument such as ``relax={"kl": 0.01}``, for `relax(problem, **budget)`.
 
-    Raises
-    ------
-    UnknownName
-        There is no such budget.
-    InvalidInput
-        No mapping with one budget.
+    Raises `UnknownName` where there is no such budget, `InvalidInput` for no mapping with one
+    budget.
     """
     if not isinstance(relax, Mapping):
         raise InvalidInput(f'relax is {relax!r}: give one budget, as {{"kl": 0.01}}')

@@ -83,14 +83,9 @@ def _bins_of(p: Vector, draws: RandomDraws) -> tuple[Bins, NDArray[np.uint16]]:
 class BinnedOptimal(Verifier):
     """`optimal` on bins of p/q: exactly lossless, next to optimal, one pass over the vocabulary.
 
-    Lossless for drafts with and without replacement. Where these are certain, the exact rule
+    Lossless for drafts with and without replacement. Where these are certain, the `exact` rule
     decides. Cost: O(V) once for each problem and for each rejection; else O(number of bins).
     Source: this package.
-
-    Parameters
-    ----------
-    exact : Verifier
-        The exact rule.
     """
 
     name: ClassVar[str] = "optimal"
