@@ -126,7 +126,7 @@ def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Inst
     return Instance(p, drafts)
 
 
-def _pair(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -> Instance:
+def _two_schemes(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -> Instance:
     """Draw drafts without replacement, and `more` drafts than these with it."""
     q = list(_random_law(rng, size))
     drafts = WithoutReplacement(q, num_drafts)
@@ -287,10 +287,10 @@ OPTIMAL_VALUE = Search(
 CONVEXITY = Search(_single, _convexity_gap, _confirm_convexity, _CONVEXITY_OF_DIFFERENT, _DIFFERENT)
 PREFIX = Search(_single, _prefix_gap, _confirm_prefix, _PREFIX_OF_DIFFERENT, _DIFFERENT)
 DOMINANCE = Search(
-    _pair,
+    _two_schemes,
     _containment_gap,
     _confirm_containment,
-    Search(partial(_pair, more=1), _containment_gap, _confirm_containment),
+    Search(partial(_two_schemes, more=1), _containment_gap, _confirm_containment),
     "K drafts without replacement against K + 1 with it",
 )
 CONVEXITY_NON_IDENTICAL = replace(

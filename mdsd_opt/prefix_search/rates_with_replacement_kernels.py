@@ -82,7 +82,7 @@ def rates_of_rows(
     grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
     is_open: Flags, marks: NDArray[np.uint8], best: Vector,
 ) -> None:  # fmt: skip
-    """The rates, in the room given for the work. `cut_search` are those of `even_buckets`."""
+    """The rates, in the room given for the work. `bounds` are those of `even_buckets`."""
     num_buckets = is_open.size
     for row in range(target.shape[0]):
         p_row, q_row = target[row], draft[row]
