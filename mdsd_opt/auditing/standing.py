@@ -12,7 +12,8 @@ from mdsd_opt.auditing.audit_report import AuditReport, Standing
 from mdsd_opt.auditing.report import Interval
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve, distances
+from mdsd_opt.solvers.frontier.curve import CostCurve
+from mdsd_opt.solvers.frontier.distances import distances
 
 Vector = NDArray[np.float64]
 

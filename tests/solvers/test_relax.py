@@ -20,7 +20,8 @@ from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.frontier import chains
 from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve, distances
+from mdsd_opt.solvers.frontier.curve import CostCurve
+from mdsd_opt.solvers.frontier.distances import distances
 from mdsd_opt.solvers.frontier.rules import survey_frontier
 
 shares = st.sampled_from(

@@ -15,7 +15,8 @@ from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.chains import frontier_of, shortfall
-from mdsd_opt.solvers.frontier.curve import CostCurve, Distances, Frontier, distances
+from mdsd_opt.solvers.frontier.curve import CostCurve, Frontier
+from mdsd_opt.solvers.frontier.distances import Distances, distances
 
 #: What a law can be relaxed by.
 NAMES = ("acceptance_rate", "tv", "kl", "chi2")

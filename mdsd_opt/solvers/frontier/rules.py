@@ -21,7 +21,8 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import running_sums
 from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve, Distances, distances
+from mdsd_opt.solvers.frontier.curve import CostCurve
+from mdsd_opt.solvers.frontier.distances import Distances, distances
 
 
 @dataclass(frozen=True, slots=True, eq=False)
