@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -95,6 +95,14 @@ NO_ANSWERS = ("exception", "not a token", "not tokens")
 
 #: Answers of `Report.verdict_class`.
 LOSSLESS, EDGE, LOSSY, NOT_JUDGED = "lossless", "edge", "lossy", "not judged"
+
+#: From best to worst.
+CLASSES = (LOSSLESS, EDGE, NOT_JUDGED, LOSSY)
+
+
+def worst_class(classes: Iterable[str]) -> str:
+    """The worst of some classes of verdicts."""
+    return max(classes, key=CLASSES.index)
 
 
 @dataclass(frozen=True, slots=True)

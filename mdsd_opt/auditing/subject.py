@@ -46,6 +46,18 @@ TreeVerify = Callable[["Node", np.random.Generator], Any]
 Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]
 
 
+#: Errors with which a function refuses an input that it knows; others are mistakes.
+REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
+
+
+class AlwaysFails(InvalidInput):
+    """Every call fails: what is called is not what it was taken for, or refuses these laws."""
+
+    def __init__(self, failure: Failure, how: str) -> None:
+        super().__init__(f"verify fails on every call: it {failure.message}. {how}")
+        self.deliberate = failure.name in REFUSALS
+
+
 @dataclass(slots=True)
 class ViolationLog:
     """The first few violations, and the number of all."""
@@ -144,10 +156,11 @@ class Subject:
                 raise
             except Exception as error:  # the callable is not ours: anything may come
                 if log.count == n == _HOPELESS_CALLS - 1:
-                    raise InvalidInput(
-                        f"verify failed on each of its first {_HOPELESS_CALLS} calls, the last "
-                        f"time with {describe(error)}. It is called with (target, draft, drafts, "
-                        "rng)."
+                    failure = Failure(
+                        "exception", type(error).__name__, f"raised {describe(error)}"
+                    )
+                    raise AlwaysFails(
+                        failure, "It is called with (target, draft, drafts, rng)."
                     ) from error
                 log.add("exception", row, f"drafts {row.tolist()} raised {describe(error)}")
                 continue

@@ -21,6 +21,7 @@ from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import LOSSLESS, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import (
+    AlwaysFails,
     Failure,
     TreeVerify,
     ViolationLog,
@@ -174,8 +175,8 @@ def audit_tree(
     if tolerance is not None:
         checked_tolerance("tolerance", tolerance, or_zero=True)
     make = scheme_maker(scheme)
-    options = _Options(method, seconds, tolerance, max_trees, edge_probes, driven_checks, progress)
-    audit = _TreeAudit.of(verify, target, draft, topology, make, settings)
+    options = Options(method, seconds, tolerance, max_trees, edge_probes, driven_checks, progress)
+    audit = TreeAudit.of(verify, target, draft, topology, make, settings)
     rng = generator_of(rng)
     report = audit.run(options, rng)
     if report.verdict_class != LOSSLESS or not report.coverage.unmet:
@@ -183,7 +184,7 @@ def audit_tree(
     return _beside_wider_laws(report, audit, options, rng)
 
 
-class _Options(NamedTuple):
+class Options(NamedTuple):
     """How the law is to be found, see `audit_tree`."""
 
     method: str
@@ -196,14 +197,14 @@ class _Options(NamedTuple):
 
 
 def _beside_wider_laws(
-    report: TreeAuditReport, audit: _TreeAudit, options: _Options, rng: np.random.Generator
+    report: TreeAuditReport, audit: TreeAudit, options: Options, rng: np.random.Generator
 ) -> TreeAuditReport:
     """The report of random laws over more tokens, if these show something; else the one given."""
     most = max(audit.topology.num_drafts.values())
     vocab_size = max(_WIDER, most + 3)
     target, draft = (TableModel(vocab_size, table) for table in _WIDER_TABLES)
     try:
-        wider = _TreeAudit.of(
+        wider = TreeAudit.of(
             audit.verify, target, draft, audit.topology, audit.make, audit.settings
         )
     except ProblemTooLarge:
@@ -218,7 +219,7 @@ def _beside_wider_laws(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _TreeAudit:
+class TreeAudit:
     verify: TreeVerify
     target: Laws
     draft: Laws
@@ -236,12 +237,12 @@ class _TreeAudit:
         topology: Topology,
         make: SchemeMaker,
         settings: Settings,
-    ) -> _TreeAudit:
+    ) -> TreeAudit:
         """A rule on two models."""
         p, q = Laws(target, "target"), Laws(draft, "draft")
         return cls(verify, p, q, topology, make, Texts(p, topology.depth + 1), settings)
 
-    def run(self, options: _Options, rng: np.random.Generator) -> TreeAuditReport:
+    def run(self, options: Options, rng: np.random.Generator) -> TreeAuditReport:
         """Drive the rule where that is asked for and possible, or sample it."""
         began = time.perf_counter()
         if options.method != "sampling":
@@ -265,12 +266,13 @@ class _TreeAudit:
         return self.sampled(rng, began + options.seconds, options)
 
     def driven(
-        self, trees: list[tuple[Node, float]], options: _Options, deadline: float
+        self, trees: list[tuple[Node, float]], options: Options, deadline: float
     ) -> TreeAuditReport:
         """The law of all texts, from that of each tree."""
         texts, log = self.texts, ViolationLog()
         law = np.zeros(texts.law.size)
         accepted = failing = impossible = 0.0
+        failure: Failure | None = None
         num_checks, coarse, met = 0, False, Met(self.topology.depth)
         with progress_bar("trees of drafts", len(trees), options.progress) as advance:
             for root, probability in trees:
@@ -285,7 +287,7 @@ class _TreeAudit:
                     mass = probability * leaf.mass
                     outcome = leaf.outcome
                     if isinstance(outcome, Failure):
-                        failing += mass
+                        failing, failure = failing + mass, outcome
                         text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
                         log.add(outcome.kind, (), f"{text} given these drafts", mass)
                         continue
@@ -304,11 +306,8 @@ class _TreeAudit:
                         )
                         impossible += mass
                 advance(1)
-        if failing > 1 - 1e-9:
-            raise InvalidInput(
-                f"verify fails on every call: {log.listed[0].message}. It is called with "
-                "(root, rng)."
-            )
+        if failure is not None and failing > 1 - 1e-9:
+            raise AlwaysFails(failure, "It is called with (root, rng).")
         found_law = FoundLaw(
             distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
             excess=float(np.maximum(law - texts.law, 0.0).sum()),
@@ -335,7 +334,7 @@ class _TreeAudit:
         return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
 
     def sampled(
-        self, rng: np.random.Generator, deadline: float, options: _Options
+        self, rng: np.random.Generator, deadline: float, options: Options
     ) -> TreeAuditReport:
         """A sample of texts, until there are enough or time is up."""
         texts, log, wanted = self.texts, ViolationLog(), self.settings.num_trials
@@ -357,10 +356,7 @@ class _TreeAudit:
                 if isinstance(outcome, Failure):
                     log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
                     if log.count == n + 1 == _HOPELESS_CALLS:
-                        raise InvalidInput(
-                            f"verify failed on each of its first {_HOPELESS_CALLS} calls: "
-                            f"{log.listed[-1].message}. It is called with (root, rng)."
-                        )
+                        raise AlwaysFails(outcome, "It is called with (root, rng).")
                     continue
                 assert isinstance(outcome, tuple)
                 if not texts.law[texts.place(outcome)].any():
