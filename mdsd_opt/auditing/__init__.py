@@ -1,6 +1,7 @@
 """Is a verifier lossless, do its drafts follow the law it assumes, how far is it from optimal?"""
 
 from mdsd_opt.auditing.audit_report import AuditReport, Standing
+from mdsd_opt.auditing.definitions import load_definitions
 from mdsd_opt.auditing.draft_audit import audit_drafts
 from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.report import Check, Coverage, Interval, Level, TokenDeviation, Violation
@@ -22,6 +23,7 @@ __all__ = [
     "audit",
     "audit_drafts",
     "audit_trace",
+    "load_definitions",
     "load_trace",
     "load_verifier",
     "served",

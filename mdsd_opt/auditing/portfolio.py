@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -220,7 +218,7 @@ class PortfolioReport(Report):
         """Put the reports together; at least one law was judged."""
         judged = [one for one in tried if one.report is not None]
         worst = max(judged, key=_badness)
-        coverage = reduce(or_, (one.report.coverage for one in judged if not one.certain))
+        coverage = Coverage.mean([one.report.coverage for one in judged if not one.certain])
         verdict_class = worst.verdict_class
         if verdict_class in (LOSSLESS, EDGE) and (
             coverage.idle or any(one.report is None and not one.deliberate for one in tried)

@@ -112,7 +112,7 @@ class Level:
     Attributes
     ----------
     accepted, refused : float
-        Calls; of a law that was found exactly, their probability.
+        Share of all calls; of a law that was found exactly, the probability.
     several : bool
         Whether, after a refusal, more than one token was possible: where there is only one, a
         residual of the wrong scale gives it, too.
@@ -154,20 +154,25 @@ class Coverage:
         accepted = any(level.accepted > 0 for level in self.levels)
         return not (accepted and any(level.refused > 0 for level in self.levels))
 
-    def __or__(self, other: Coverage) -> Coverage:
-        """What either has met, added up."""
-        pairs = zip_longest(self.levels, other.levels, fillvalue=Level(0.0, 0.0, False))
-        return Coverage(
+    @classmethod
+    def mean(cls, parts: Sequence[Coverage]) -> Coverage:
+        """What any of several audits has met, each of them counting alike."""
+        by_depth = zip_longest(*(part.levels for part in parts), fillvalue=Level(0.0, 0.0, False))
+        return cls(
             tuple(
-                Level(a.accepted + b.accepted, a.refused + b.refused, a.several or b.several)
-                for a, b in pairs
+                Level(
+                    sum(level.accepted for level in levels) / len(parts),
+                    sum(level.refused for level in levels) / len(parts),
+                    any(level.several for level in levels),
+                )
+                for levels in by_depth
             )
         )
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         return [
-            (f"drafts at level {n}", f"accepted {level.accepted:.6g}, refused {level.refused:.6g}")
+            (f"drafts at level {n}", f"accepted {level.accepted:.2%}, refused {level.refused:.2%}")
             for n, level in enumerate(self.levels, 1)
         ]
 

@@ -328,8 +328,8 @@ class _Trials:
             coverage=Coverage(
                 (
                     Level(
-                        float(among.sum()),
-                        float((~among).sum()),
+                        float(among.mean()) if among.size else 0.0,
+                        float((~among).mean()) if among.size else 0.0,
                         np.unique(tokens[~among]).size > 1,
                     ),
                 )

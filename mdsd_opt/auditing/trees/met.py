@@ -19,12 +19,14 @@ class Met:
 
     def __init__(self, depth: int) -> None:
         self._accepted, self._refused = [0.0] * depth, [0.0] * depth
+        self._all = 0.0
         #: By text, the tokens that came after all or some drafts there were refused.
         self._after: defaultdict[Tokens, set[int]] = defaultdict(set)
 
     def add(self, root: Node, outcome: Tokens, weight: float) -> None:
         """Count an outcome: the path of accepted drafts, and one more token."""
         node = root
+        self._all += weight
         for level, token in enumerate(outcome):
             if not node.children:
                 return  # all drafts on the way were accepted
@@ -41,5 +43,8 @@ class Met:
     def coverage(self) -> Coverage:
         """What was met so far."""
         several = {len(text) for text, tokens in self._after.items() if len(tokens) > 1}
-        pairs = zip(self._accepted, self._refused, strict=True)
-        return Coverage(tuple(Level(*pair, n in several) for n, pair in enumerate(pairs)))
+        all_calls = self._all or 1.0
+        pairs = enumerate(zip(self._accepted, self._refused, strict=True))
+        return Coverage(
+            tuple(Level(a / all_calls, r / all_calls, n in several) for n, (a, r) in pairs)
+        )

@@ -82,8 +82,11 @@ def audit(
         int | None, typer.Option(help="Tokens of one random problem, to audit a verifier on it.")
     ] = None,
     num_drafts: Annotated[
-        int, typer.Option("--num-drafts", "-k", help="Drafts of random problems and chains.")
-    ] = 2,
+        int | None,
+        typer.Option(
+            "--num-drafts", "-k", help="Drafts of random problems (by default 3) and chains (2)."
+        ),
+    ] = None,
     trials: Annotated[
         int | None,
         typer.Option(help="Sampled verifications; by default 100,000, or what 45 seconds allow."),
@@ -133,12 +136,13 @@ def audit(
     }
     if seconds is not None:
         limits["seconds"] = seconds
+    if trials is not None:
+        limits["num_trials"] = trials
     if chain is not None:
         from mdsd_opt.auditing.chains import audit_chain
         from mdsd_opt.base.installed import loaded
 
-        if trials is not None:
-            limits["num_trials"] = trials
+        num_drafts = num_drafts or 2
         report = audit_chain(
             loaded(chain),
             seed,
@@ -152,17 +156,16 @@ def audit(
     elif verifier is not None and problem is None and vocab_size is None and not lossy:
         from mdsd_opt.auditing.on_laws import audit_portfolio
 
-        if trials is not None:
-            limits["num_trials"] = trials
+        num_drafts = num_drafts or 3
         scheme = scheme if ":" in scheme else scheme.replace("-", "_")
         report = audit_portfolio(
             auditing.load_verifier(verifier), seed, scheme=scheme, num_drafts=num_drafts, **limits
         )
         subject = f"{verifier}: K = {num_drafts}, {scheme} drafts"
     elif verifier is not None:
-        given = _problem(problem, scheme, vocab_size or 8, num_drafts, seed)
+        given = _problem(problem, scheme, vocab_size or 8, num_drafts or 3, seed)
         found = auditing.load_verifier(verifier)
-        report = auditing.audit(found, given, seed, trials, lossy=lossy, **limits)
+        report = auditing.audit(found, given, seed, lossy=lossy, **limits)
         subject = (
             f"{verifier}: V = {given.vocab_size:,}, K = {given.num_drafts}, "
             f"{given.drafts.scheme} drafts"
