@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -94,6 +94,65 @@ class Sampling:
     top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None
     top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None
     min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """How the shards of a folder are scored."""
+
+    engine: Engine = None
+    workers: Workers = None
+    address: Address = None
+    verify: Verify = True
+    rank_timeout: RankTimeout = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a folder: where the rates of each shard are kept, from which a run that was "
+            "killed goes on; inside the folder if left out."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody wants to know, by the options, whatever kind of input it is to be found in."""
+
+    paths: Sequence[Path]
+    schemes: list[str]
+    verifiers: list[str]
+    num_drafts: list[int]
+    sampling: Sampling
+    folder: Folder
+    confidence: float
+    threads: int | None
+    progress: bool
+    seed: int
+    all_schemes: bool  # the schemes are all there are
+    usual_schemes: bool  # they are those that are taken if none are named
+    best_temperature: bool = False
+    kind: str | None = None
+    pad: bool = False
+    vocab_size: int | None = None
+    accepted: Path | None = None
+    plot: Path | None = None
+
+    @property
+    def of_rows(self) -> dict[str, Any]:
+        """The options that rows of logits take."""
+        return {**asdict(self.sampling), "pad": self.pad, "seed": self.seed}
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Raise if one of these options is given, by its name on the command line."""
+        given = {
+            "no-verify" if field.name == "verify" else field.name.replace("_", "-")
+            for group in (self, self.sampling, self.folder)
+            for field in fields(group)
+            if field.default is not MISSING and getattr(group, field.name) != field.default
+        }
+        for name in names:
+            if name in given:
+                raise InvalidInput(why.format(name=f"--{name}"))
 
 
 def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -3,74 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """How the shards of a folder are scored."""
-
-    engine: options.Engine = None
-    workers: options.Workers = None
-    address: options.Address = None
-    verify: options.Verify = True
-    rank_timeout: options.RankTimeout = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a folder: where the rates of each shard are kept, from which a run that was "
-            "killed goes on; inside the folder if left out."
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody wants to know, by the options, whatever kind of input it is to be found in."""
-
-    paths: Sequence[Path]
-    schemes: list[str]
-    verifiers: list[str]
-    num_drafts: list[int]
-    sampling: options.Sampling
-    folder: Folder
-    confidence: float
-    threads: int | None
-    progress: bool
-    seed: int
-    all_schemes: bool  # the schemes are all there are
-    usual_schemes: bool  # they are those that are taken if none are named
-    best_temperature: bool = False
-    kind: str | None = None
-    pad: bool = False
-    vocab_size: int | None = None
-    accepted: Path | None = None
-    plot: Path | None = None
-
-    @property
-    def of_rows(self) -> dict[str, Any]:
-        """The options that rows of logits take."""
-        return {**asdict(self.sampling), "pad": self.pad, "seed": self.seed}
-
-    def refuse(self, names: Iterable[str], why: str) -> None:
-        """Raise if one of these options is given, by its name on the command line."""
-        given = {
-            "no-verify" if field.name == "verify" else field.name.replace("_", "-")
-            for group in (self, self.sampling, self.folder)
-            for field in fields(group)
-            if field.default is not MISSING and getattr(group, field.name) != field.default
-        }
-        for name in names:
-            if name in given:
-                raise InvalidInput(why.format(name=f"--{name}"))
 
 
 @options.gathers_options()
@@ -136,7 +75,7 @@ def rates(
     seed: Annotated[
         int, typer.Option(help="Of rates that are estimated, as rrs without replacement.")
     ] = 0,
-    folder: Folder,
+    folder: options.Folder,
 ) -> None:
     """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.
 
@@ -153,7 +92,7 @@ def rates(
     form = Form(as_json, as_csv, plot, report)
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
-    asked = Asked(
+    asked = options.Asked(
         logits or [],
         options.parse_schemes(schemes),
         options.parse_verifiers(verifiers),

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mdsd_opt.cli.options import Asked
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
     from mdsd_opt.corpora.accepted import AcceptedRate
     from mdsd_opt.corpora.rates import RateRow

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.cli.options import stored_sample
+from mdsd_opt.cli.options import Asked, stored_sample
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.base.files.logits import LogitsSample
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
     from mdsd_opt.corpora.draft_choice import SchemeComparison
     from mdsd_opt.corpora.rates import RateRow

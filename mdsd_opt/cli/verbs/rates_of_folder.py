@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mdsd_opt.cli.options import Asked
 from mdsd_opt.cli.output import remark
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from mdsd_opt.cli.options import Asked
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
     from mdsd_opt.corpora.server_intervals import IntervalRow, RateIntervals
 
