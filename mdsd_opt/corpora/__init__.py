@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import Corpus, open_corpus
-from mdsd_opt.corpora.engines import ENGINES
+from mdsd_opt.corpora.executors import ENGINES
 from mdsd_opt.corpora.scoring import score_shard
 from mdsd_opt.corpora.summary import CorpusSummary, corpus_rates
 

@@ -15,7 +15,7 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch.row_functions import is_bound
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import Corpus, VerifiedShards, open_corpus
-from mdsd_opt.corpora.engines import RANK_TIMEOUT, Placement, Task, engine
+from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, engine
 from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups
 from mdsd_opt.corpora.rates import RateRow, with_gaps
 from mdsd_opt.corpora.scoring import StoredShard

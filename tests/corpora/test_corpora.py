@@ -29,10 +29,10 @@ from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
 from mdsd_opt.corpora.corpus import Manifest, ShardEntry
+from mdsd_opt.corpora.executors import signs_of_life
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.corpora.summary import NUM_BINS, RunningSummary
-from mdsd_opt.corpora.torchrun_engine import signs_of_life
 
 CONFIG = RatesConfig(
     verifiers=("optimal", "rrs", "kseq", "spechub"), num_drafts=(1, 2, 3), temperature=0.8
@@ -559,7 +559,7 @@ def test_a_worker_ends_where_nothing_can_be_raised_at_first() -> None:
     """The signal comes while a destructor runs, whose exceptions are ignored."""
     code = """
 import os, signal, sys, time
-from mdsd_opt.corpora.engines import _end_a_little_later
+from mdsd_opt.corpora.executors import _end_a_little_later
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
 sys.unraisablehook = _end_a_little_later
 class Dying:

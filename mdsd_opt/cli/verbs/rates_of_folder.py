@@ -21,7 +21,7 @@ def view(asked: Asked) -> View | None:
     """Rates of a corpus; None where another rank of torchrun shows them."""
     from mdsd_opt.cli.verbs.rates_of_files import measured_view, require_arrays
     from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
-    from mdsd_opt.corpora.engines import RANK_TIMEOUT
+    from mdsd_opt.corpora.executors import RANK_TIMEOUT
 
     require_arrays(asked)
     asked.refuse(["best-temperature"], "{name} is for files, not for a folder of shards")
@@ -33,7 +33,7 @@ def view(asked: Asked) -> View | None:
         raise InvalidInput(f"--rank-timeout is given, and engine {engine!r} has no ranks")
     silent = False
     if engine == "torchrun":
-        from mdsd_opt.corpora.torchrun_engine import rank
+        from mdsd_opt.corpora.executors import rank
 
         silent = rank() != 0
 
