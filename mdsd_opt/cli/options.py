@@ -60,8 +60,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
 ]
-Engine = Annotated[
-    str | None, typer.Option(help="Of a folder: local (by default), torchrun, dask or ray.")
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        "--engine",  # its old name
+        help="Of a folder: local (by default), torchrun, dask or ray.",
+    ),
 ]
 Verify = Annotated[
     bool,
@@ -100,7 +105,7 @@ class Sampling:
 class Folder:
     """How the shards of a folder are scored."""
 
-    engine: Engine = None
+    executor: Executor = None
     workers: Workers = None
     address: Address = None
     verify: Verify = True

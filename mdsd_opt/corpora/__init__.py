@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.corpus import Corpus, open_corpus
-from mdsd_opt.corpora.executors import ENGINES
+from mdsd_opt.corpora.executors import EXECUTORS
 from mdsd_opt.corpora.scoring import score_shard
 from mdsd_opt.corpora.summary import CorpusSummary, corpus_rates
 
 __all__ = [
-    "ENGINES",
+    "EXECUTORS",
     "Corpus",
     "CorpusSummary",
     "RatesConfig",
@@ -17,3 +20,11 @@ __all__ = [
     "open_corpus",
     "score_shard",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ENGINES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    told = "corpora.ENGINES is now corpora.EXECUTORS; the old name goes with the next release"
+    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    return EXECUTORS

@@ -26,7 +26,7 @@ class Column(NamedTuple):
 class RatesConfig:
     """Draft schemes, verifiers, numbers of drafts, and how probabilities come from logits.
 
-    Two configs that are equal give the same numbers, whatever engine computes them; results are
+    Two configs that are equal give the same numbers, whatever executor computes them; results are
     kept under `digest`, so that those of different configs never mix.
 
     Attributes

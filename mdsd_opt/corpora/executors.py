@@ -1,9 +1,8 @@
 """Who scores the shards: this process and its children, ranks of torchrun, or a cluster.
 
-An engine is a function that runs all tasks it is given, in any order, and reports each one. Tasks
-are idempotent (see `mdsd_opt.corpora.scoring.score_shard`), so an engine may run one twice or lose
-a worker; nothing of the result depends on the engine. Dask and Ray run those of a lost worker
-again.
+An executor is a function that runs all tasks it is given, in any order, and reports each one. Tasks
+are idempotent (see `mdsd_opt.corpora.scoring.score_shard`), so it may run one twice or lose a
+worker; nothing of the result depends on the executor. Dask and Ray run those of a lost one again.
 
 Ranks of torchrun are known from environment variables; torch is not imported. Rank r of w takes the
 shards r, r + w, ..., and then waits for those of the others, as long as these give signs of life:
@@ -36,8 +35,8 @@ from mdsd_opt.corpora.config import RatesConfig
 from mdsd_opt.corpora.scoring import ShardRates, load_rates, score_shard
 from mdsd_opt.errors import InvalidInput, MdsdError, MissingExtra, UnknownName, WorkerDied
 
-#: Engines by name, with what they are for.
-ENGINES = {
+#: Executors by name, with what they are for.
+EXECUTORS = {
     "local": "this machine: one process with threads, or --workers processes",
     "torchrun": "ranks that torchrun (or anything that sets RANK and WORLD_SIZE) has started",
     "dask": "a Dask cluster: --address of its scheduler, or --workers processes here",
@@ -83,7 +82,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an engine runs: in processes here, or on a cluster that runs already."""
+    """Where an executor runs: in processes here, or on a cluster that runs already."""
 
     workers: int | None = None
     address: str | None = None
@@ -95,8 +94,8 @@ class Placement:
         return available_threads() if self.workers is None else self.workers
 
 
-#: Called as ``engine(tasks, placement, done)``; ``done(name)`` after each shard.
-Engine = Callable[[Sequence[Task], Placement, Callable[[str], None]], None]
+#: Called as ``executor(tasks, placement, done)``; ``done(name)`` after each shard.
+Executor = Callable[[Sequence[Task], Placement, Callable[[str], None]], None]
 
 
 def run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
@@ -105,7 +104,7 @@ def run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], 
     A worker process that is killed ends all; what is finished stays.
     """
     if placement.address is not None:
-        raise InvalidInput("--address is given, but engine 'local' runs on this machine")
+        raise InvalidInput("--address is given, but executor 'local' runs on this machine")
     workers = placement.workers or 1
     if workers == 1:
         for task in tasks:
@@ -146,7 +145,7 @@ def _begin_worker() -> None:
     """Leave Ctrl-C to the parent, tidy up when it ends this, and end with it if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    sys.unraisablehook = _end_a_little_later
+    sys.unraisablehook = end_a_little_later
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -157,7 +156,7 @@ def _begin_worker() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _end_a_little_later(ignored: Any) -> None:
+def end_a_little_later(ignored: Any) -> None:
     """Send the signal again where it came in a place that can raise nothing: a destructor."""
     if ignored.exc_type is SystemExit:
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -339,8 +338,8 @@ def _ranks() -> tuple[int, int, int]:
         local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     except (KeyError, ValueError) as error:
         raise InvalidInput(
-            "engine 'torchrun' needs RANK and WORLD_SIZE in the environment: start it with "
-            "torchrun --nproc-per-node N --no-python mdsd-opt rates DIR --engine torchrun"
+            "executor 'torchrun' needs RANK and WORLD_SIZE in the environment: start it with "
+            "torchrun --nproc-per-node N --no-python mdsd-opt rates DIR --executor torchrun"
         ) from error
     if not 0 <= own < count or local_count < 1:
         raise InvalidInput(f"RANK is {own} and WORLD_SIZE is {count}: ranks count from 0")
@@ -354,7 +353,7 @@ _FAILED = "failed"
 @contextmanager
 def signs_of_life(folder: Path, rank: int, timeout: float) -> Iterator[None]:
     """Give them while the block runs, ten or more in each `timeout` seconds."""
-    path, run = _path(folder, rank), secrets.token_hex(8)
+    path, run = _sign_of(folder, rank), secrets.token_hex(8)
     ended = threading.Event()
 
     def go_on() -> None:
@@ -388,7 +387,7 @@ class Peer:
     def __init__(self, folder: Path, rank: int) -> None:
         self.rank = rank
         self.came = self.left = False
-        self._path = _path(folder, rank)
+        self._path = _sign_of(folder, rank)
         self._content = self._read()
         self._changed = time.monotonic()
 
@@ -407,12 +406,12 @@ class Peer:
             return None
 
 
-def _path(folder: Path, rank: int) -> Path:
+def _sign_of(folder: Path, rank: int) -> Path:
     return folder / f".rank-{rank}.alive"
 
 
 #: What runs them, by name, and the library that it takes.
-_ENGINES: dict[str, tuple[Engine, str | None]] = {
+_EXECUTORS: dict[str, tuple[Executor, str | None]] = {
     "local": (run_here, None),
     "torchrun": (run_as_rank, None),
     "dask": (run_on_dask, "distributed"),
@@ -420,14 +419,14 @@ _ENGINES: dict[str, tuple[Engine, str | None]] = {
 }
 
 
-def engine(name: str) -> Engine:
-    """The engine of a name, once its library is seen to be installed."""
-    if name not in ENGINES:
-        raise UnknownName.among("engine", name, ENGINES)
-    run, library = _ENGINES[name]
+def executor(name: str) -> Executor:
+    """The executor of a name, once its library is seen to be installed."""
+    if name not in EXECUTORS:
+        raise UnknownName.among("executor", name, EXECUTORS)
+    run, library = _EXECUTORS[name]
     if library is not None:
         try:
             importlib.import_module(library)
         except ImportError as error:
-            raise MissingExtra.of(library, "cluster", f"engine {name!r}") from error
+            raise MissingExtra.of(library, "cluster", f"executor {name!r}") from error
     return run

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mdsd_opt.corpora.draft_choice import SchemeComparison
     from mdsd_opt.corpora.rates import RateRow
 
-_OF_FOLDERS = ("engine", "workers", "address", "out", "no-verify", "rank-timeout")
+_OF_FOLDERS = ("executor", "workers", "address", "out", "no-verify", "rank-timeout")
 
 
 def takes(asked: Asked) -> bool:

@@ -21,21 +21,17 @@ def view(asked: Asked) -> View | None:
     """Rates of a corpus; None where another rank of torchrun shows them."""
     from mdsd_opt.cli.verbs.rates_of_files import measured_view, require_arrays
     from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
-    from mdsd_opt.corpora.executors import RANK_TIMEOUT
+    from mdsd_opt.corpora.executors import RANK_TIMEOUT, rank
 
     require_arrays(asked)
     asked.refuse(["best-temperature"], "{name} is for files, not for a folder of shards")
     if asked.kind != "logits":
         asked.refuse(["kind"], "{name} is for files: the shards of a folder hold logits")
     (folder,), placed = asked.paths, asked.folder
-    engine = placed.engine or "local"
-    if placed.rank_timeout is not None and engine != "torchrun":
-        raise InvalidInput(f"--rank-timeout is given, and engine {engine!r} has no ranks")
-    silent = False
-    if engine == "torchrun":
-        from mdsd_opt.corpora.executors import rank
-
-        silent = rank() != 0
+    executor = placed.executor or "local"
+    if placed.rank_timeout is not None and executor != "torchrun":
+        raise InvalidInput(f"--rank-timeout is given, and executor {executor!r} has no ranks")
+    silent = executor == "torchrun" and rank() != 0
 
     def tell(text: str) -> None:
         if not silent:
@@ -60,7 +56,7 @@ def view(asked: Asked) -> View | None:
     summary = corpus_rates(
         folder,
         config,
-        engine,
+        executor,
         out=placed.out,
         workers=placed.workers,
         address=placed.address,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mdsd_opt.corpora.server_intervals import IntervalRow, RateIntervals
 
 _NOT_FOR_THESE = (
-    *("temperature", "pad", "plot", "engine", "kind", "out", "draft-temperature", "top-k"),
+    *("temperature", "pad", "plot", "executor", "kind", "out", "draft-temperature", "top-k"),
     *("top-p", "min-p", "best-temperature"),
 )
 
