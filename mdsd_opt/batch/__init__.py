@@ -2,9 +2,9 @@
 
 Public are the names below, and `top_logprobs`: certified intervals where only the likeliest tokens
 are known (`listed_tokens`: of what they are made). A `batch` knows whose arrays it holds, and what
-is asked of every row: a `RowJob` (`job`), which cuts `rows` into tasks for threads. `row_functions`
-finds what computes the rates of which drafts and verifier; `device` does it on CUDA. `rates`,
-`relaxed` and `verification` are the doors.
+is asked of every row: a `RowJob`, which cuts `rows` into tasks for threads. `row_functions` finds
+what computes the rates of which drafts and verifier; `device` does it on CUDA. `rates`, `relaxed`
+and `verification` are the doors.
 """
 
 from __future__ import annotations

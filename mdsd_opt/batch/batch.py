@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened, as_logits
-from mdsd_opt.batch.job import RowJob
+from mdsd_opt.batch.rows import RowJob
 from mdsd_opt.errors import InvalidInput
 
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Opened
-from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.row_functions import entry
-from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.batch.rows import RowJob, Sampling
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import RowJob
-from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.batch.rows import RowJob, Sampling
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier

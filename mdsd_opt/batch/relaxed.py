@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
-from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.batch.rows import RowJob, Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers.frontier.budgets import the_budget
 from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows
