@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.cli.bench.record import (
@@ -12,6 +11,7 @@ from mdsd_opt.cli.bench.record import (
     Record,
     Report,
     Scaling,
+    Settings,
     changes,
     circumstances,
     load_report,
@@ -30,16 +30,6 @@ __all__ = [
     "run",
     "scaling",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to measure."""
-
-    quick: bool = False  # small sizes and few rounds: seconds instead of minutes
-    rounds: int | None = None  # each benchmark has its own number unless given
-    threads: int = 1
-    seed: int = 0
 
 
 #: Name -> what it measures.

@@ -11,18 +11,14 @@ import importlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record
-from mdsd_opt.cli.bench.timing import timed
+from mdsd_opt.cli.bench.record import Record, Settings, timed
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
 
 Row = NDArray[Any]
 RowRoute = Callable[[Row, Row, int], float]

@@ -10,19 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record
+from mdsd_opt.cli.bench.record import Record, Settings
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
 from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
 
 _VOCAB_SIZE = 131_072
 _QUICK_VOCAB_SIZE = 2048

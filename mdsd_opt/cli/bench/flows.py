@@ -17,21 +17,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record
+from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
 from mdsd_opt.cli.bench.solvers import build
-from mdsd_opt.cli.bench.timing import in_own_process
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.solvers.max_flow import IntegerMasses, integer_masses
 from mdsd_opt.solvers.warm_up import warm_up
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
 
 #: (scheme, V, K)
 CASES = [

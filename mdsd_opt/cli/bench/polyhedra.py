@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mdsd_opt.cddlib_checks import cones, engines, prefixes
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.double_description import WITNESSES, available, run_with
 from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
-from mdsd_opt.cli.bench.record import Record
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
+from mdsd_opt.cli.bench.record import Record, Settings
 
 Job = Callable[..., Any]
 

@@ -12,18 +12,14 @@ import statistics
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record
-from mdsd_opt.cli.bench.timing import in_own_process
+from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts.by_name import has_many_models
 from mdsd_opt.solvers.warm_up import warm_up
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
 
 #: (method, options, scheme, V, K)
 CASES: list[tuple[str, dict[str, Any], str, int, int]] = [

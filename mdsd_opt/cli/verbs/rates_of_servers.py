@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.server_intervals import IntervalRow, RateIntervals
+    from mdsd_opt.corpora.engine_output import IntervalRow, RateIntervals
 
 _NOT_FOR_THESE = (
     *("temperature", "pad", "plot", "executor", "kind", "out", "draft-temperature", "top-k"),
@@ -29,7 +29,7 @@ def view(asked: Asked) -> View:
     """Certified intervals of the optimal acceptance rate."""
     from mdsd_opt.base.files import file_size
     from mdsd_opt.cli.view import Section, View
-    from mdsd_opt.corpora.server_intervals import rate_intervals
+    from mdsd_opt.corpora.engine_output import rate_intervals
 
     asked.refuse(
         _NOT_FOR_THESE,
