@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.distributions import bad_row_error
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, contiguous_strides
+from mdsd_opt.gpu.runtime import DeviceRuntime
 
 _LEGACY_STREAM = 1  # CUDA's default stream in DLPack's numbering
 
@@ -76,14 +76,16 @@ def current_device() -> int:
     return int(importlib.import_module("cupy").cuda.Device().id)
 
 
-def opened(engine: Engine, side: Opened, stream: int, reference: Opened) -> DeviceLogits | None:
+def opened(
+    runtime: DeviceRuntime, side: Opened, stream: int, reference: Opened
+) -> DeviceLogits | None:
     """Describe logits for the kernels; None if they are of a type that kernels do not read.
 
     `reference` is the side whose library's stream is the current one. Arrays of the same library
     need no waiting; others are told the stream, and arrays on the host are copied to the device.
     """
     if not is_on_device(side):
-        return sent(engine, side.numpy())
+        return sent(runtime, side.numpy())
     array = side.array
     if side.library == "torch":
         array = array.detach()
@@ -95,13 +97,13 @@ def opened(engine: Engine, side: Opened, stream: int, reference: Opened) -> Devi
     return read_dlpack(array, _NO_WAITING if same else stream)
 
 
-def sent(engine: Engine, values: NDArray[Any]) -> DeviceLogits | None:
+def sent(runtime: DeviceRuntime, values: NDArray[Any]) -> DeviceLogits | None:
     """Copy logits from the host; None if they are of a type that kernels do not read."""
     if not is_readable(values):
         return None
-    buffer = engine.upload(np.ascontiguousarray(values).view(np.uint8))
+    buffer = runtime.upload(np.ascontiguousarray(values).view(np.uint8))
     strides = contiguous_strides(values.shape)
-    return DeviceLogits(engine.address(buffer), values.dtype.name, values.shape, strides, buffer)
+    return DeviceLogits(runtime.address(buffer), values.dtype.name, values.shape, strides, buffer)
 
 
 def is_readable(values: NDArray[Any]) -> bool:

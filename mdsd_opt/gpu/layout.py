@@ -14,7 +14,7 @@ from mdsd_opt.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceLogits:
-    """Logits in an engine's memory.
+    """Logits in a runtime's memory.
 
     Attributes
     ----------

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.layout import DeviceLogits, index_shape, num_rows, runs
+from mdsd_opt.gpu.runtime import DeviceRuntime
 from mdsd_opt.gpu.sources import TOKEN_FILTERS
 
 
@@ -100,9 +100,9 @@ class FilterSettings:
     min_p: float | None = None
 
 
-def with_filters(engine: Engine, pair: Pair, settings: FilterSettings) -> Pair:
+def with_filters(runtime: DeviceRuntime, pair: Pair, settings: FilterSettings) -> Pair:
     """Leave out, on both sides, what the settings leave out."""
-    filters = [engine.empty((pair.num_rows, 2), np.float32) for _ in range(2)]
+    filters = [runtime.empty((pair.num_rows, 2), np.float32) for _ in range(2)]
     top_k = settings.top_k
     values = [
         np.int32(settings.target_one_hot),
@@ -114,13 +114,13 @@ def with_filters(engine: Engine, pair: Pair, settings: FilterSettings) -> Pair:
     for part, arguments in pair.exact_arguments():
         outputs = [side[part] for side in filters]
         rows = part.stop - part.start
-        engine.launch(TOKEN_FILTERS, pair.types, rows, [*arguments, *values, *outputs])
+        runtime.launch(TOKEN_FILTERS, pair.types, rows, [*arguments, *values, *outputs])
     return replace(pair, target_filters=filters[0], draft_filters=filters[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRates:
-    """Results of a batch, in the engine's memory.
+    """Results of a batch, in the runtime's memory.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Decisions of the optimal verifier by the kernels, on whatever engine."""
+"""Decisions of the optimal verifier by the kernels, on whatever runtime."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.pair import Pair
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.rates import NUM_BINS, SCRATCH_BYTES
+from mdsd_opt.gpu.runtime import DeviceRuntime
 from mdsd_opt.gpu.sources import (
     DRAFT_SELECTION,
     DRAFTED_TOKENS,
@@ -30,7 +30,7 @@ from mdsd_opt.gpu.sources import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTokens:
-    """Results of a batch, in the engine's memory.
+    """Results of a batch, in the runtime's memory.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ def _planning(is_replaced: bool, num_drafts: int) -> Planning:
 
 
 def verify_rows(
-    engine: Engine,
+    runtime: DeviceRuntime,
     pair: Pair,
     drafts: Any,
     randomness: Randomness,
@@ -113,22 +113,22 @@ def verify_rows(
     planning = _planning(is_replaced, drafts.shape[1])
     shape = (pair.num_rows,)
     result = RowTokens(
-        engine.empty(shape, np.int64),
-        engine.empty(shape, np.int32),
-        *(engine.empty(shape, np.float64) if with_rates else None for _ in range(2)),
+        runtime.empty(shape, np.int64),
+        runtime.empty(shape, np.int32),
+        *(runtime.empty(shape, np.float64) if with_rates else None for _ in range(2)),
     )
     c = np.float32(planning.shape)
     head_bytes = planning.head_bytes
     row_bytes = 4 * planning.num_sums * NUM_BINS + head_bytes + PLAN_RECORDS["RowPlan"]
     size = min(max(1, SCRATCH_BYTES // row_bytes), pair.num_rows)
-    tables = engine.empty((size, planning.num_sums, NUM_BINS), np.uint32)
-    heads = engine.empty((size, head_bytes // 8), np.uint64)
-    plans = engine.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
-    drafted = engine.empty((size, drafts.shape[1], PLAN_RECORDS["DraftedToken"] // 4), np.uint32)
-    num_windows = engine.empty((1,), np.uint32)
+    tables = runtime.empty((size, planning.num_sums, NUM_BINS), np.uint32)
+    heads = runtime.empty((size, head_bytes // 8), np.uint64)
+    plans = runtime.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
+    drafted = runtime.empty((size, drafts.shape[1], PLAN_RECORDS["DraftedToken"] // 4), np.uint32)
+    num_windows = runtime.empty((1,), np.uint32)
     is_race = np.int32(not is_replaced)
     if is_race:
-        values: list[Any] = [engine.upload(np.array([num_drafts])), np.int32(1)]
+        values: list[Any] = [runtime.upload(np.array([num_drafts])), np.int32(1)]
     else:
         values = [np.int32(0)]  # exact sums
     for run, arguments in pair.arguments():
@@ -137,7 +137,7 @@ def verify_rows(
             rows = [*arguments, np.int64(start - run.start)]
 
             def launch(kernel: Kernel, *arguments: Any, num_rows: int = part.stop - start) -> None:
-                engine.launch(kernel, pair.types, num_rows, arguments)
+                runtime.launch(kernel, pair.types, num_rows, arguments)
 
             made = [tables, heads, result.is_bad[part], num_windows]
             launch(planning.tables, *rows, *values, c, *made)

@@ -48,8 +48,8 @@ class Lane(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """Memory and launches. A buffer is an array in the engine's memory, of the engine's library."""
+class DeviceRuntime(Protocol):
+    """Memory and launches. A buffer is an array in its memory, of its library."""
 
     @property
     def threads_per_row(self) -> int:
@@ -147,8 +147,8 @@ def require_device() -> None:
         )
 
 
-class CupyEngine:
-    """An `Engine` on CuPy's current device and stream."""
+class CupyRuntime:
+    """A `DeviceRuntime` on CuPy's current device and stream."""
 
     def __init__(self) -> None:
         self._cupy = importlib.import_module("cupy")
@@ -248,9 +248,9 @@ def _function(device: int, kernel: Kernel, types: tuple[str, str] | None) -> Any
 
 
 @functools.cache
-def engine_of_device(device: int) -> CupyEngine:
-    """Return the engine of a device, which must be CuPy's current one."""
-    return CupyEngine()
+def runtime_of_device(device: int) -> CupyRuntime:
+    """Return the runtime of a device, which must be CuPy's current one."""
+    return CupyRuntime()
 
 
 def work_in_chunks(
