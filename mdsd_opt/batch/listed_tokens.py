@@ -144,7 +144,7 @@ class Listed:
         return math.ceil(self.tail / self.cap) if self.tail else 0
 
     def draws_errors(self, counts: Sequence[int], *, replaced: bool) -> Vector:
-        """By how much chances of K draws may be off, shape (len(counts),), but for slack and shift.
+        """Errors that chances of K draws may have, shape (len(counts),), but for slack and shift.
 
         A draw is off, in total variation, by no more than the mean error of the tokens that are
         left: after whichever draws before it.
@@ -222,7 +222,7 @@ class Subsets:
 
     @classmethod
     def of(cls, target: Listed, draft: Listed, vocab_size: int | None) -> Subsets:
-        """Those of two lists. A vocabulary of unknown size has room for the tails side by side."""
+        """The subsets that two lists leave; without a size of V there is room for both tails."""
         p, q = target.probabilities, draft.probabilities
         common = [(p[token], q[token]) for token in p.keys() & q.keys()]
         common.sort(key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
@@ -262,7 +262,7 @@ class Subsets:
         return _open_mass(self.draft, self.draft_open, self.num_draft_open, most)
 
     def rows(self, chosen: NDArray[np.bool_]) -> Subsets:
-        """Some of the rows alone."""
+        """The subsets of some rows alone."""
         return replace(
             self,
             num_draft_only=self.num_draft_only[chosen],
@@ -283,7 +283,7 @@ def _open_mass(side: Listed, inside: Vector, everywhere: int, most: bool) -> Vec
 
 
 def _numbers_taken(neither: int, target: Listed, draft: Listed) -> list[float]:
-    """How many tokens that no side lists H has where it has the least value, some of them.
+    """Numbers of tokens that no side lists, for the H of least value: it has one of these.
 
     Between these numbers the value is monotone or concave.
     """

@@ -163,7 +163,7 @@ class _Spread:
     run: Callable[[RelaxedRows], Rates]
 
     def rates(self) -> Rates:
-        """Of all rows, shape (rows, schemes, K, budgets)."""
+        """Rates of all rows, shape (rows, schemes, K, budgets)."""
         slopes: tuple[float, ...] = (0.0, *_SLOPES)
         for _ in range(_PASSES):
             _, costs = self._at(slopes)

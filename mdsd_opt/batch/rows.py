@@ -46,7 +46,7 @@ class Sampling:
         top_p: float | None,
         min_p: float | None,
     ) -> tuple[Sampling, Sampling]:
-        """Of the target, and of the draft, whose temperature is the target's unless given."""
+        """Sampling of the target, and of the draft, whose temperature is the same unless given."""
         target = cls(temperature, top_k, top_p, min_p)
         if draft_temperature is None:
             return target, target
@@ -240,7 +240,7 @@ class RowJob:
 
     @property
     def threads(self) -> int:
-        """As many as asked for, or as there are processors for this process."""
+        """Number of threads: as asked for, or as there are processors for this process."""
         return available_threads() if self.num_threads is None else self.num_threads
 
     def row_function(self) -> RowFunction:

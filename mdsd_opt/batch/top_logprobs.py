@@ -232,7 +232,7 @@ def _mass_inside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
 
 
 def _mass_outside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
-    """Summed from what is outside, never as 1 - sum."""
+    """q of what is outside H, summed from it, never as 1 - sum; shape (R, C + 1)."""
     rest = np.concatenate([np.cumsum(subsets.draft_only[::-1])[::-1], [0.0]])
     open_mass = subsets.draft.tail + subsets.draft.slack - subsets.draft_open_mass(most)
     fixed = rest[subsets.num_draft_only] + open_mass
@@ -240,7 +240,7 @@ def _mass_outside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
 
 
 def _nodes(slowest: float, step: float) -> Vector:
-    """From where no clock has rung up to where all of rate `slowest` have."""
+    """Times from where no clock has rung up to where all of rate `slowest` have."""
     return np.exp(np.arange(-37.0, np.log(40.0 / slowest) + step, step))
 
 

@@ -141,7 +141,7 @@ def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:
 
 
 def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """As rows, shape (num_rows, 4)."""
+    """Random numbers as rows, shape (num_rows, 4), once they are seen to be some."""
     values = to_numpy(uniforms, "uniforms").astype(np.float64)
     width = len(Uniforms._fields)
     if values.shape != (*index_shape, width) or not ((values >= 0) & (values < 1)).all():
@@ -226,14 +226,14 @@ class _Decisions:
         return drafts[drafts != _MISSING] if self._may_miss else drafts
 
     def _problem(self, n: int) -> TransportProblem:
-        """Of a row that has drafts."""
+        """The problem of a row that has drafts."""
         row = int(self._with_drafts[n])
         q = self._draft.probabilities(row)
         scheme = SINGLE_MODEL_SCHEMES[self._job.scheme](q, self._there(n).size)
         return TransportProblem(self._target.probabilities(row), scheme)
 
     def _spread(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Over all rows; those without drafts follow the target, and accept nothing."""
+        """Values over all rows; those without drafts follow the target, and accept nothing."""
         spread = np.zeros(len(self._drafts))
         spread[self._with_drafts] = values
         return spread
@@ -255,7 +255,7 @@ class _Decisions:
         return tokens
 
     def _relaxed_rates(self) -> list[Column]:
-        """The same under relaxed targets, from the problems that have been decided."""
+        """Rates and gaps under relaxed targets, from the problems that have been decided."""
         optimum, rule = self._problems.rates, verifiers.get(self._job.verifier)
         if rule is verifiers.get("optimal"):
             return [self._spread(optimum), np.zeros(len(self._drafts))]

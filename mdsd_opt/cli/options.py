@@ -265,12 +265,12 @@ def parse_counts(text: str) -> list[int]:
 
 
 def given_sample(paths: Sequence[Path] | None, kind: str | None) -> LogitsSample:
-    """Those of the files, of whatever kind, as logits; the bundled ones without files."""
+    """The logits of the files, whatever kind they hold; the bundled ones without files."""
     return stored_sample(paths).taken_as(kind if paths else "logits")
 
 
 def stored_sample(paths: Sequence[Path] | None) -> LogitsSample:
-    """The same as they are stored."""
+    """What the files hold, as it is stored; the bundled logits without files."""
     from mdsd_opt.base.files.logits import load_logits
     from mdsd_opt.data import sample_logits_path
 

@@ -412,7 +412,7 @@ _MAX_BYTES = 1 << 30
 
 
 def read_prompts(path: str | os.PathLike[str]) -> list[str]:
-    """One prompt a line; of a .jsonl file the field ``prompt`` (or ``text``) of each object.
+    """Prompts of a file, one a line; in .jsonl the field ``prompt`` (or ``text``) of each.
 
     Raises
     ------

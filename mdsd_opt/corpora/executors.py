@@ -269,7 +269,7 @@ _NAMED = 8
 
 
 def rank() -> int:
-    """This process' rank, as the environment says."""
+    """Rank of this process, as the environment says."""
     return _ranks()[0]
 
 

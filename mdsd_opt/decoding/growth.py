@@ -146,7 +146,7 @@ def grow_by_acceptance(
 
 
 def _forecast_values(tree: DynamicTree) -> dict[Place, Law]:
-    """By place, from a tree whose drafts are all different, and none of them certain."""
+    """Values by place, from a tree whose drafts are all different, and none of them certain."""
     size = tree.num_drafts + 1
     root = _grown(
         lambda texts: np.full((len(texts), size), 1.0 / size),
@@ -192,7 +192,7 @@ def _grown(
 
 
 def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
-    """Of each place after a node."""
+    """Rates of the places after a node of this draft law."""
     table = rates(probabilities(law)) if callable(rates) else rates
     if len(table) <= num_drafts:
         raise InvalidInput(

@@ -151,7 +151,7 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
 
 
 class Distance(NamedTuple):
-    """Of one token's law from the target, or of several together."""
+    """How far one token's law is from the target, or those of several together."""
 
     kl: float = 0.0
     tv: float = 0.0
@@ -198,6 +198,6 @@ def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Dista
 
 
 def distance_of(tokens: Tokens, distances: Mapping[Tokens, Distance]) -> Distance:
-    """Of the tokens that a step puts out, together."""
+    """Distance of the tokens that a step puts out, together."""
     met = [distances.get(tokens[:n], Distance()) for n in range(len(tokens))]
     return Distance(sum(x.kl for x in met), sum(x.tv for x in met))

@@ -85,7 +85,7 @@ class TextTree:
         return sums
 
     def outermost(self, inside: NDArray[np.bool_]) -> Integers:
-        """Of a set that goes on to the end, the texts that begin with no other one of it."""
+        """Texts of a set that goes on to the end that begin with no other one of it."""
         return np.flatnonzero(inside & ~inside[self.parent])
 
 

@@ -166,5 +166,5 @@ def hull_masses(
 
 
 def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
-    """The same where nothing is to be chosen: p_I is the draft's own law."""
+    """`hull_masses` where nothing is to be chosen: p_I is the draft's own law."""
     return np.array([accepted(target[token], q[token])]), np.minimum(target, q)

@@ -31,14 +31,14 @@ MAX_PREFIXES = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueBound:
-    """The optimum, and what proves that nothing brings more.
+    r"""The optimum, and what proves that nothing brings more.
 
     Attributes
     ----------
     optimum : float
         Largest mean value of the draft that is passed.
     prices : ndarray, shape (V,)
-        y >= 0: the optimum is :math:`\\sum_i p_i y_i + E \\max_k (v_k - y_{X_k})_+`, which is an
+        y >= 0: the optimum is :math:`\sum_i p_i y_i + E \max_k (v_k - y_{X_k})_+`, which is an
         upper bound for any y.
     """
 

@@ -61,7 +61,7 @@ class Run:
         return [np.uint64(self.target_address), *map(np.int64, self.target_strides)]
 
     def draft_arguments(self) -> list[Any]:
-        """The same of the draft."""
+        """First logit and strides of the draft."""
         return [np.uint64(self.draft_address), *map(np.int64, self.draft_strides)]
 
 

@@ -72,7 +72,7 @@ class Pair:
             )
 
     def exact_arguments(self) -> Iterator[tuple[slice, list[Any]]]:
-        """The same for kernels with whole weights of 64 bits, which take the bits next."""
+        """`arguments` of kernels with whole weights of 64 bits, which take the bits next."""
         bits = np.int32(weight_bits(self.target.vocab_size))
         return ((part, [*arguments, bits]) for part, arguments in self.arguments())
 

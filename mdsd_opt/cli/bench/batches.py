@@ -29,6 +29,7 @@ SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 
 
 def softmax(logits: Row, dtype: type = np.float32) -> NDArray[Any]:
+    """Probabilities of a row, as a user would write it."""
     weights: NDArray[Any] = logits.astype(dtype)
     weights -= weights.max()
     np.exp(weights, out=weights)
@@ -75,6 +76,7 @@ def scipy_route(target: Row, draft: Row, num_drafts: int) -> float:
 
 
 def torch_route() -> RowRoute | None:
+    """The route by torch.sort; None where PyTorch is not installed."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
@@ -105,7 +107,7 @@ def by_rows(
 
 
 def exact_rate(target: Row, draft: Row, num_drafts: int, scheme: str) -> float:
-    """One row in extended precision, by sorting; without replacement by the package's solver."""
+    """Rate of a row in extended precision, by sorting; without replacement by the solver."""
     made = SINGLE_MODEL_SCHEMES[scheme].composition
     if made is None or (made.is_random and not made.is_replaced):
         problem = mo.TransportProblem.from_logits(

@@ -141,7 +141,7 @@ def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
 
 
 def _packed_sort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
-    """The same with ratio and token in one 64-bit number, which sorts faster than an argsort."""
+    """`_argsort_route` with ratio and token in one 64-bit number, which sorts faster."""
     token_bits = np.int64((1 << 18) - 1)
     ratio = np.divide(p, q, out=np.full_like(p, 1e300), where=q > 0)
     packed = (ratio.view(np.int64) & ~token_bits) | np.arange(p.size)

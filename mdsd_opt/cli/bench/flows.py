@@ -184,7 +184,7 @@ def records(settings: Settings) -> Iterator[Record]:
 def measure(
     route: str, scheme: str, vocab_size: int, num_drafts: int, seed: int, repeats: int
 ) -> dict[str, Any]:
-    """One route on one problem, in this process."""
+    """Time one route on one problem, in this process."""
     problem = build(scheme, vocab_size, num_drafts, seed)
     law = problem.drafts.support_law()
     told = f"{law.num_arcs:,} arcs"

@@ -89,7 +89,7 @@ class Record:
         rival_ms: float | None = None,
         **known: Any,
     ) -> Record:
-        """From the time of every round, and the median of the route `against`, if there is one.
+        """A record from the time of every round, and the median of the route `against`, if any.
 
         Unless it is known otherwise, one thread has computed in float64.
         """
@@ -123,7 +123,7 @@ class Report:
     circumstances: Mapping[str, Any]
 
     def as_json(self) -> str:
-        """The circumstances once, then the measurements."""
+        """The report as JSON: the circumstances once, then the measurements."""
         document = {
             "circumstances": dict(self.circumstances),
             "records": [asdict(record) for record in self.records],
@@ -131,7 +131,7 @@ class Report:
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     def as_csv(self) -> str:
-        """One line a measurement, the circumstances in every line."""
+        """The report as CSV: one line a measurement, the circumstances in every line."""
         text = io.StringIO()
         names = [field.name for field in fields(Record)]
         writer = csv.DictWriter(text, [*names, *self.circumstances], lineterminator="\n")

@@ -74,6 +74,7 @@ _AGAINST = "full_lp"
 
 
 def build(scheme: str, vocab_size: int, num_drafts: int, seed: int) -> mo.TransportProblem:
+    """The problem of a case, of random logits."""
     rng = np.random.default_rng(seed)
     logits = 2.5 * rng.standard_normal(vocab_size)
     if has_many_models(scheme):
@@ -133,7 +134,7 @@ def measure(
     seed: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """One case, in this process."""
+    """Time one case, in this process."""
     problem = build(scheme, vocab_size, num_drafts, seed)
     warm_up(problem, method, **{name: options[name] for name in options if name != "size"})
     milliseconds, solution = [], None

@@ -52,7 +52,7 @@ NUM_KEYS = 3
 
 
 def records_tables(report: Report) -> list[Table]:
-    """One for each problem of each benchmark, one line a measurement."""
+    """A table for each problem of each benchmark, one line a measurement."""
     groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
     return [_records_table(list(records)) for _, records in groups]
 
@@ -100,7 +100,7 @@ def circumstances_line(report: Report) -> str:
 
 
 def conclusion(report: Report) -> list[str]:
-    """Of each benchmark, the quickest at the largest size, and the largest gap."""
+    """The quickest of each benchmark at its largest size, and the largest gap."""
     lines = []
     for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
         records = list(group)
@@ -238,7 +238,7 @@ _CIRCUMSTANCES = (
 
 
 def save_report(report: Report, path: Path) -> None:
-    """As CSV or Markdown where the name ends so, else as JSON."""
+    """Write a report, as CSV or Markdown where the name ends so, else as JSON."""
     if path.suffix == ".csv":
         text = report.as_csv()
     elif path.suffix == ".md":

@@ -27,7 +27,7 @@ _MEANINGS = (
 
 
 def prompts_table(outputs: Sequence[Generation]) -> Table:
-    """One line for each prompt, by number."""
+    """A table of one line for each prompt, by number."""
     lines = enumerate(outputs, start=1)
     return _metrics_table(("#", "ended by"), (((str(n), x.ended_by), x.metrics) for n, x in lines))
 
@@ -100,7 +100,7 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
 def compared_table(
     rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> Table:
-    """One line for each rule; why it was refused where it was."""
+    """A table of one line for each rule; why it was refused where it was."""
     done = max(len(row.prompts) for row in rows)
     title = f"{_count(num_prompts)}; {interval_note(done, 'prompts')}"
     if interrupted:
@@ -206,7 +206,7 @@ class Screen:
         return self
 
     def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
-        """After a step."""
+        """Show what a step has brought."""
         self._tokens += tokens
         text = self._text()
         if self._live is not None:

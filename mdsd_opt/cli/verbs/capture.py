@@ -143,6 +143,7 @@ def _rates_config(
 
 
 def skipped_layers(draft: str) -> list[int]:
+    """The layers that --draft skip:14,18 leaves out of the target; none for another model."""
     if not draft.startswith("skip:"):
         return []
     try:
@@ -157,6 +158,7 @@ def load_pair(
     target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
     precision: str, device: str, attention: str | None = None,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
+    """Target and draft of one vocabulary; the draft is the target without layers where some are."""
     from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
 
     common: dict[str, Any] = {"dtype": precision, "device": device, "attention": attention}

@@ -26,7 +26,6 @@ def takes(asked: Asked) -> bool:
 
 def view(asked: Asked) -> View:
     """Rates of one sample of logits; with all schemes these are also ranked."""
-
     require_arrays(asked)
     asked.refuse(_OF_FOLDERS, "{name} is for a folder of shards: mdsd-opt rates DIR {name}")
     sample = stored_sample(asked.paths)

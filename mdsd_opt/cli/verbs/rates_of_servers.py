@@ -74,7 +74,7 @@ def view(asked: Asked) -> View:
 
 
 def _table(found: RateIntervals, title: str) -> Table:
-    """One line for each scheme and K."""
+    """A table of one line for each scheme and K."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.drafts.by_name import title_of
 
@@ -108,7 +108,7 @@ def _conclusion(intervals: RateIntervals) -> str:
 
 
 def _ends(low: float, high: float, places: int) -> tuple[str, str]:
-    """Rounded outwards: what is certified stays so."""
+    """The ends of an interval, rounded outwards: what is certified stays so."""
     scale = 10.0**places
     low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
     return f"{low:.{places}f}", f"{high:.{places}f}"

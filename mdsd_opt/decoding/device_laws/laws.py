@@ -71,7 +71,7 @@ class BinnedLaw:
         return bool(self.a.any() or self.c.any())
 
     def normalised(self) -> Any:
-        """In proportion, with a sum of one; None without any mass."""
+        """The law in proportion to the masses; None without any mass."""
         total = self.sum()
         return self / total if total > 0.0 else None
 
@@ -135,7 +135,7 @@ class BinnedDrafts:
     def _all_passed(
         self, table: BinTable, demand: float, draws: NDArray[np.int64]
     ) -> tuple[Vector, BinnedLaw]:
-        """Where every token of the draft is drawn: what goes on is all of the target there."""
+        """What `passed` gives where every token is drawn: all of the target there goes on."""
         from mdsd_opt.decoding.recursive_rejection import whole_support_masses
 
         known = np.array([table.at.get(token, (0.0, 0.0))[:2] for token in draws.tolist()])
@@ -162,7 +162,7 @@ def sampled(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> list[ND
 
 
 def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
-    """On the device; shape (n, K) for the largest K of them."""
+    """Draws of some nodes on the device, shape (n, K) for the largest K of them."""
     import torch
 
     widest = max(made.num_drafts for made in drafts)

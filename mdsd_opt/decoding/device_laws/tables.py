@@ -124,7 +124,7 @@ def bin_tables(
 
 
 def undrafted_table(weights: Callable[[], Any]) -> BinTable:
-    """Of a position without drafts: everything is in one bin."""
+    """Table of a position without drafts: everything is in one bin."""
     one, none = np.ones(1), np.zeros(1)
     return BinTable(one, none, none, none, none, None, weights, None, None)
 
@@ -178,7 +178,7 @@ def _summed_on_cpu(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
 ) -> _Summed:  # fmt: skip
-    """The same, a pass over each row; what a race needs another one, when it is asked for."""
+    """`_summed_on_device`, by a pass over each row, and one more when a race is asked for."""
     import torch
 
     from mdsd_opt.prefix_search.bucket_kernels import row_table
@@ -207,7 +207,7 @@ def _ratios(ends: Vector) -> tuple[Vector, Vector]:
 def race_sums_on_device(
     weights: Any, bins: Any, num_drafts: Sequence[int], num_bins: int
 ) -> tuple[Any, Any, Any]:
-    """Of many rows in torch, for `race_sums_of` on the host.
+    """Sums of races of many rows in torch, for `race_sums_of` on the host.
 
     Parameters
     ----------

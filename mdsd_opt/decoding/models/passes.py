@@ -239,19 +239,19 @@ def with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:
 
 
 def _longest(continuations: Sequence[Tokens]) -> list[Tokens]:
-    """Those that no other one prolongs, without the empty one."""
+    """The continuations that no other one prolongs, without the empty one."""
     inner = {tokens[:n] for tokens in continuations for n in range(len(tokens))}
     return sorted({tokens for tokens in continuations if tokens and tokens not in inner})
 
 
 def _as_rows(paths: Sequence[Tokens]) -> list[list[int]]:
-    """Of one length: what is behind the end of a path is read after it, and does not matter."""
+    """Paths filled up to one length: what is behind the end of one is read after it."""
     longest = max(map(len, paths))
     return [[*path, *[0] * (longest - len(path))] for path in paths]
 
 
 def _rows_of(paths: Sequence[Tokens]) -> dict[Tokens, tuple[int, int]]:
-    """Of each continuation: a row that begins with it, and the place of its last token there."""
+    """A row that begins with each continuation, and the place of its last token there."""
     return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}
 
 
