@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.row_functions import entry
-from mdsd_opt.batch.rows import RowJob, Sampling
+from mdsd_opt.batch.rows import RowWork, Sampling
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates
@@ -85,11 +85,11 @@ class Request:
     filters: FilterSettings | None = None
 
     @classmethod
-    def of(cls, job: RowJob) -> Request:
-        """What a job asks for."""
-        target, draft = job.target_sampling, job.draft_sampling
+    def of(cls, work: RowWork) -> Request:
+        """What the work on rows is, as a device is told."""
+        target, draft = work.target_sampling, work.draft_sampling
         filters = filter_settings(target, draft)
-        return cls(job.scheme, job.verifier, job.num_drafts, target.scale, draft.scale, filters)
+        return cls(work.scheme, work.verifier, work.num_drafts, target.scale, draft.scale, filters)
 
     @property
     def declared(self) -> BatchRates:

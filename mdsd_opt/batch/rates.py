@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.rows import RowJob, Sampling
+from mdsd_opt.batch.rows import RowWork, Sampling
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier
@@ -107,7 +107,7 @@ def acceptance_rates(
     """
     check_device(device)
     counts = checked_counts(num_drafts)
-    job = RowJob(
+    work = RowWork(
         drafts,
         verifier,
         counts,
@@ -117,8 +117,8 @@ def acceptance_rates(
         pad,
         checked_integer(seed, "seed", 0),
     )
-    job.row_function()  # an error of names comes before one of arrays
-    batch = Batch.open(target_logits, draft_logits, job, device, kind)
+    work.row_function()  # an error of names comes before one of arrays
+    batch = Batch.open(target_logits, draft_logits, work, device, kind)
     return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
 
 

@@ -225,7 +225,7 @@ _TOKENS_PER_THREAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class RowJob:
+class RowWork:
     """What to compute of every row; all but the rows themselves."""
 
     scheme: str

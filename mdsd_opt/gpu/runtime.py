@@ -297,12 +297,12 @@ def work_in_chunks(
             ]
             buffers = [lane.stage(name, values[rows]) for name, values in others.items()]
             waiting.append((lane, compute(*sides, start, *buffers), rows))
-    for job in waiting:
-        _finish(job, collect)
+    for started in waiting:
+        _finish(started, collect)
 
 
-def _finish(job: tuple[Lane, Any, slice], collect: Callable[[Any, slice], None]) -> None:
-    lane, result, rows = job
+def _finish(started: tuple[Lane, Any, slice], collect: Callable[[Any, slice], None]) -> None:
+    lane, result, rows = started
     with lane.current():
         collect(result, rows)
 
