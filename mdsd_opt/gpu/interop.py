@@ -25,24 +25,15 @@ from mdsd_opt.gpu.layout import DeviceLogits, contiguous_strides
 from mdsd_opt.gpu.runtime import DeviceRuntime
 
 _LEGACY_STREAM = 1  # CUDA's default stream in DLPack's numbering
-
 _NO_WAITING = -1
 
-#: Kinds of memory in DLPack's numbering.
-CPU = 1
-
-CUDA = 2
-
-_FLOAT = 2
-
-_BFLOAT = 4
-
+#: Kinds of memory, and of numbers, in DLPack's numbering.
+CPU, CUDA = 1, 2
+_FLOAT, _BFLOAT = 2, 4
 _STORED = {(_FLOAT, 32): "float32", (_FLOAT, 16): "float16", (_BFLOAT, 16): "bfloat16"}
 
 _pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
-
 _pointer_in.restype = ctypes.c_void_p
-
 _pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,13 +55,11 @@ class Run:
     target_strides: tuple[int, int]
     draft_strides: tuple[int, int]
 
-    def target_arguments(self) -> list[Any]:
-        """First logit and strides, as the kernels take them."""
-        return [np.uint64(self.target_address), *map(np.int64, self.target_strides)]
-
-    def draft_arguments(self) -> list[Any]:
-        """First logit and strides of the draft."""
-        return [np.uint64(self.draft_address), *map(np.int64, self.draft_strides)]
+    def arguments(self) -> list[Any]:
+        """First logit and strides of both sides, and `inner`, as the kernels take them."""
+        target = np.uint64(self.target_address), *map(np.int64, self.target_strides)
+        draft = np.uint64(self.draft_address), *map(np.int64, self.draft_strides)
+        return [*target, *draft, np.int64(self.inner)]
 
 
 def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
@@ -136,11 +133,6 @@ def _strides(logits: DeviceLogits, shape: tuple[int, ...]) -> list[int]:
         if size == 1:
             own[axis] = 0
     return [0] * (len(shape) - len(own)) + own
-
-
-def num_rows(shape: tuple[int, ...]) -> int:
-    """Rows of a batch of this shape."""
-    return math.prod(shape)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,14 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.gpu.layout import DeviceLogits, index_shape, num_rows, runs
+from mdsd_opt.gpu.layout import DeviceLogits, index_shape, runs
 from mdsd_opt.gpu.runtime import DeviceRuntime
 from mdsd_opt.gpu.sources import TOKEN_FILTERS
-
-
-def weight_bits(vocab_size: int) -> int:
-    """Bits of a weight's fraction: as many as keep the sum of a row below 2**63."""
-    return min(44, 61 - math.ceil(math.log2(max(vocab_size, 2))))
 
 
 def scale_arguments(scale: float) -> list[np.float32]:
@@ -51,34 +46,27 @@ class Pair:
 
     @property
     def num_rows(self) -> int:
-        return num_rows(index_shape(self.target, self.draft))
+        return math.prod(index_shape(self.target, self.draft))
 
     def arguments(self) -> Iterator[tuple[slice, list[Any]]]:
         """Rows that one launch can reach, and what every kernel takes first to work on them."""
         for run in runs(self.target, self.draft):
             part = slice(run.start, run.start + run.num_rows)
-            yield (
-                part,
-                [
-                    *run.target_arguments(),
-                    *run.draft_arguments(),
-                    np.int64(run.inner),
-                    np.int32(self.target.vocab_size),
-                    *scale_arguments(self.target_scale),
-                    _part(self.target_filters, part),
-                    *scale_arguments(self.draft_scale),
-                    _part(self.draft_filters, part),
-                ],
-            )
+            arguments = [*run.arguments(), np.int32(self.target.vocab_size)]
+            for scale, filters in (
+                (self.target_scale, self.target_filters),
+                (self.draft_scale, self.draft_filters),
+            ):
+                arguments += [*scale_arguments(scale), None if filters is None else filters[part]]
+            yield part, arguments
 
     def exact_arguments(self) -> Iterator[tuple[slice, list[Any]]]:
-        """`arguments` of kernels with whole weights of 64 bits, which take the bits next."""
-        bits = np.int32(weight_bits(self.target.vocab_size))
+        """`arguments` of kernels with whole weights of 64 bits, which take the bits next.
+
+        That is of a weight's fraction: as many as keep the sum of a row below 2**63.
+        """
+        bits = np.int32(min(44, 61 - math.ceil(math.log2(max(self.target.vocab_size, 2)))))
         return ((part, [*arguments, bits]) for part, arguments in self.arguments())
-
-
-def _part(buffer: Any, part: slice) -> Any:
-    return None if buffer is None else buffer[part]
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,12 +189,11 @@ class CupyRuntime:
         )
 
     def lane(self) -> CupyLane:
-        """Return a stream of its own, with memory to stage rows of NumPy arrays in."""
         return CupyLane(self._cupy)
 
 
 class CupyLane:
-    """A stream, and for all that is sent a pinned buffer on the host and one on the device."""
+    """A stream, and for all that is sent, without a wait, a pinned buffer on either side."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -203,18 +202,15 @@ class CupyLane:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """What is launched inside goes to this lane's stream."""
         with self._stream:
             yield
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
-        """Copy rows to the device without waiting for them; the last ones must have been used."""
         device = self._copied(side, values)
         strides = contiguous_strides(values.shape)
         return DeviceLogits(device.data.ptr, values.dtype.name, values.shape, strides, device)
 
     def stage(self, name: str, values: NDArray[Any]) -> Any:
-        """Copy what is no logits in the same way, into a buffer."""
         device = self._copied(name, values)
         return device[: values.nbytes].view(values.dtype).reshape(values.shape)
 

@@ -81,16 +81,8 @@ ZOOMED_RACE_TABLES = replace(RACE_TABLES, name="zoomed_race_tables")
 #: Numbers of drafts for which there are instances.
 RACE_VARIANTS = (2, 4, 8, 16, 32)
 BEST_RACE_PREFIXES = tuple(
-    Kernel(
-        "best_race_prefix",
-        "best_race_prefix",
-        "BestRacePrefixMemory",
-        84_992,
-        False,
-        False,
-        variant,
-    )
-    for variant in RACE_VARIANTS
+    Kernel("best_race_prefix", "best_race_prefix", "BestRacePrefixMemory", 84_992, False, False, k)
+    for k in RACE_VARIANTS
 )
 BEST_ZOOMED_RACE_PREFIXES = tuple(
     replace(kernel, name="best_zoomed_race_prefix") for kernel in BEST_RACE_PREFIXES

@@ -49,39 +49,20 @@ class RowTokens:
     gaps: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """Kernels that make tables of rows and groups of these, and what goes between them.
+def _kernels_for(
+    is_replaced: bool, num_drafts: int
+) -> tuple[Kernel, tuple[Kernel, ...], Kernel, int, int, np.float32]:
+    """Kernels for tables of rows, for groups of their bins and for the residual, and three numbers.
 
-    Attributes
-    ----------
-    tables : Kernel
-    groups : tuple of Kernel
-        Each for its own numbers of drafts.
-    residual : Kernel
-    num_sums, head_bytes : int
-        Numbers in a bin, and of what is kept of a row.
-    shape : float
-        c of the bins, which are even in p / (p + c q).
+    Groups have a kernel for some numbers of drafts each. The numbers are those in a bin, the bytes
+    of what is kept of a row, and c of the bins, which are even in p / (p + c q).
     """
-
-    tables: Kernel
-    groups: tuple[Kernel, ...]
-    residual: Kernel
-    num_sums: int
-    head_bytes: int
-    shape: float
-
-
-def _planning(is_replaced: bool, num_drafts: int) -> Planning:
     if is_replaced:
-        shape = 4.0 if num_drafts >= 16 else 2.0
-        head_bytes = RATIO_RECORDS["RowHead"]
-        return Planning(RATIO_TABLES, (RATIO_GROUPS,), RESIDUAL_TOKENS, 2, head_bytes, shape)
+        c, head_bytes = np.float32(4 if num_drafts >= 16 else 2), RATIO_RECORDS["RowHead"]
+        return RATIO_TABLES, (RATIO_GROUPS,), RESIDUAL_TOKENS, 2, head_bytes, c
     largest = [variant >= num_drafts for variant in RACE_VARIANTS].index(True) + 1
-    shape = max(2.0, num_drafts / 2)
-    groups, head_bytes = RACE_GROUPS[:largest], RACE_RECORDS["RaceHead"]
-    return Planning(RACE_TABLES, groups, RACE_RESIDUAL_TOKENS, 5, head_bytes, shape)
+    c, head_bytes = np.float32(max(2.0, num_drafts / 2)), RACE_RECORDS["RaceHead"]
+    return RACE_TABLES, RACE_GROUPS[:largest], RACE_RESIDUAL_TOKENS, 5, head_bytes, c
 
 
 def verify_rows(
@@ -110,20 +91,18 @@ def verify_rows(
         Whether the drafts were drawn with replacement.
     """
     num_drafts = np.int32(drafts.shape[1])
-    planning = _planning(is_replaced, drafts.shape[1])
+    tabling, grouping, drawing, num_sums, head_bytes, c = _kernels_for(is_replaced, drafts.shape[1])
     shape = (pair.num_rows,)
     result = RowTokens(
         runtime.empty(shape, np.int64),
         runtime.empty(shape, np.int32),
         *(runtime.empty(shape, np.float64) if with_rates else None for _ in range(2)),
     )
-    c = np.float32(planning.shape)
-    head_bytes = planning.head_bytes
-    row_bytes = 4 * planning.num_sums * NUM_BINS + head_bytes + PLAN_RECORDS["RowPlan"]
+    row_bytes = 4 * num_sums * NUM_BINS + head_bytes + PLAN_RECORDS["RowPlan"]
     size = min(max(1, SCRATCH_BYTES // row_bytes), pair.num_rows)
-    tables = runtime.empty((size, planning.num_sums, NUM_BINS), np.uint32)
+    tables = runtime.empty((size, num_sums, NUM_BINS), np.uint32)
     heads = runtime.empty((size, head_bytes // 8), np.uint64)
-    plans = runtime.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
+    row_plans = runtime.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
     drafted = runtime.empty((size, drafts.shape[1], PLAN_RECORDS["DraftedToken"] // 4), np.uint32)
     num_windows = runtime.empty((1,), np.uint32)
     is_race = np.int32(not is_replaced)
@@ -140,11 +119,11 @@ def verify_rows(
                 runtime.launch(kernel, pair.types, num_rows, arguments)
 
             made = [tables, heads, result.is_bad[part], num_windows]
-            launch(planning.tables, *rows, *values, c, *made)
+            launch(tabling, *rows, *values, c, *made)
             read = [*rows, c, heads]
             launch(DRAFTED_TOKENS, *read, is_race, drafts[part], num_drafts, drafted)
-            for kernel in planning.groups:
-                launch(kernel, tables, heads, c, drafted, num_drafts, plans)
+            for kernel in grouping:
+                launch(kernel, tables, heads, c, drafted, num_drafts, row_plans)
             draws = [
                 None if uniforms is None else uniforms[part],
                 np.uint64(randomness.seed),
@@ -152,7 +131,7 @@ def verify_rows(
                 np.uint32(randomness.step),
             ]
             tokens = result.tokens[part]
-            launch(DRAFT_SELECTION, plans, drafted, num_drafts, *draws, tokens)
+            launch(DRAFT_SELECTION, row_plans, drafted, num_drafts, *draws, tokens)
             outputs = [x if x is None else x[part] for x in (result.rates, result.gaps)]
-            launch(planning.residual, *read, plans, *draws, tokens, *outputs)
+            launch(drawing, *read, row_plans, *draws, tokens, *outputs)
     return result
