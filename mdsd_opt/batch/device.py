@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,10 +171,7 @@ def device_rates(target: Opened, draft: Opened, request: Request, device: str | 
         found = result.rates.reshape(*shape, len(request.num_drafts))
         return interop.handed_back(reference, found)
 
-    def in_chunks(runtime: DeviceRuntime, p: NDArray[Any], q: NDArray[Any]) -> Any:
-        return rates_in_chunks(runtime, p, q, request)
-
-    return on_device(target, draft, device, in_place, in_chunks)
+    return on_device(target, draft, device, in_place, partial(rates_in_chunks, request=request))
 
 
 def _opened(
@@ -193,10 +191,8 @@ def rates_in_chunks(
 ) -> Any:
     """Rates of arrays on the host, of any size, or what is in the way."""
     obstacle = request.obstacle(runtime.threads_per_row, target.shape, draft.shape)
-    if obstacle:
-        return obstacle
-    if not (interop.is_readable(target) and interop.is_readable(draft)):
-        return NOT_READ
+    if obstacle or not (interop.is_readable(target) and interop.is_readable(draft)):
+        return obstacle or NOT_READ
     shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
     found = np.empty((int(np.prod(shape)), len(request.num_drafts)))
     is_bad = np.empty(found.shape[0], np.int32)
@@ -205,18 +201,17 @@ def rates_in_chunks(
         found[rows] = runtime.download(result.rates)
         is_bad[rows] = runtime.download(result.is_bad)
 
-    work_in_chunks(
-        runtime.lane,
-        target,
-        draft,
-        lambda p, q, start: request.compute(runtime, p, q),
-        collect,
-        chunk_bytes,
-    )
-    interop.check_rows(
-        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
-    )
+    def compute(p: DeviceLogits, q: DeviceLogits, start: int) -> RowRates:
+        return request.compute(runtime, p, q)
+
+    work_in_chunks(runtime.lane, target, draft, compute, collect, chunk_bytes)
+    _check_sent(is_bad, shape, target, draft)
     return found.reshape(*shape, len(request.num_drafts))[()]
+
+
+def _check_sent(is_bad: Any, shape: tuple[int, ...], p: NDArray[Any], q: NDArray[Any]) -> None:
+    sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
+    interop.check_rows(is_bad, shape, *sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +301,8 @@ def verify_in_chunks(
     The same as in one piece, to the bit: random numbers go by the row's number in the whole batch.
     """
     obstacle = request.obstacle(runtime, target.shape, draft.shape)
-    if obstacle:
-        return obstacle
-    if not (interop.is_readable(target) and interop.is_readable(draft)):
-        return NOT_READ
+    if obstacle or not (interop.is_readable(target) and interop.is_readable(draft)):
+        return obstacle or NOT_READ
     shape = drafts.shape[:-1]
     rows = drafts.astype(np.int64).reshape(-1, drafts.shape[-1])
     beside: dict[str, NDArray[Any]] = {"drafts": rows}
@@ -329,8 +322,6 @@ def verify_in_chunks(
             gaps[part] = runtime.download(result.gaps)
 
     work_in_chunks(runtime.lane, target, draft, compute, collect, chunk_bytes, beside)
-    interop.check_rows(
-        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
-    )
+    _check_sent(is_bad, shape, target, draft)
     columns = [tokens, first_places(rows, tokens), *((rates, gaps) if request.with_rates else ())]
     return BatchVerdict(*(column.reshape(shape)[()] for column in columns))
