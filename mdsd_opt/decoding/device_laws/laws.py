@@ -77,11 +77,12 @@ class BinnedLaw:
 
     def draw(self, uniform: float) -> int:
         """One token in proportion to the masses."""
-        masses = self._masses()
+        masses = self.masses()
         uniforms = on_device(np.array([[uniform]]), masses.device)
         return int(on_host(draw(masses[None], uniforms))[0].item())
 
-    def _masses(self) -> Any:
+    def masses(self) -> Any:
+        """The masses of all tokens on the device, shape (V,)."""
         import torch
 
         target = self.table.target().double()
@@ -93,7 +94,7 @@ class BinnedLaw:
         return (a * (target / totals[0]) + c * (self.table.draft / totals[1])).clamp_(min=0.0)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        masses: NDArray[Any] = self._masses().cpu().numpy()
+        masses: NDArray[Any] = self.masses().cpu().numpy()
         if self.table.bins is None:
             masses = masses / masses.sum() * float(self.a[0])
         return masses if dtype is None else masses.astype(dtype)

@@ -101,7 +101,7 @@ def bin_tables(
         Whether they were drawn with replacement.
     num_bins : int
     """
-    summed = _summed_on_cpu if transfers.is_host(targets.device) else _summed_on_device
+    summed = summed_on_cpu if transfers.is_host(targets.device) else summed_on_device
     sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
     lowest, highest = _ratios(ends)
     found = []
@@ -129,10 +129,11 @@ def undrafted_table(weights: Callable[[], Any]) -> BinTable:
     return BinTable(one, none, none, none, none, None, weights, None, None)
 
 
-def _summed_on_device(
+def summed_on_device(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
 ) -> _Summed:  # fmt: skip
+    """What the host is told of some positions, in one copy."""
     import torch
 
     rows = torch.stack(list(drafts))
@@ -174,11 +175,11 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
     return sums.view(shape), torch.stack(ends, -1).view(shape), bins
 
 
-def _summed_on_cpu(
+def summed_on_cpu(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
 ) -> _Summed:  # fmt: skip
-    """`_summed_on_device`, by a pass over each row, and one more when a race is asked for."""
+    """`summed_on_device`, by a pass over each row, and one more when a race is asked for."""
     import torch
 
     from mdsd_opt.prefix_search.bucket_kernels import row_table
