@@ -198,7 +198,9 @@ _LEAST_RATE = 1e-12
 
 def _with_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDArray[np.float64]:
     """Q of every subset and K, shape (R, C + 1, len(counts))."""
-    inside = _mass_inside(subsets, most)
+    fixed = np.concatenate([[0.0], np.cumsum(subsets.draft_only)])[subsets.num_draft_only]
+    fixed = fixed + subsets.draft_open_mass(most)
+    inside = fixed[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_q)])
     return np.minimum(inside, 1.0)[..., None] ** np.array(counts)
 
 
@@ -223,12 +225,6 @@ def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDA
     contained[surely] = 1.0
     errors = subsets.draft.draws_errors(counts, replaced=False)
     return np.clip(contained + (errors if most else -errors), 0.0, 1.0)
-
-
-def _mass_inside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
-    fixed = np.concatenate([[0.0], np.cumsum(subsets.draft_only)])[subsets.num_draft_only]
-    fixed = fixed + subsets.draft_open_mass(most)
-    return fixed[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_q)])
 
 
 def _mass_outside(subsets: Subsets, most: bool) -> NDArray[np.float64]:

@@ -55,7 +55,11 @@ class RunningSummary:
         n = len(values)
         if n == 0:
             return
-        slots = self._loose_slots(n) if groups is None else self._slots_of(groups)
+        if groups is None:
+            slots = np.arange(self._num_loose, self._num_loose + n) % self._max_groups
+            self._num_loose += n
+        else:
+            slots = self._slots_of(groups)
         used = int(slots.max()) + 1
         if used > len(self._counts):
             more = max(used, 2 * len(self._counts)) - len(self._counts)
@@ -78,11 +82,6 @@ class RunningSummary:
                 self._slots[name] = len(self._slots)
             slots[i] = self._slots.get(name, name % self._max_groups)
         return slots[index.ravel()]
-
-    def _loose_slots(self, n: int) -> NDArray[np.int64]:
-        first = self._num_loose
-        self._num_loose += n
-        return np.arange(first, first + n) % self._max_groups
 
     def intervals(self, confidence: float = 0.95) -> list[MeanInterval]:
         """Mean of each column, with its confidence interval."""

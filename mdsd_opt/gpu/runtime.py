@@ -37,15 +37,12 @@ class Lane(Protocol):
 
     def current(self) -> AbstractContextManager[None]:
         """What is launched inside goes to this lane's stream."""
-        ...
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
         """Copy rows to the device; the last ones that went this way must have been used."""
-        ...
 
     def stage(self, name: str, values: NDArray[Any]) -> Any:
         """Copy what is no logits in the same way, into a buffer."""
-        ...
 
 
 class DeviceRuntime(Protocol):
@@ -54,45 +51,33 @@ class DeviceRuntime(Protocol):
     @property
     def threads_per_row(self) -> int:
         """Threads of all blocks of a cluster."""
-        ...
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """Return a new buffer."""
-        ...
 
     def upload(self, values: NDArray[Any]) -> Any:
         """Copy a small array into a new buffer."""
-        ...
 
     def join(self, buffers: Sequence[Any]) -> Any:
         """Buffers side by side, along their last axis."""
-        ...
 
     def address(self, buffer: Any) -> int:
         """Where a buffer begins."""
-        ...
 
     def lane(self) -> Lane:
         """Return a new lane for batches that come in chunks."""
-        ...
 
     def download(self, buffer: Any) -> NDArray[Any]:
         """Copy a buffer to the host, after everything that was launched before."""
-        ...
 
     def launch(
-        self,
-        kernel: Kernel,
-        types: tuple[str, str],
-        num_rows: int,
-        arguments: Sequence[Any],
+        self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
     ) -> None:
         """Run a kernel, one cluster a row, or one block where it reads no logits.
 
         `types` are those of the target's and the draft's logits; an argument is a buffer, a NumPy
         scalar, or None for a null pointer.
         """
-        ...
 
 
 def as_scalars(arguments: Sequence[Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.cli.bench.record import (
@@ -62,16 +62,11 @@ def run(
         raise InvalidInput(f"rounds is {rounds}: give at least 1")
     settings = Settings(quick, rounds, threads or available_threads(), seed)
     where = circumstances()  # before the load of the benchmarks themselves
-    records = []
+    records: list[Record] = []
     for name in names or SUITE:
-        for record in _records(name, settings):
+        module = importlib.import_module(f"mdsd_opt.cli.bench.{name}")
+        for record in module.records(settings):
             records.append(record)
             if progress is not None:
                 progress(record)
     return Report(tuple(records), where)
-
-
-def _records(name: str, settings: Settings) -> Iterator[Record]:
-    module = importlib.import_module(f"mdsd_opt.cli.bench.{name}")
-    found: Iterator[Record] = module.records(settings)
-    return found

@@ -83,7 +83,8 @@ def _measured(
     for number in range(rounds + 1):  # the first round compiles and warms up
         target, draft = source(rng, num_drafts)
         problem = mo.TransportProblem.from_logits(target, draft, num_drafts, scheme)
-        gap = max(gap, _collapsed().acceptance_rate(problem).gap)
+        collapsed: Any = mo.verifiers.get("optimal", collapsed=True)
+        gap = max(gap, collapsed.acceptance_rate(problem).gap)
         for route, decide in _routes(problem, rng).items():
             start = time.perf_counter()
             decide()
@@ -104,10 +105,6 @@ def _measured(
             gap=gap if route == "optimal, collapsed" else None,
             gap_kind="certified gap" if route == "optimal, collapsed" else "",
         )
-
-
-def _collapsed() -> Any:
-    return mo.verifiers.get("optimal", collapsed=True)
 
 
 def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:

@@ -157,11 +157,8 @@ def load_report(path: Path) -> Report:
 
 def circumstances() -> dict[str, Any]:
     """Machine, load and versions."""
-    return {"processor": _processor(), "load_average": _load(), **versions()}
-
-
-def _load() -> float | None:
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return {"processor": _processor(), "load_average": load, **versions()}
 
 
 def _processor() -> str:

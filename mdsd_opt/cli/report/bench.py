@@ -27,7 +27,9 @@ def bench_view(report: Report, changes: Sequence[Change] = ()) -> View:
     fitted = scaling_table(report.records)
     if fitted.row_count:
         tables.append(Section("Growth", table=fitted))
-    circumstances = circumstances_line(report)
+    where = report.circumstances
+    told = (name for name in _TOLD if name in where)
+    circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told)
     earlier = [Section("Earlier run", table=changes_table(changes))] if changes else []
     return View(
         f"Speed\n{circumstances}",
@@ -46,6 +48,9 @@ MEANING = (
     "milliseconds of one call, median and 90th percentile of the rounds; lower is better. Empty: "
     "there is no rival, or nothing to compare the answer with; -: did not finish."
 )
+
+#: Of the circumstances, what stands below the tables.
+_TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
 
 #: Columns of `records_tables` that say what was measured, but for the threads.
 NUM_KEYS = 3
@@ -90,13 +95,6 @@ def _records_table(records: Sequence[Record]) -> Table:
     for row, record, following in zip(table.rows, records, records[1:], strict=False):
         row.end_section = _place(following) != _place(record)
     return table
-
-
-def circumstances_line(report: Report) -> str:
-    """Where it was measured."""
-    told = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
-    where = report.circumstances
-    return ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told if name in where)
 
 
 def conclusion(report: Report) -> list[str]:
@@ -256,9 +254,11 @@ def markdown(report: Report) -> str:
     parts = [f"{where.get('processor', 'unknown processor')}; {', '.join(told)}.\n"]
     for benchmark, records in groupby(report.records, key=lambda record: record.benchmark):
         parts.append(_records_as_markdown(benchmark, list(records)))
-    fits = scaling(report.records)
-    if fits:
-        parts.append(_scaling_as_markdown(fits))
+    if fits := scaling(report.records):
+        headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
+        lines = map(_fit_cells, fits)
+        rows = [(route, problem.replace("_", " "), *rest) for route, problem, *rest in lines]
+        parts.append(_markdown_table(headings, rows))
     return "\n".join(parts)
 
 
@@ -288,12 +288,6 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
     rounds = sorted({record.rounds for record in records})
     said = f"**{benchmark}**, rounds: {', '.join(map(str, rounds))}\n\n"
     return said + _markdown_table(headings, rows)
-
-
-def _scaling_as_markdown(fits: Iterable[Scaling]) -> str:
-    headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
-    lines = map(_fit_cells, fits)
-    return _markdown_table(headings, [(route, x.replace("_", " "), *y) for route, x, *y in lines])
 
 
 def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -173,19 +173,16 @@ def decode(
             "rng": seed + n, "stop_tokens": stop, **begun,
         }  # fmt: skip
 
-    def warm_models(rule: str) -> None:  # a step of them, the first of which takes longer
-        next(generate_steps(**options(rule, 0)))
-
     def begin(rule: str, n: int) -> Iterator[tuple[Tokens, Metrics]]:
         return generate_steps(**options(rule, n))
 
     if compare:
         rows = compared_rules(rules, warm, by_default=verifier is None)
-        warm_models(next(row.rule for row in rows if not row.refusal))
+        next(begin(next(row.rule for row in rows if not row.refusal), 0))  # warms up the models
         _compare(rows, begin, len(ids), tokens, as_json, forecast)
         return
     warm(rules[0])
-    warm_models(rules[0])
+    next(begin(rules[0], 0))  # a step of the models, the first of which takes longer
     every = options(rules[0], 0)
     del every["prompt"]
     facts = {"rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast}
