@@ -34,22 +34,15 @@ LogitFiles = Annotated[
 ]
 Kind = Annotated[
     str | None,
-    typer.Option(
-        help="What the arrays hold: logits, logprobs or probs; logits if left out, but those that "
-        "look like probabilities are refused."
-    ),
+    "What the arrays hold: logits, logprobs or probs; logits if left out, but those that "
+    "look like probabilities are refused.",
 ]
 TargetModel = Annotated[
-    str,
-    typer.Option(
-        help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub."
-    ),
+    str, "Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub."
 ]
-DraftModel = Annotated[
-    str, typer.Option(help="The same, or skip:14,18 for the target without these decoder layers.")
-]
-Threads = Annotated[int | None, typer.Option(help="CPU threads; all by default.")]
-Plot = Annotated[Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")]
+DraftModel = Annotated[str, "The same, or skip:14,18 for the target without these decoder layers."]
+Threads = Annotated[int | None, "CPU threads; all by default."]
+Plot = Annotated[Path | None, "Save the picture (.png, .svg or .pdf)."]
 Report = Annotated[
     Path | None,
     typer.Option(
@@ -77,28 +70,22 @@ Verify = Annotated[
 ]
 RankTimeout = Annotated[
     float | None,
-    typer.Option(
-        help="Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 "
-        "if left out."
-    ),
+    "Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 "
+    "if left out.",
 ]
-Workers = Annotated[
-    int | None, typer.Option(help="Of a folder: processes to start on this machine.")
-]
-Address = Annotated[str | None, typer.Option(help="Of a folder: a Dask or Ray cluster that runs.")]
+Workers = Annotated[int | None, "Of a folder: processes to start on this machine."]
+Address = Annotated[str | None, "Of a folder: a Dask or Ray cluster that runs."]
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How a verb's logits become probabilities."""
 
-    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0
-    draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft; the target's unless given.")
-    ] = None
-    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None
-    min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None
+    temperature: Annotated[float, "Of the target; 0 is greedy."] = 1.0
+    draft_temperature: Annotated[float | None, "Of the draft; the target's unless given."] = None
+    top_k: Annotated[int | None, "Top-k filter, on each side."] = None
+    top_p: Annotated[float | None, "Top-p filter, on each side."] = None
+    min_p: Annotated[float | None, "Min-p filter, on each side."] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +99,8 @@ class Folder:
     rank_timeout: RankTimeout = None
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Of a folder: where the rates of each shard are kept, from which a run that was "
-            "killed goes on; inside the folder if left out."
-        ),
+        "Of a folder: where the rates of each shard are kept, from which a run that was "
+        "killed goes on; inside the folder if left out.",
     ] = None
 
 
@@ -165,10 +150,16 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
 
     The command line has the fields in its place. Where the verb has a parameter of the name of a
     field, that is the option, and the field gets its value, too. `helps` are other words on some.
+    A text in an annotation, as in ``Annotated[int, "Of the sampling."]``, is the option's help; of
+    a bool it makes a flag, without its opposite.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(verb, eval_str=True).parameters
+        signature = inspect.signature(verb, eval_str=True).parameters
+        own = {
+            name: x.replace(annotation=_as_option(name, x.annotation))
+            for name, x in signature.items()
+        }
         groups: dict[str, Any] = {
             name: x.annotation for name, x in own.items() if is_dataclass(x.annotation)
         }
@@ -181,9 +172,9 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
             for field in fields(groups[name]):
                 hint = hints[field.name]
                 if field.name in helps:
-                    hint = Annotated[hint.__origin__, typer.Option(help=helps[field.name])]
+                    hint = Annotated[hint.__origin__, helps[field.name]]
                 if field.name not in own:
-                    told = {"annotation": hint, "default": field.default}
+                    told = {"annotation": _as_option(field.name, hint), "default": field.default}
                     shown.append(parameter.replace(name=field.name, **told))
 
         @wraps(verb)
@@ -200,6 +191,15 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
         return gathered
 
     return decorate
+
+
+def _as_option(name: str, hint: Any) -> Any:
+    """The annotation as Typer reads it, where it is a type and a text."""
+    told = getattr(hint, "__metadata__", (None,))[0]
+    if not isinstance(told, str):
+        return hint
+    flag = [f"--{name.replace('_', '-')}"] if hint.__origin__ is bool else []
+    return Annotated[hint.__origin__, typer.Option(*flag, help=told)]
 
 
 def parse_schemes(text: str) -> list[str]:

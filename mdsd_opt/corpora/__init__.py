@@ -12,14 +12,9 @@ from mdsd_opt.corpora.scoring import score_shard
 from mdsd_opt.corpora.summary import CorpusSummary, corpus_rates
 
 __all__ = [
-    "EXECUTORS",
-    "Corpus",
-    "CorpusSummary",
-    "RatesConfig",
-    "corpus_rates",
-    "open_corpus",
+    "EXECUTORS", "Corpus", "CorpusSummary", "RatesConfig", "corpus_rates", "open_corpus",
     "score_shard",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

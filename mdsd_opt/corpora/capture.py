@@ -28,14 +28,9 @@ from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
 
 __all__ = [
-    "CaptureSettings",
-    "LanguageModel",
-    "capture",
-    "continue_by_logits",
-    "read_prompts",
-    "read_text",
-    "windows",
-]
+    "CaptureSettings", "LanguageModel", "capture", "continue_by_logits", "read_prompts",
+    "read_text", "windows",
+]  # fmt: skip
 
 _DTYPES = ("bfloat16", "float32")
 

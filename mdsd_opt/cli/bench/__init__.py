@@ -20,16 +20,9 @@ from mdsd_opt.cli.bench.record import (
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 __all__ = [
-    "SUITE",
-    "Change",
-    "Record",
-    "Report",
-    "Scaling",
-    "changes",
-    "load_report",
-    "run",
+    "SUITE", "Change", "Record", "Report", "Scaling", "changes", "load_report", "run",
     "scaling",
-]
+]  # fmt: skip
 
 
 #: Name -> what it measures.

@@ -31,55 +31,41 @@ def audit(
     *,
     verifier: Annotated[
         str | None,
-        typer.Option(
-            help="A verifier of the package, module:attribute that is one, or module:function with "
-            "(target, draft, drafts, rng) -> token."
-        ),
+        "A verifier of the package, module:attribute that is one, or module:function with "
+        "(target, draft, drafts, rng) -> token.",
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
-            "drafts, tokens; with parents where drafts are a tree."
-        ),
+        "Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
+        "drafts, tokens; with parents where drafts are a tree.",
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
-            help="What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
-            "others, or all for a table of those that are installed."
-        ),
+        "What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
+        "others, or all for a table of those that are installed.",
     ] = None,
-    any_version: Annotated[
-        bool, typer.Option("--any-version", help="Call versions of an engine that were not tested.")
-    ] = False,
-    problem: Annotated[
-        Path | None, typer.Option(help="Problem to audit on; a random one if left out.")
-    ] = None,
+    any_version: Annotated[bool, "Call versions of an engine that were not tested."] = False,
+    problem: Annotated[Path | None, "Problem to audit on; a random one if left out."] = None,
     scheme: Annotated[
-        str, typer.Option(help="How the drafts of the random problem or of the trace were sampled.")
+        str, "How the drafts of the random problem or of the trace were sampled."
     ] = "with_replacement",
-    vocab_size: Annotated[int, typer.Option(help="Tokens of the random problem.")] = 8,
+    vocab_size: Annotated[int, "Tokens of the random problem."] = 8,
     num_drafts: Annotated[
         int, typer.Option("--num-drafts", "-k", help="Drafts of the random problem.")
     ] = 3,
     trials: Annotated[
-        int | None,
-        typer.Option(help="Sampled verifications; by default 100,000, or what 45 seconds allow."),
+        int | None, "Sampled verifications; by default 100,000, or what 45 seconds allow."
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Time for them instead.")] = None,
+    seconds: Annotated[float | None, "Time for them instead."] = None,
     lossy: Annotated[
         bool,
-        typer.Option(
-            "--lossy",
-            help="The verifier is lossy on purpose: how much less than the best it accepts at its "
-            "distance from the target, and how much farther than necessary it is.",
-        ),
+        "The verifier is lossy on purpose: how much less than the best it accepts at its "
+        "distance from the target, and how much farther than necessary it is.",
     ] = False,
-    method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
+    method: Annotated[str, "auto, enumeration, driven or sampling."] = "auto",
     sampling: options.Sampling,
     false_alarm: Annotated[
-        float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
+        float, "Probability, at most, of calling a faultless verifier lossy."
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     page: options.Report = None,

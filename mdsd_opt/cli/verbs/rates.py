@@ -28,53 +28,39 @@ def rates(
     *,
     schemes: Annotated[
         str,
-        typer.Option(
-            help="Draft schemes, separated by commas: names, or module:attribute for a law of "
-            "your own of the next draft given those before; 'all' also ranks others at the "
-            "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones."
-        ),
+        "Draft schemes, separated by commas: names, or module:attribute for a law of "
+        "your own of the next draft given those before; 'all' also ranks others at the "
+        "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones.",
     ] = options.SCHEMES,
     best_temperature: Annotated[
-        bool,
-        typer.Option(
-            "--best-temperature",
-            help="With --schemes all: also the best draft temperature of every position.",
-        ),
+        bool, "With --schemes all: also the best draft temperature of every position."
     ] = False,
     verifiers: Annotated[
         str,
-        typer.Option(
-            help="Verification algorithms, separated by commas: names, or module:attribute for "
-            "one of your own; or 'all'."
-        ),
+        "Verification algorithms, separated by commas: names, or module:attribute for "
+        "one of your own; or 'all'.",
     ] = options.VERIFIERS,
     num_drafts: Annotated[
         str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
     ] = options.NUM_DRAFTS,
     sampling: options.Sampling,
     kind: options.Kind = None,
-    pad: Annotated[
-        bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
-    ] = False,
-    vocab_size: Annotated[int | None, typer.Option(help="Of .jsonl files: V, if known.")] = None,
+    pad: Annotated[bool, "Pad the narrower vocabulary with impossible tokens."] = False,
+    vocab_size: Annotated[int | None, "Of .jsonl files: V, if known."] = None,
     accepted: Annotated[
         Path | None,
-        typer.Option(
-            help="Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
-            "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
-            "beside the optimum if LOGITS are given."
-        ),
+        "Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
+        "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
+        "beside the optimum if LOGITS are given.",
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Annotated[float, "Of the intervals."] = 0.95,
     plot: options.Plot = None,
     report: options.Report = None,
     as_json: options.AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     threads: options.Threads = None,
     progress: options.Progress = None,
-    seed: Annotated[
-        int, typer.Option(help="Of rates that are estimated, as rrs without replacement.")
-    ] = 0,
+    seed: Annotated[int, "Of rates that are estimated, as rrs without replacement."] = 0,
     folder: options.Folder,
 ) -> None:
     """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mdsd_opt.corpora.reproduce import Reproduction
 
 
+@options.gathers_options()
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="hu2025, khisti2025 or spechub; listed if left out.")
@@ -27,16 +28,13 @@ def reproduce(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a folder: where the rates of each shard are kept; inside it if left out."
-        ),
+        Path | None, "Of a folder: where the rates of each shard are kept; inside it if left out."
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
+    save: Annotated[Path | None, "Write the report as Markdown."] = None,
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Annotated[float, "Of the intervals."] = 0.95,
     as_json: options.AsJson = False,
     progress: options.Progress = None,
 ) -> None:

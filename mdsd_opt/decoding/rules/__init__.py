@@ -10,17 +10,9 @@ from mdsd_opt.errors import UnknownName
 from mdsd_opt.verifiers import names as verifier_names
 
 __all__ = [
-    "Accepted",
-    "BlockVerification",
-    "LevelSequential",
-    "Stop",
-    "TopDown",
-    "Traversal",
-    "TraversalHull",
-    "TreeRule",
-    "get_rule",
-    "rule_names",
-]
+    "Accepted", "BlockVerification", "LevelSequential", "Stop", "TopDown", "Traversal",
+    "TraversalHull", "TreeRule", "get_rule", "rule_names",
+]  # fmt: skip
 
 MULTI_STEP: dict[str, type[TreeRule]] = {
     "traversal": Traversal,
