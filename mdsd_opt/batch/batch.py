@@ -100,12 +100,6 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
 
     chunks = target.chunks[:-1] + (((len(work.num_drafts),),) if keep_axis else ())
     return da.map_blocks(
-        block,
-        target,
-        draft,
-        dtype=np.float64,
-        chunks=chunks,
-        drop_axis=last,
-        new_axis=last if keep_axis else None,
-        meta=np.empty((0,) * len(chunks)),
-    )
+        block, target, draft, dtype=np.float64, chunks=chunks, drop_axis=last,
+        new_axis=last if keep_axis else None, meta=np.empty((0,) * len(chunks)),
+    )  # fmt: skip

@@ -240,15 +240,9 @@ class VerificationRequest:
         """Launch the kernels on rows of a batch that begin with `first_row`."""
         pair = self.rule.pair(runtime, target, draft)
         return verify_rows(
-            runtime,
-            pair,
-            drafts,
-            self.randomness,
-            uniforms,
-            first_row,
-            self.with_rates,
+            runtime, pair, drafts, self.randomness, uniforms, first_row, self.with_rates,
             SINGLE_MODEL_SCHEMES[self.rule.scheme].draws_independently(),
-        )
+        )  # fmt: skip
 
 
 def verify_on_device(

@@ -239,18 +239,11 @@ class Subsets:
         between = np.concatenate([np.zeros(first), taken, np.full(last, float(neither))])
         after = np.concatenate([np.zeros(first + len(taken), np.int64), np.arange(1, last + 1)])
         return cls(
-            target,
-            draft,
-            np.array([pair[0] for pair in common]),
-            np.array([pair[1] for pair in common]),
-            np.array(draft_only, dtype=np.float64),
-            before,
-            np.concatenate([[0.0], np.cumsum(target_only)])[after],
-            before + between,
-            between + after,
-            first + neither,
-            last + neither,
-        )
+            target, draft, np.array([pair[0] for pair in common]),
+            np.array([pair[1] for pair in common]), np.array(draft_only, dtype=np.float64), before,
+            np.concatenate([[0.0], np.cumsum(target_only)])[after], before + between,
+            between + after, first + neither, last + neither,
+        )  # fmt: skip
 
     def target_mass(self, most: bool) -> Vector:
         """The largest or smallest p of H without its common tokens, shape (R,)."""

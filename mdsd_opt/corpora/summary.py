@@ -196,15 +196,9 @@ def corpus_rates(
         told = "engine_name is now executor_name; the old name goes with the next release"
         warnings.warn(told, DeprecationWarning, stacklevel=2)
     tasks, num_reused = score_corpus(
-        folder,
-        config,
-        engine_name or executor_name,
-        out,
-        Placement(workers, address, rank_timeout),
-        num_threads,
-        progress,
-        verify,
-    )
+        folder, config, engine_name or executor_name, out,
+        Placement(workers, address, rank_timeout), num_threads, progress, verify,
+    )  # fmt: skip
     return _summed_up(tasks, config, confidence, num_reused)
 
 

@@ -140,14 +140,9 @@ def best_prefixes(
 
 
 _WITH_REPLACEMENT = PrefixSearch(
-    RATIO_TABLES,
-    ZOOMED_RATIO_TABLES,
-    (BEST_PREFIX,),
-    (BEST_ZOOMED_PREFIX,),
-    num_sums=2,
-    head_bytes=RATIO_RECORDS["RowHead"],
-    window_bytes=RATIO_RECORDS["RatioWindow"],
-)
+    RATIO_TABLES, ZOOMED_RATIO_TABLES, (BEST_PREFIX,), (BEST_ZOOMED_PREFIX,), num_sums=2,
+    head_bytes=RATIO_RECORDS["RowHead"], window_bytes=RATIO_RECORDS["RatioWindow"],
+)  # fmt: skip
 
 
 def with_replacement(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:

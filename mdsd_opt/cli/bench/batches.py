@@ -183,18 +183,8 @@ def _measured(
         rival = float(np.median(per_position[_AGAINST]))
         for name, milliseconds in per_position.items():
             yield Record.timed(
-                milliseconds.tolist(),
-                _AGAINST,
-                rival,
-                benchmark="batches",
-                route=name,
-                problem="synthetic logits",
-                vocab_size=size,
-                num_drafts=num_drafts,
-                dtype=dtype,
-                threads=threads,
-                seed=seed,
-                gap=errors[name],
-                gap_kind="" if errors[name] is None else "error",
-                note=f"{num_rows} rows",
-            )
+                milliseconds.tolist(), _AGAINST, rival, benchmark="batches", route=name,
+                problem="synthetic logits", vocab_size=size, num_drafts=num_drafts, dtype=dtype,
+                threads=threads, seed=seed, gap=errors[name],
+                gap_kind="" if errors[name] is None else "error", note=f"{num_rows} rows",
+            )  # fmt: skip

@@ -93,18 +93,11 @@ def _measured(
     rival = 1e3 * float(np.median(seconds[_AGAINST]))
     for route, times in seconds.items():
         yield Record.timed(
-            [1e3 * time for time in times],
-            _AGAINST,
-            rival,
-            benchmark="decisions",
-            route=route,
-            problem=f"{name}, {scheme}",
-            vocab_size=problem.vocab_size,
-            num_drafts=num_drafts,
-            seed=seed,
-            gap=gap if route == "optimal, collapsed" else None,
+            [1e3 * time for time in times], _AGAINST, rival, benchmark="decisions", route=route,
+            problem=f"{name}, {scheme}", vocab_size=problem.vocab_size, num_drafts=num_drafts,
+            seed=seed, gap=gap if route == "optimal, collapsed" else None,
             gap_kind="certified gap" if route == "optimal, collapsed" else "",
-        )
+        )  # fmt: skip
 
 
 def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:

@@ -163,19 +163,10 @@ def records(settings: Settings) -> Iterator[Record]:
             if told["milliseconds"] and route != _OWN:
                 gap = abs(told["rate"] - found[_OWN]["rate"])
             yield Record.timed(
-                told["milliseconds"],
-                _AGAINST,
-                rival,
-                benchmark="flows",
-                route=route,
-                problem=scheme,
-                vocab_size=vocab_size,
-                num_drafts=num_drafts,
-                seed=settings.seed,
-                gap=gap,
-                gap_kind="certificate" if route == _OWN else "error",
-                note=told["note"],
-            )
+                told["milliseconds"], _AGAINST, rival, benchmark="flows", route=route,
+                problem=scheme, vocab_size=vocab_size, num_drafts=num_drafts, seed=settings.seed,
+                gap=gap, gap_kind="certificate" if route == _OWN else "error", note=told["note"],
+            )  # fmt: skip
 
 
 def measure(

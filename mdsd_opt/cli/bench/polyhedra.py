@@ -100,15 +100,9 @@ def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
     found = measure(case, engine, timeout, repeats)
     sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
     return Record.timed(
-        found["milliseconds"],
-        benchmark="polyhedra",
+        found["milliseconds"], benchmark="polyhedra",
         route=f"{case.route}, {engine}" if case.route == _BY_ENGINES else case.route,
-        problem=case.problem,
-        vocab_size=case.vocab_size,
-        num_drafts=case.num_drafts,
-        dtype="Fraction",
-        seed=0,
-        gap=0.0 if found["milliseconds"] else None,
-        gap_kind="exact",
+        problem=case.problem, vocab_size=case.vocab_size, num_drafts=case.num_drafts,
+        dtype="Fraction", seed=0, gap=0.0 if found["milliseconds"] else None, gap_kind="exact",
         note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
-    )
+    )  # fmt: skip

@@ -110,19 +110,11 @@ def records(settings: Settings) -> Iterator[Record]:
             rivals[place] = statistics.median(found["milliseconds"])
         told = ", ".join(f"{name}={value}" for name, value in options.items())
         yield Record.timed(
-            found["milliseconds"],
-            _AGAINST,
-            rivals.get(place),
-            benchmark="solvers",
-            route=f"{method} {told}".rstrip(),
-            problem=scheme,
-            vocab_size=vocab_size,
-            num_drafts=num_drafts,
-            seed=settings.seed,
-            gap=found["gap"],
-            gap_kind="certificate",
+            found["milliseconds"], _AGAINST, rivals.get(place), benchmark="solvers",
+            route=f"{method} {told}".rstrip(), problem=scheme, vocab_size=vocab_size,
+            num_drafts=num_drafts, seed=settings.seed, gap=found["gap"], gap_kind="certificate",
             note=found["note"],
-        )
+        )  # fmt: skip
 
 
 def measure(

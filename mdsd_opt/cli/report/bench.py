@@ -152,14 +152,9 @@ def scaling_table(records: Sequence[Record]) -> Table:
 
 def _fit_cells(fit: Scaling) -> tuple[str, ...]:
     return (
-        fit.record.route,
-        fit.record.problem,
-        str(fit.record.num_drafts),
-        str(fit.record.threads),
-        f"{fit.smallest:,}",
-        f"{fit.largest:,}",
-        f"{fit.exponent:.2f}",
-    )
+        fit.record.route, fit.record.problem, str(fit.record.num_drafts), str(fit.record.threads),
+        f"{fit.smallest:,}", f"{fit.largest:,}", f"{fit.exponent:.2f}",
+    )  # fmt: skip
 
 
 def changes_table(found: Sequence[Change]) -> Table:

@@ -167,15 +167,10 @@ def _figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
             )
     places = list(of)
     dots = tree.scatter(
-        [across[place] for place in places],
-        [-len(place) for place in places],
-        s=[12 + 60 * of[place] for place in places],
-        c=[of[place] for place in places],
-        cmap="viridis_r",
-        vmin=0,
-        vmax=1,
-        zorder=2,
-    )
+        [across[place] for place in places], [-len(place) for place in places],
+        s=[12 + 60 * of[place] for place in places], c=[of[place] for place in places],
+        cmap="viridis_r", vmin=0, vmax=1, zorder=2,
+    )  # fmt: skip
     figure.colorbar(dots, ax=tree, location="bottom", shrink=0.6, label="chance to be accepted")
     tree.set_axis_off()
     names = [row.topology.name for row in rows]

@@ -100,17 +100,10 @@ def audit(
         assert trace is not None
         steps = auditing.load_trace(trace)
         report = auditing.audit_trace(
-            steps.target,
-            steps.draft,
-            steps.drafts,
-            steps.tokens,
-            scheme=str(steps.metadata.get("scheme", scheme)),
-            parents=steps.parents,
-            logits=steps.holds_logits,
-            false_alarm=false_alarm,
-            rng=seed,
-            **asdict(sampling),
-        )
+            steps.target, steps.draft, steps.drafts, steps.tokens,
+            scheme=str(steps.metadata.get("scheme", scheme)), parents=steps.parents,
+            logits=steps.holds_logits, false_alarm=false_alarm, rng=seed, **asdict(sampling),
+        )  # fmt: skip
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
     present(audit_view(report, subject), form)
     if not report.faultless:

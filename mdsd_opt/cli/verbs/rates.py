@@ -79,25 +79,11 @@ def rates(
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
     asked = options.Asked(
-        logits or [],
-        options.parse_schemes(schemes),
-        options.parse_verifiers(verifiers),
-        options.parse_counts(num_drafts),
-        sampling,
-        folder,
-        confidence,
-        threads,
-        sys.stderr.isatty() if progress is None else progress,
-        seed,
-        schemes == "all",
-        schemes == options.SCHEMES,
-        best_temperature,
-        kind,
-        pad,
-        vocab_size,
-        accepted,
-        plot,
-    )
+        logits or [], options.parse_schemes(schemes), options.parse_verifiers(verifiers),
+        options.parse_counts(num_drafts), sampling, folder, confidence, threads,
+        sys.stderr.isatty() if progress is None else progress, seed, schemes == "all",
+        schemes == options.SCHEMES, best_temperature, kind, pad, vocab_size, accepted, plot,
+    )  # fmt: skip
     for input_kind in (rates_of_counts, rates_of_servers, rates_of_folder, rates_of_files):
         if input_kind.takes(asked):
             view = input_kind.view(asked)

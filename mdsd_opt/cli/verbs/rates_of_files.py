@@ -73,16 +73,10 @@ def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
     from mdsd_opt.corpora.rates import rate_rows
 
     return rate_rows(
-        stored_sample(asked.paths) if sample is None else sample,
-        asked.schemes,
-        asked.num_drafts,
-        asked.verifiers,
-        asked.confidence,
-        asked.kind if asked.paths else "logits",
-        asked.progress,
-        num_threads=asked.threads,
-        **asked.of_rows,
-    )
+        stored_sample(asked.paths) if sample is None else sample, asked.schemes, asked.num_drafts,
+        asked.verifiers, asked.confidence, asked.kind if asked.paths else "logits", asked.progress,
+        num_threads=asked.threads, **asked.of_rows,
+    )  # fmt: skip
 
 
 def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
@@ -107,14 +101,7 @@ def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
         ]
     target, draft = logits
     return compare_draft_schemes(
-        target,
-        draft,
-        asked.num_drafts[-1],
-        best_temperature=asked.best_temperature,
-        sequence=sample.texts,
-        confidence=asked.confidence,
-        num_threads=asked.threads,
-        progress=asked.progress,
-        kind="logits",
-        **asdict(asked.sampling),
-    )
+        target, draft, asked.num_drafts[-1], best_temperature=asked.best_temperature,
+        sequence=sample.texts, confidence=asked.confidence, num_threads=asked.threads,
+        progress=asked.progress, kind="logits", **asdict(asked.sampling),
+    )  # fmt: skip

@@ -54,18 +54,11 @@ def view(asked: Asked) -> View | None:
         if lacking:
             tell(f"{folder} holds rates instead of logits, and lacks {lacking} of those asked for")
     summary = corpus_rates(
-        folder,
-        config,
-        executor,
-        out=placed.out,
-        workers=placed.workers,
-        address=placed.address,
-        num_threads=asked.threads,
-        confidence=asked.confidence,
-        progress=asked.progress and not silent,
-        verify=placed.verify,
+        folder, config, executor, out=placed.out, workers=placed.workers, address=placed.address,
+        num_threads=asked.threads, confidence=asked.confidence,
+        progress=asked.progress and not silent, verify=placed.verify,
         rank_timeout=RANK_TIMEOUT if placed.rank_timeout is None else placed.rank_timeout,
-    )
+    )  # fmt: skip
     if summary.num_reused and corpus.stored_rates is None:
         tell(f"{summary.num_reused} of {summary.num_shards} shards had been scored before")
     if summary.interval_over == "positions":

@@ -55,14 +55,9 @@ def reproduce(
         check_writable(save)
     source = sample_logits_path() if logits is None else check_source(logits)
     given = experiments.Logits(
-        source,
-        out,
-        workers,
-        threads,
-        confidence,
-        sys.stderr.isatty() if progress is None else progress,
-        verify,
-    )
+        source, out, workers, threads, confidence,
+        sys.stderr.isatty() if progress is None else progress, verify,
+    )  # fmt: skip
     result = experiments.reproduce(name, given)
     present(_view(result), Form(as_json))
     if save is not None:
