@@ -45,16 +45,9 @@ def on_device(
     Device None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu"
     raises instead. ``in_place(runtime, stream, reference)`` is for logits of which a side is on the
     device, and hands results back in the library of `reference`; ``in_chunks(runtime, target,
-    draft)`` is for arrays on the host. Text from them is what is in the way.
-
-    Raises
-    ------
-    NoDevice
-        There is no device, and one was asked for.
-    UnsupportedScheme
-        The kernels do not do it, and a device was asked for.
-    InvalidDistribution
-        A row is none.
+    draft)`` is for arrays on the host. Text from them is what is in the way. Where a device was
+    asked for, raises `NoDevice` if there is none, and `UnsupportedScheme` for what the kernels do
+    not do; always `InvalidDistribution` for a row that is none.
     """
     held = [side for side in (target, draft) if interop.is_on_device(side)]
     if device == "gpu":

@@ -45,27 +45,14 @@ _TOLERANCE = 1e-5
 class Listed:
     """One side: the likeliest tokens, and what is left for the others.
 
-    Attributes
-    ----------
-    probabilities : dict
-        Token -> probability.
-    cap : float
-        The smallest of them: no other token has more.
-    tail : float
-        Mass of the tokens that are not listed.
-    slack : float
-        How much more there may be of it, or of any other tokens.
-    roundings : ndarray, shape (n,)
-        By how much each logarithm may be off. That of the last token listed, which has the largest,
-        goes for all that are not.
-    shift : float
-        By how much all of them may be off together.
+    `roundings`, shape (n,), are by how much each logarithm may be off: that of the last token
+    listed, which has the largest, goes for all that are not. `shift`: all of them together.
     """
 
     probabilities: dict[Hashable, float]
-    cap: float
-    tail: float
-    slack: float
+    cap: float  # the smallest of them: no other token has more
+    tail: float  # mass of the tokens that are not listed
+    slack: float  # how much more there may be of it, or of any other tokens
     roundings: Vector
     shift: float
 
@@ -196,28 +183,19 @@ def _largest_mean(mass: Vector, errors: Vector, drawn: int) -> float:
 class Subsets:
     """Prefixes of the sequence of half-listed tokens (rows, R) and of common ones (columns, C + 1).
 
-    Attributes
-    ----------
-    common_p, common_q : ndarray, shape (C,)
-        Tokens listed on both sides, by ascending p/q.
-    draft_only : ndarray, shape (A,)
-        q of the tokens that the draft alone lists, descending; `num_draft_only` of them are in H.
-    target_only_mass : ndarray, shape (R,)
-        p of the tokens in H that the target alone lists.
-    target_open, draft_open : ndarray, shape (R,)
-        Tokens in H that the target, the draft does not list; `num_...` those of the vocabulary.
+    Tokens listed on both sides come by ascending p/q, shape (C,).
     """
 
     target: Listed
     draft: Listed
     common_p: Vector
     common_q: Vector
-    draft_only: Vector
-    num_draft_only: NDArray[np.int64]
-    target_only_mass: Vector
-    target_open: Vector
-    draft_open: Vector
-    num_target_open: int
+    draft_only: Vector  # q of tokens that the draft alone lists, descending, shape (A,)
+    num_draft_only: NDArray[np.int64]  # how many of them are in H, shape (R,)
+    target_only_mass: Vector  # p of the tokens in H that the target alone lists, shape (R,)
+    target_open: Vector  # tokens in H that the target does not list, shape (R,)
+    draft_open: Vector  # those that the draft does not, shape (R,)
+    num_target_open: int  # in the whole vocabulary
     num_draft_open: int
 
     @classmethod
@@ -308,19 +286,10 @@ _VOCAB_SIZE = 1 << 18
 
 
 def rounding(logprobs: Vector, vocab_size: int | None) -> tuple[Vector, float]:
-    """How far each logarithm may be off, and how far all of them together.
+    """How far each logarithm may be off, shape (n,), and how far all of them together.
 
-    Parameters
-    ----------
-    logprobs : ndarray, shape (n,)
-    vocab_size : int, optional
-
-    Returns
-    -------
-    each : ndarray, shape (n,)
-        Rounding of the number itself, and of what its logarithm was computed from.
-    together : float
-        Error of the logarithm of the sum over the vocabulary, by which all are shifted alike.
+    Each by the rounding of the number itself, and of what it was computed from; together by the
+    error of the logarithm of the sum over the vocabulary, by which all are shifted alike.
     """
     telling = logprobs[np.isfinite(logprobs) & (logprobs != 0)]  # the others fit all formats
     printed = _of_decimals(logprobs, telling)

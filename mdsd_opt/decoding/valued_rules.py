@@ -47,13 +47,8 @@ def as_good(values: Values) -> NDArray[np.bool_]:
 def valued_rule(is_replaced: bool, drawn: Drawn, values: Values) -> BlockRule:
     """A rule within blocks that favours valuable places, with the law of `block_rule`.
 
-    Parameters
-    ----------
-    is_replaced : bool
-        Whether the drafts are drawn with replacement.
-    drawn : Drawn
-    values : ndarray, shape (K,)
-        Of the places, positive.
+    `is_replaced`: whether the drafts are drawn with replacement; `values`, shape (K,), are of the
+    places, and positive.
     """
     if is_replaced:
         return _best_place(drawn, values)

@@ -156,16 +156,8 @@ class _Tensor(ctypes.Structure):
 def read_dlpack(array: Any, stream: int | None = None) -> DeviceLogits | None:
     """Describe an array's memory; None if its numbers are none that the kernels read.
 
-    Parameters
-    ----------
-    array : object with ``__dlpack__``
-    stream : int, optional
-        The stream that is going to read it, in DLPack's numbering; -1 if it is the producer's own.
-
-    Returns
-    -------
-    DeviceLogits
-        Its `owner` keeps the memory alive. An array whose last axis is not contiguous is None, too.
+    Nor do they read an array whose last axis is not contiguous. `stream` is going to read it, in
+    DLPack's numbering: -1 if it is the producer's own. The `owner` keeps the memory alive.
     """
     capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream)
     tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))

@@ -13,26 +13,13 @@ from mdsd_opt.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceLogits:
-    """Logits in a runtime's memory.
+    """Logits in a runtime's memory."""
 
-    Attributes
-    ----------
-    address : int
-        Of the first logit.
-    dtype : str
-        "float32", "float16" or "bfloat16".
-    shape : tuple of int, (..., V)
-    strides : tuple of int
-        In elements; that of the last axis is one.
-    owner : object
-        Keeps the memory alive.
-    """
-
-    address: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    owner: Any
+    address: int  # of the first logit
+    dtype: str  # "float32", "float16" or "bfloat16"
+    shape: tuple[int, ...]  # (..., V)
+    strides: tuple[int, ...]  # in elements; that of the last axis is one
+    owner: Any  # keeps the memory alive
 
     @property
     def itemsize(self) -> int:
@@ -63,13 +50,7 @@ class Run:
 
 
 def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
-    """Shape of the batch.
-
-    Raises
-    ------
-    InvalidInput
-        Shapes that do not fit, or vocabularies of different size.
-    """
+    """Shape of the batch; `InvalidInput` for shapes or vocabularies that do not fit."""
     if target.vocab_size != draft.vocab_size:
         raise InvalidInput(
             f"target_logits has {target.vocab_size} tokens and draft_logits has "

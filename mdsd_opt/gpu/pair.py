@@ -24,13 +24,8 @@ def scale_arguments(scale: float) -> list[np.float32]:
 class Pair:
     """Both sides of a batch and how probabilities come from them.
 
-    Attributes
-    ----------
-    target, draft : DeviceLogits
-    target_scale, draft_scale : float
-        log2(e) divided by the temperature.
-    target_filters, draft_filters : buffer or None
-        One ``Filter`` of `kernels/logits.cuh` a row, of 8 bytes: tokens that are left out.
+    A scale is log2(e) divided by the temperature. Filters are buffers, one ``Filter`` of
+    `kernels/logits.cuh` a row, of 8 bytes: tokens that are left out.
     """
 
     target: DeviceLogits
@@ -71,17 +66,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """Which tokens are left in; see `mdsd_opt.softmax`.
+    """Which tokens are left in; see `mdsd_opt.softmax`."""
 
-    Attributes
-    ----------
-    target_one_hot, draft_one_hot : bool
-        A temperature of zero.
-    top_k : int or None
-    top_p, min_p : float or None
-    """
-
-    target_one_hot: bool = False
+    target_one_hot: bool = False  # a temperature of zero
     draft_one_hot: bool = False
     top_k: int | None = None
     top_p: float | None = None
@@ -110,17 +97,11 @@ def with_filters(runtime: DeviceRuntime, pair: Pair, settings: FilterSettings) -
 class RowRates:
     """Results of a batch, in the runtime's memory.
 
-    Attributes
-    ----------
-    rates : buffer of float64, shape (num_rows, num_counts)
-    gaps : buffer of float64, shape (num_rows, num_counts), or None
-        By how much each rate may be off; None where there is nothing to search for. What was left
-        open by the bins is certain for the weights a rate was computed from; the 5e-7 for the
-        rounding of these is what it was seen to come to.
-    is_bad : buffer of int32, shape (num_rows,)
-        1 where a row is no distribution; its rates mean nothing.
+    `gaps` are by how much each rate may be off. What was left open by the bins is certain for the
+    weights a rate was computed from; the 5e-7 for the rounding of these is what it was seen to come
+    to.
     """
 
-    rates: Any
-    gaps: Any
-    is_bad: Any
+    rates: Any  # float64, shape (num_rows, num_counts)
+    gaps: Any  # the same; None where there is nothing to search for
+    is_bad: Any  # int32, shape (num_rows,): 1 for a row that is no distribution, of any rates

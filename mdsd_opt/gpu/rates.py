@@ -59,25 +59,17 @@ _CANDIDATES = 8192
 class PrefixSearch:
     """Kernels that find the best prefix, and what they write for each other.
 
-    Attributes
-    ----------
-    tables, zoomed_tables : Kernel
-        Sums over the bins of rows, and over parts of those that stay open.
-    searches, zoomed_searches : tuple of Kernel
-        What looks for the best prefix in either, each for its own numbers of drafts.
-    num_sums : int
-        Numbers in a bin.
-    head_bytes, window_bytes : int
-        Of what is kept of a row, and of what it leaves open.
+    Tables are sums over the bins of rows, and over parts of those that stay open; searches look for
+    the best prefix in either, each for its own numbers of drafts.
     """
 
     tables: Kernel
     zoomed_tables: Kernel
     searches: tuple[Kernel, ...]
     zoomed_searches: tuple[Kernel, ...]
-    num_sums: int
-    head_bytes: int
-    window_bytes: int
+    num_sums: int  # numbers in a bin
+    head_bytes: int  # of what is kept of a row
+    window_bytes: int  # of what it leaves open
 
 
 def best_prefixes(
@@ -91,14 +83,8 @@ def best_prefixes(
 ) -> None:
     """Rates of all rows: their tables, the best prefixes, and both again for what stays open.
 
-    Parameters
-    ----------
-    shape : float
-        c of the bins, which are even in p / (p + c q).
-    values : sequence
-        What the kernel that makes tables takes first of its own.
-    result : RowRates
-        Where they go.
+    They go into `result`. `shape` is c of the bins, which are even in p / (p + c q); `values` are
+    what the kernel that makes tables takes first of its own.
     """
     num_counts = len(num_drafts)
     counts = [runtime.upload(np.array(num_drafts, np.int32)), np.int32(num_counts)]

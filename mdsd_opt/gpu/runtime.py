@@ -118,13 +118,7 @@ def is_available() -> bool:
 
 
 def require_device() -> None:
-    """Raise unless there is a device.
-
-    Raises
-    ------
-    NoDevice
-        The message says what is missing and which package to install.
-    """
+    """Raise `NoDevice` unless there is one, with what is missing and which package to install."""
     reason = why_unavailable()
     if reason is not None:
         raise NoDevice(
@@ -245,18 +239,10 @@ def work_in_chunks(
 ) -> None:
     """Work on a batch of any size, with no more than two chunks on the device.
 
-    Parameters
-    ----------
-    new_lane : callable
-        Makes a lane.
-    target, draft : ndarray, shape (..., V)
-        Of shapes that broadcast; float32, float16 or bfloat16.
-    compute : callable
-        ``compute(target, draft, start, *beside)`` launches the work on the rows from `start` on;
-        what it returns is given to `collect` with the rows' place, once the other lane has been
-        filled.
-    beside : mapping of name to ndarray, shape (num_rows, n), optional
-        What else belongs to the rows, and travels with them; handed to `compute` as buffers.
+    `target` and `draft`, float32, float16 or bfloat16, have shapes (..., V) that broadcast.
+    ``compute(target, draft, start, *beside)`` launches the work on the rows from `start` on; what
+    it returns is given to `collect` with the rows' place, once the other lane has been filled. The
+    arrays of `beside`, shape (num_rows, n), travel with the rows, to `compute` as buffers.
     """
     others = dict(beside or {})
     index_shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])

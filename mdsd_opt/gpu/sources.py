@@ -25,35 +25,16 @@ COMPILE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel: a function, or a template over the types of logits or over a number.
+    """One kernel: a function, or a template over the types of logits or over a number."""
 
-    Attributes
-    ----------
-    name : str
-        Of the function.
-    file : str
-        ``kernels/<file>.cuh`` holds it.
-    memory : str
-        The struct that lies over its dynamic shared memory; "" for none.
-    shared_bytes : int
-        Size of that struct at most; the compiler checks it.
-    reads_logits : bool
-        A template over the types of both sides.
-    in_clusters : bool
-        A cluster takes a row; else one block of `BLOCK_SIZE` threads at most.
-    variant : int or None
-        Argument of a template over a number, after the types if it has these.
-    records : mapping of str to int
-        Structs it finds in global memory, and how many bytes each has at most.
-    """
-
-    name: str
-    file: str
-    memory: str
-    shared_bytes: int
-    reads_logits: bool = True
-    in_clusters: bool = True
-    variant: int | None = None
+    name: str  # of the function
+    file: str  # ``kernels/<file>.cuh`` holds it
+    memory: str  # the struct that lies over its dynamic shared memory; "" for none
+    shared_bytes: int  # size of that struct at most; the compiler checks it
+    reads_logits: bool = True  # a template over the types of both sides
+    in_clusters: bool = True  # a cluster takes a row; else one block of `BLOCK_SIZE` at most
+    variant: int | None = None  # argument of a template over a number, after any types
+    #: Structs it finds in global memory, and how many bytes each has at most.
     records: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def expression(self, types: tuple[str, str] | None) -> str:

@@ -30,21 +30,14 @@ from mdsd_opt.gpu.sources import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTokens:
-    """Results of a batch, in the runtime's memory.
+    """Results of a batch, in the runtime's memory: buffers of shape (num_rows,).
 
-    Attributes
-    ----------
-    tokens : buffer of int64, shape (num_rows,)
-        The output of every row, -1 for one that is no distribution.
-    is_bad : buffer of int32, shape (num_rows,)
-        1 where a row is no distribution.
-    rates, gaps : buffer of float64, shape (num_rows,), or None
-        Probability that the selected draft is accepted, and how much higher the optimum is at
-        most, for the weights they were computed from.
+    `rates`, of float64, are the probability that the selected draft is accepted, and `gaps` how
+    much higher the optimum is at most, for the weights they were computed from.
     """
 
-    tokens: Any
-    is_bad: Any
+    tokens: Any  # int64; -1 for a row that is no distribution
+    is_bad: Any  # int32; 1 where a row is no distribution
     rates: Any = None
     gaps: Any = None
 
@@ -77,18 +70,11 @@ def verify_rows(
 ) -> RowTokens:
     """Decide for every row.
 
-    Parameters
-    ----------
-    drafts : buffer of int64, shape (num_rows, K), contiguous
-        Drawn from q, in draw order; -1 where there is none.
-    uniforms : buffer of float64, shape (num_rows, 4), contiguous, optional
-        Those of every row, in the order of `mdsd_opt.verifiers.Uniforms`, in place of `randomness`.
-    first_row : int
-        Number of the first row, for random numbers.
-    with_rates : bool
-        Compute `rates` and `gaps`, too, at the cost of one more pass over rows that accept.
-    is_replaced : bool
-        Whether the drafts were drawn with replacement.
+    `drafts`, contiguous int64 of shape (num_rows, K), were drawn from q, with replacement or not,
+    in draw order; -1 where there is none. `uniforms`, contiguous float64 of shape (num_rows, 4),
+    are in the order of `mdsd_opt.verifiers.Uniforms`, in place of `randomness`, for which
+    `first_row` is the number of the first row. Rates and gaps cost one more pass over rows that
+    accept.
     """
     num_drafts = np.int32(drafts.shape[1])
     tabling, grouping, drawing, num_sums, head_bytes, c = _kernels_for(is_replaced, drafts.shape[1])

@@ -32,15 +32,10 @@ Tokens = NDArray[np.int64]
 
 
 class BinnedLaw:
-    """Masses a p + c q with coefficients that are one number in every bin.
+    """Masses a p + c q with coefficients that are one number in every bin, shape (B,).
 
     They are scaled, added and summed by the table of the position alone; a token is drawn on the
     device.
-
-    Parameters
-    ----------
-    table : BinTable
-    a, c : ndarray, shape (B,)
     """
 
     __array_ufunc__ = None  # numbers of NumPy leave products to this class
@@ -101,15 +96,7 @@ class BinnedLaw:
 
 
 class BinnedDrafts:
-    """K draws from integer weights on the device.
-
-    Parameters
-    ----------
-    weights : tensor, shape (V,)
-    num_drafts : int
-    replaced : bool
-        Whether they are drawn with replacement.
-    """
+    """K draws from integer weights on the device, shape (V,), with replacement or without."""
 
     #: What schemes on the host are asked: no rule of theirs is for these.
     random_draws = None
@@ -173,21 +160,10 @@ def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
 
 
 class LinearPlan(BinPlan):
-    """Selection and acceptance at a position of demand r.
+    """Selection and acceptance at a position of demand r, positive.
 
-    Attributes
-    ----------
-    u, v : ndarray, shape (B,)
-        Coefficients of p and q in what goes on.
-
-    Parameters
-    ----------
-    table : BinTable
-    demand : float
-        r, positive.
-    num_drafts : int
-    replaced : bool
-        Whether they are drawn with replacement; else they must leave something.
+    `u` and `v`, shape (B,), are the coefficients of p and q in what goes on. Drafts that are drawn
+    without replacement must leave something.
     """
 
     def __init__(
