@@ -30,25 +30,6 @@ class DeviceLogits:
         return self.shape[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Rows that one launch can reach: row r is at (r // inner, r % inner) of two strides a side."""
-
-    start: int
-    num_rows: int
-    inner: int
-    target_address: int
-    draft_address: int
-    target_strides: tuple[int, int]
-    draft_strides: tuple[int, int]
-
-    def arguments(self) -> list[Any]:
-        """First logit and strides of both sides, and `inner`, as the kernels take them."""
-        target = np.uint64(self.target_address), *map(np.int64, self.target_strides)
-        draft = np.uint64(self.draft_address), *map(np.int64, self.draft_strides)
-        return [*target, *draft, np.int64(self.inner)]
-
-
 def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
     """Shape of the batch; `InvalidInput` for shapes or vocabularies that do not fit."""
     if target.vocab_size != draft.vocab_size:
@@ -66,8 +47,12 @@ def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
         ) from None
 
 
-def runs(target: DeviceLogits, draft: DeviceLogits) -> Iterator[Run]:
-    """Cut a batch into runs of rows; a single one unless the strides are very irregular."""
+def runs(target: DeviceLogits, draft: DeviceLogits) -> Iterator[tuple[slice, list[Any]]]:
+    """Rows that one launch can reach, and what kernels take to find them.
+
+    That is the first logit and two strides of either side, and a number n: row r is at (r // n,
+    r % n). There is a single run unless the strides are very irregular.
+    """
     shape = index_shape(target, draft)
     sizes = list(shape)
     strides = [
@@ -92,19 +77,13 @@ def runs(target: DeviceLogits, draft: DeviceLogits) -> Iterator[Run]:
     if per_run == 0:
         return
     for number, index in enumerate(np.ndindex(*sizes[:-2])):
-        offsets = [
-            sum(i * stride[side] for i, stride in zip(index, strides[:-2], strict=True))
-            for side in (0, 1)
-        ]
-        yield Run(
-            number * per_run,
-            per_run,
-            sizes[-1],
-            target.address + offsets[0] * target.itemsize,
-            draft.address + offsets[1] * draft.itemsize,
-            (strides[-2][0], strides[-1][0]),
-            (strides[-2][1], strides[-1][1]),
-        )
+        arguments: list[Any] = []
+        for side, logits in enumerate((target, draft)):
+            offset = sum(i * stride[side] for i, stride in zip(index, strides[:-2], strict=True))
+            arguments.append(np.uint64(logits.address + offset * logits.itemsize))
+            arguments += (np.int64(stride[side]) for stride in strides[-2:])
+        part = slice(number * per_run, (number + 1) * per_run)
+        yield part, [*arguments, np.int64(sizes[-1])]
 
 
 def _strides(logits: DeviceLogits, shape: tuple[int, ...]) -> list[int]:

@@ -45,9 +45,8 @@ class Pair:
 
     def arguments(self) -> Iterator[tuple[slice, list[Any]]]:
         """Rows that one launch can reach, and what every kernel takes first to work on them."""
-        for run in runs(self.target, self.draft):
-            part = slice(run.start, run.start + run.num_rows)
-            arguments = [*run.arguments(), np.int32(self.target.vocab_size)]
+        for part, places in runs(self.target, self.draft):
+            arguments = [*places, np.int32(self.target.vocab_size)]
             for scale, filters in (
                 (self.target_scale, self.target_filters),
                 (self.draft_scale, self.draft_filters),
