@@ -50,9 +50,7 @@ Report = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
-]
+Progress = Annotated[bool | None, "Progress bar on stderr."]
 Executor = Annotated[
     str | None,
     typer.Option(
@@ -193,13 +191,21 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
     return decorate
 
 
+#: Options of one letter, beside these of a word.
+_SHORT = {"num_drafts": "-k"}
+
+
 def _as_option(name: str, hint: Any) -> Any:
     """The annotation as Typer reads it, where it is a type and a text."""
     told = getattr(hint, "__metadata__", (None,))[0]
     if not isinstance(told, str):
         return hint
-    flag = [f"--{name.replace('_', '-')}"] if hint.__origin__ is bool else []
-    return Annotated[hint.__origin__, typer.Option(*flag, help=told)]
+    long = f"--{name.replace('_', '-')}"
+    if name in _SHORT:
+        names = [long, _SHORT[name]]
+    else:
+        names = [long] if hint.__origin__ is bool else []
+    return Annotated[hint.__origin__, typer.Option(*names, help=told)]
 
 
 def parse_schemes(text: str) -> list[str]:

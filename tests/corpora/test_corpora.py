@@ -515,8 +515,9 @@ def test_prompts_known_for_some_shards_only(corpus):
         corpus_rates(corpus, CONFIG)
 
 
-def test_executor_options_are_for_folders(tmp_path):
-    done = subprocess.run([*RUN, "rates", "--executor", "dask"], capture_output=True, text=True)
+@pytest.mark.parametrize("option", ["--executor", "--engine"])  # the latter is its old name
+def test_executor_options_are_for_folders(option):
+    done = subprocess.run([*RUN, "rates", option, "dask"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
         "mdsd-opt: error: --executor is for a folder of shards: mdsd-opt rates DIR --executor\n"

@@ -50,9 +50,7 @@ def audit(
         str, "How the drafts of the random problem or of the trace were sampled."
     ] = "with_replacement",
     vocab_size: Annotated[int, "Tokens of the random problem."] = 8,
-    num_drafts: Annotated[
-        int, typer.Option("--num-drafts", "-k", help="Drafts of the random problem.")
-    ] = 3,
+    num_drafts: Annotated[int, "Drafts of the random problem."] = 3,
     trials: Annotated[
         int | None, "Sampled verifications; by default 100,000, or what 45 seconds allow."
     ] = None,

@@ -50,7 +50,7 @@ def capture(
         str | None, "With --rates-only: as of mdsd-opt rates, and so is what is taken if left out."
     ] = None,
     verifiers: Annotated[str | None, "The same."] = None,
-    num_drafts: Annotated[str | None, typer.Option("--num-drafts", "-k", help="The same.")] = None,
+    num_drafts: Annotated[str | None, "The same."] = None,
     sampling: options.Sampling,
     threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,

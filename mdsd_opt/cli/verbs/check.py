@@ -21,7 +21,7 @@ def check(
         ),
     ] = None,
     vocab_size: Annotated[int, "V."] = 4,
-    num_drafts: Annotated[int, typer.Option("--num-drafts", "-k", help="K.")] = 3,
+    num_drafts: Annotated[int, "K."] = 3,
     draft: Annotated[
         list[str] | None,
         "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
@@ -44,9 +44,7 @@ def check(
     seed: Annotated[int, "With --search: seed of the instances."] = 0,
     start: Annotated[int, "With --search: first trial, to resume."] = 0,
     as_json: options.AsJson = False,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress line on stderr.")
-    ] = None,
+    progress: Annotated[bool | None, "Progress line on stderr."] = None,
 ) -> None:
     """Prove or refute a claim at one size, by double description in exact arithmetic.
 

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
@@ -20,9 +18,7 @@ def plan(
     kind: options.Kind = None,
     nodes: Annotated[int, "Drafts of the tree, at most."] = 16,
     depth: Annotated[int | None, "Levels, at most; no limit by default."] = None,
-    num_drafts: Annotated[
-        int, typer.Option("--num-drafts", "-k", help="Drafts after a node, at most.")
-    ] = 8,
+    num_drafts: Annotated[int, "Drafts after a node, at most."] = 8,
     cost: Annotated[
         str | None,
         "Milliseconds of a step by its number of drafts, as 1:20,16:22,64:40: then the "

@@ -40,9 +40,7 @@ def rates(
         "Verification algorithms, separated by commas: names, or module:attribute for "
         "one of your own; or 'all'.",
     ] = options.VERIFIERS,
-    num_drafts: Annotated[
-        str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
-    ] = options.NUM_DRAFTS,
+    num_drafts: Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."] = options.NUM_DRAFTS,
     sampling: options.Sampling,
     kind: options.Kind = None,
     pad: Annotated[bool, "Pad the narrower vocabulary with impossible tokens."] = False,
