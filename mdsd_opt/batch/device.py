@@ -17,11 +17,11 @@ from mdsd_opt.batch.rows import RowWork, Sampling
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates
-from mdsd_opt.gpu.layout import DeviceLogits, index_shape
-from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
+from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, index_shape, with_filters
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.runtime import (
     CHUNK_BYTES,
+    DeviceLogits,
     DeviceRuntime,
     is_available,
     require_device,

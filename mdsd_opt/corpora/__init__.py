@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import Corpus, open_corpus
+from mdsd_opt.corpora.corpus import Corpus, RatesConfig, open_corpus
 from mdsd_opt.corpora.executors import EXECUTORS
 from mdsd_opt.corpora.scoring import score_shard
 from mdsd_opt.corpora.summary import CorpusSummary, corpus_rates

@@ -22,8 +22,14 @@ from mdsd_opt._version import __version__
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files import file_sha256, read_bytes
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
-from mdsd_opt.corpora.config import RATES_KEY, RatesConfig
-from mdsd_opt.corpora.corpus import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
+from mdsd_opt.corpora.corpus import (
+    MANIFEST_NAME,
+    RATES_KEY,
+    Manifest,
+    RatesConfig,
+    ShardEntry,
+    load_manifest,
+)
 from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from mdsd_opt.base.long_runs import available_threads
-from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.scoring import ShardRates, load_rates, score_shard
 from mdsd_opt.errors import InvalidInput, MdsdError, MissingExtra, UnknownName, WorkerDied
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch.row_functions import is_bound
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import Corpus, VerifiedShards, open_corpus
+from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, executor
 from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups
 from mdsd_opt.corpora.rates import RateRow, with_gaps

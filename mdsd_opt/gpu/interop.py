@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.distributions import bad_row_error
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.gpu.layout import DeviceLogits, contiguous_strides
-from mdsd_opt.gpu.runtime import DeviceRuntime
+from mdsd_opt.gpu.runtime import DeviceLogits, DeviceRuntime, contiguous_strides
 
 _LEGACY_STREAM = 1  # CUDA's default stream in DLPack's numbering
 _NO_WAITING = -1

@@ -10,13 +10,13 @@ import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from mdsd_opt.errors import MdsdError, install_line
-from mdsd_opt.gpu.layout import DeviceLogits, contiguous_strides
 from mdsd_opt.gpu.sources import (
     BLOCK_SIZE,
     CLUSTER_BLOCK_SIZE,
@@ -30,6 +30,33 @@ from mdsd_opt.gpu.sources import (
 CHUNK_BYTES = 256 << 20
 
 _NUM_LANES = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceLogits:
+    """Logits in a runtime's memory."""
+
+    address: int  # of the first logit
+    dtype: str  # "float32", "float16" or "bfloat16"
+    shape: tuple[int, ...]  # (..., V)
+    strides: tuple[int, ...]  # in elements; that of the last axis is one
+    owner: Any  # keeps the memory alive
+
+    @property
+    def itemsize(self) -> int:
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape[-1]
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of an array without gaps."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
 
 
 class Lane(Protocol):

@@ -21,11 +21,11 @@ from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import device as device_batch
 from mdsd_opt.batch.device import Request, VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.gpu import interop, layout
+from mdsd_opt.gpu import interop
 from mdsd_opt.gpu import runtime as gpu_runtime
-from mdsd_opt.gpu.layout import DeviceLogits
 from mdsd_opt.gpu.pair import FilterSettings
 from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.runtime import DeviceLogits, contiguous_strides
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ class TestDlpack:
         for shape in ((3,), (2, 3), (4, 1, 2, 5)):
             values = np.zeros(shape, np.float32)
             expected = tuple(s // 4 for s in values.strides)
-            assert layout.contiguous_strides(shape) == expected
+            assert contiguous_strides(shape) == expected
 
 
 @pytest.mark.parametrize("held", [False, True])

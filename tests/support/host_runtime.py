@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from mdsd_opt.gpu.layout import DeviceLogits
-from mdsd_opt.gpu.runtime import as_scalars
+from mdsd_opt.gpu.runtime import DeviceLogits, as_scalars
 from mdsd_opt.gpu.sources import BLOCK_SIZE, KERNELS, STORED_TYPES, Kernel, instances
 
 HERE = Path(__file__).parent / "cuda_host"
