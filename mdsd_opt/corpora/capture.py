@@ -32,6 +32,7 @@ from mdsd_opt.corpora.corpus import (
 )
 from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
+from mdsd_opt.verifiers.base import draw
 
 __all__ = [
     "CaptureSettings", "LanguageModel", "capture", "continue_by_logits", "read_prompts",
@@ -327,14 +328,7 @@ def _logits(model: LanguageModel, text: Sequence[int], rows: Sequence[int]) -> N
 
 def _chooser(temperature: float, rng: np.random.Generator) -> Callable[[NDArray[Any]], int]:
     """Sample a token from logits, one uniform number each."""
-
-    def choose(logits: NDArray[Any]) -> int:
-        p = softmax(np.asarray(logits, dtype=np.float64), temperature)
-        reached = np.cumsum(p)
-        # p = 0 is never chosen: the first token whose sum exceeds the uniform has p > 0
-        return int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
-
-    return choose
+    return lambda x: draw(softmax(np.asarray(x, dtype=np.float64), temperature), rng.random())
 
 
 def _places(start: int, stop: int, count: int | None) -> list[int]:
