@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
+from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
+from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
+from mdsd_opt.decoding.device_laws.weights import integer_weights
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TopDown, TreeRule
@@ -77,17 +80,11 @@ class DeviceLaws:
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """Weights of the draft's laws after some continuations of a text, one a row."""
-        from mdsd_opt.decoding.device_laws.weights import integer_weights
-
         logits = self._draft.tree_tensor(text, continuations)
         return integer_weights(logits, **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law; and the first, the root, the tokens of its tree."""
-        from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
-        from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
-        from mdsd_opt.decoding.device_laws.weights import integer_weights
-
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         rows = logits.index_select(0, on_device(inner, logits.device))

@@ -24,6 +24,8 @@ from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.tables import BinTable
 from mdsd_opt.decoding.device_laws.transfers import PromisedToken, on_device, on_host
 from mdsd_opt.decoding.device_laws.weights import draw, draw_distinct
+from mdsd_opt.decoding.recursive_rejection import whole_support_masses
+from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 
@@ -124,8 +126,6 @@ class BinnedDrafts:
         self, table: BinTable, demand: float, draws: NDArray[np.int64]
     ) -> tuple[Vector, BinnedLaw]:
         """What `passed` gives where every token is drawn: all of the target there goes on."""
-        from mdsd_opt.decoding.recursive_rejection import whole_support_masses
-
         known = np.array([table.at.get(token, (0.0, 0.0))[:2] for token in draws.tolist()])
         masses = whole_support_masses(
             demand * known[:, 0], known[:, 1], np.where(draws >= 0, np.arange(draws.size), -1)
@@ -200,6 +200,4 @@ class LinearPlan(BinPlan):
 
     def masses(self, draws: Tokens, values: Vector) -> Vector:
         """Probability that each draft is passed, given the draws; shape (K,)."""
-        from mdsd_opt.decoding.valued_rules import valued_rule
-
         return acceptance_probabilities(self, draws, partial(valued_rule, values=values))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws import transfers
-from mdsd_opt.decoding.device_laws.transfers import on_host
+from mdsd_opt.decoding.device_laws.transfers import on_device, on_host
 from mdsd_opt.prefix_search.bins import (
     HALF,
     NUM_BINS,
@@ -198,7 +198,6 @@ def race_sums_on_device(
     """
     import torch
 
-    from mdsd_opt.decoding.device_laws.transfers import on_device
     from mdsd_opt.prefix_search.race_kernels import MOMENTS, lightness, most_heavy
 
     count, vocab_size = weights.shape
