@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.listed_tokens import Listed, Subsets
+from mdsd_opt.batch.rates import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.drafts.by_name import checked_scheme
@@ -175,8 +176,6 @@ def _least_value(
 def _ends_of_all(
     target: Listed, draft: Listed, counts: Sequence[int], scheme: str, replaced: bool
 ) -> list[NDArray[np.float64]]:
-    from mdsd_opt.batch import acceptance_rates
-
     tokens = list(target.probabilities)
     if target.probabilities.keys() != draft.probabilities.keys():
         raise InvalidInput("both sides list a whole vocabulary, and not the same one")

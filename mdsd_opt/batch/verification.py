@@ -215,8 +215,7 @@ class _Decisions:
             "tokens": tokens, "draft_index": first_places(self._drafts, tokens),
         }  # fmt: skip
         if with_rates:
-            rates = self._relaxed_rates() if self._relaxed else self._rates()
-            columns |= zip(("acceptance_rate", "gap"), rates, strict=True)
+            columns |= zip(("acceptance_rate", "gap"), self._rates(), strict=True)
         columns |= {name: self._spread(values) for name, values in self._problems.distances.items()}
         return columns
 
@@ -254,23 +253,22 @@ class _Decisions:
             tokens[row] = draw(p, own.residual)
         return tokens
 
-    def _relaxed_rates(self) -> list[Column]:
-        """Rates and gaps under relaxed targets, from the problems that have been decided."""
-        optimum, rule = self._problems.rates, verifiers.get(self._work.verifier)
-        if rule is verifiers.get("optimal"):
-            return [self._spread(optimum), np.zeros(len(self._drafts))]
-        own = np.array([
-            float(rule.acceptance_rate(self._problems(n))) for n in range(optimum.size)
-        ])  # fmt: skip
-        return [self._spread(own), self._spread(np.maximum(optimum - own, 0.0))]
+    def _rates(self) -> tuple[Column, Column]:
+        """Acceptance rates of the rows and their gaps; both are zero without drafts.
 
-    def _rates(self) -> list[Column]:
-        """Acceptance rates of the rows and their gaps; both are zero without drafts."""
-        own = self._rates_of(self._work.verifier)
-        optimal = verifiers.get("optimal")
-        if verifiers.get(self._work.verifier) is optimal:
-            return [own, np.zeros_like(own)]
-        return [own, np.maximum(self._rates_of(optimal) - own, 0.0)]
+        Those under relaxed targets come from the problems that have been decided.
+        """
+        rule, optimal = verifiers.get(self._work.verifier), verifiers.get("optimal")
+        if self._relaxed:
+            count = self._with_drafts.size
+            best = own = self._spread(self._problems.rates)
+            if rule is not optimal:
+                rates = (float(rule.acceptance_rate(self._problems(n))) for n in range(count))
+                own = self._spread(np.fromiter(rates, np.float64, count))
+        else:
+            own = self._rates_of(self._work.verifier)
+            best = own if rule is optimal else self._rates_of(optimal)
+        return own, np.maximum(best - own, 0.0)
 
     def _rates_of(self, verifier: str | verifiers.Verifier) -> NDArray[np.float64]:
         rates = np.zeros(len(self._drafts))
