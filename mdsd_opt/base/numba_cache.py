@@ -207,6 +207,7 @@ def _is_ours(function: Any) -> bool:
 
 @functools.cache
 def say_once(message: str) -> None:
+    """Warn of something that need not be said again."""
     _log.warning("mdsd_opt: %s", message)
 
 

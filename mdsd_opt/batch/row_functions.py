@@ -114,7 +114,7 @@ def row_function(
 
 
 def _by_kernel(name: str, *arguments: Any) -> None:
-    """By a function of its name; numba comes with it, which a device does without."""
+    """Call a kernel by its name; numba comes with it, which a device does without."""
     from mdsd_opt.prefix_search import rates
 
     (loaded(name) if ":" in name else getattr(rates, name))(*arguments)

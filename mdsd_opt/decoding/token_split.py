@@ -153,7 +153,8 @@ def hull_masses(
     """
     random = drafts.random_draws
     if draws.size == 1 and random is not None:
-        return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
+        q, token = draft_law(drafts, target), int(draws[0])  # p_I is the draft's own law
+        return np.array([accepted(target[token], q[token])]), np.minimum(target, q)
     from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 
     plan: BinnedPlan | SortedPlan
@@ -163,8 +164,3 @@ def hull_masses(
         plan = SortedPlan(target, _NO_TOKENS, drafts)
     rule_of = partial(valued_rule, values=values)
     return acceptance_probabilities(plan, draws, rule_of), np.minimum(target, plan.selection)
-
-
-def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
-    """The same where nothing is to be chosen: p_I is the draft's own law."""
-    return np.array([accepted(target[token], q[token])]), np.minimum(target, q)

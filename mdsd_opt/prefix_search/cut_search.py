@@ -253,9 +253,7 @@ class CutSearch:
         )  # fmt: skip
 
     def doubts_cut(self, slack: float) -> bool:
-        """Whether a cut better by more than `slack` may lie inside a group; flags these in
-        `is_doubtful`.
-        """
+        """Whether a cut better by more than `slack` may lie inside a group; flags such groups."""
         return kernels.doubt_cut(
             self.groups.table, self.groups.ends, self.containment.sums, *self.ratio_bounds,
             self.containment.exponent, self.split, slack, self.is_doubtful,

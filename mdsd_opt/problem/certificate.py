@@ -305,6 +305,7 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
 
 
 def read_rate(name: str, value: Any) -> float:
+    """A finite number, or `InvalidInput`."""
     try:
         rate = float(value) if isinstance(value, Real) else np.nan
     except OverflowError:  # of an integer
@@ -315,6 +316,7 @@ def read_rate(name: str, value: Any) -> float:
 
 
 def read_status(status: Any) -> Status:
+    """A status, or `InvalidInput`."""
     if not isinstance(status, Status):
         raise InvalidInput(f"status is {status!r}, not a Status")
     return status

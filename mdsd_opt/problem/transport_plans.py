@@ -143,8 +143,7 @@ def _share_kept(allowed: Floats, used: Floats) -> Floats:
 
 
 def feasible_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
-    """Exactly feasible mass of each arc: the plan's integers or its basis if they hold, else
-    clipped."""
+    """Exactly feasible mass of each arc: its integers or basis if they hold, else clipped."""
     for route in (integer_flow_masses, basis_masses):
         masses = route(problem, plan)
         if masses is not None:

@@ -51,6 +51,7 @@ def solve(problem: TransportProblem) -> Found:
 
 
 def by_search(p: Floats, draws: RandomDraws) -> Found:
+    """The best prefix, found without a sort."""
     from mdsd_opt.prefix_search.cut_search import best_cut
 
     cut = best_cut(p, draws)
@@ -59,6 +60,7 @@ def by_search(p: Floats, draws: RandomDraws) -> Found:
 
 
 def by_sorting(p: Floats, drafts: PrefixDraftScheme) -> Found:
+    """The best prefix of all, one after another."""
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     order = drafts.prefix_order(p)

@@ -68,10 +68,9 @@ _REPETITIONS = 8
 
 
 class RecursiveRejection(Verifier):
-    r"""Accept X_j with probability min(1, p_j/q_j), else go on with :math:`p_{j+1} \propto (p_j -
-    q_j)_+`.
+    r"""Accept X_j with probability min(1, p_j/q_j), else go on with what p_j has beyond q_j.
 
-    With replacement q_j = q (the multi-step sampling of [SpecInfer]); without replacement q_j is q
+    That is :math:`p_{j+1} \propto (p_j - q_j)_+`. With replacement q_j = q (the multi-step sampling of [SpecInfer]); without replacement q_j is q
     without the tokens drawn, renormalised ([RSD], [MCSD]); for different draft models it is the
     model of draft j. A rejected token has no residual mass left, so it is not hit later. Lossless
     for all three, not optimal. Cost O(K V) a decision. The rate costs O(K V), without replacement
@@ -240,8 +239,7 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = 
 
 
 def _second_overlaps(sums: RatioSums, total: float, rest: Vector) -> Vector:
-    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every x, from the sums of p and q and 1 - q_x; for
-    rejected x.
+    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every rejected x, from sums of p and q and 1 - q_x.
 
     With T the total of (p - q)_+ and s = 1 / (1 - q_x), the residual p' = (p - q)_+ / T is in the
     order of p/q, too: :math:`\sum \min(p', s q) = [\sum \min(p, (1 + s T) q) - \sum \min(p, q)] /

@@ -207,7 +207,7 @@ class RelaxedProblems:
 
     @property
     def distances(self) -> dict[str, Vector]:
-        """ "kl" and "tv" of the rows, shape (num_rows,) each; nothing without a budget."""
+        """The "kl" and "tv" of the rows, shape (num_rows,) each; nothing without a budget."""
         return {} if self._budget is None else {"kl": self._found[0], "tv": self._found[1]}
 
     @property

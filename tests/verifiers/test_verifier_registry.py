@@ -313,7 +313,7 @@ def test_a_rate_that_is_none(rate: Any, message: str) -> None:
 def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
-    from mdsd_opt.batch import job
+    from mdsd_opt.batch import rows as batch_rows
 
     steps: list[int] = []
 
@@ -322,7 +322,7 @@ def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -
         assert (total, wanted) == (4, True)
         yield steps.append
 
-    monkeypatch.setattr(job, "progress_bar", bar)
+    monkeypatch.setattr(batch_rows, "progress_bar", bar)
     rows = logits(0, 4, 5)
     found = mo.acceptance_rates(rows, rows, 2, verifier=Custom(), progress=True)
     assert found.tolist() == [0.5] * 4

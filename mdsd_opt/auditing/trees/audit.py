@@ -222,6 +222,8 @@ def _beside_wider_laws(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeAudit:
+    """A rule on two models, and how sure its audit shall be."""
+
     verify: TreeVerify
     target: Laws
     draft: Laws

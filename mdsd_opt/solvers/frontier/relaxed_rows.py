@@ -110,6 +110,7 @@ class RelaxedRows:
 
 
 def token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
+    """The costs of a row whose groups are taken for tokens."""
     problem = TransportProblem(row.p, SINGLE_MODEL_SCHEMES[scheme](row.q, k))
     return CostCurve.of(frontier_of(problem))
 

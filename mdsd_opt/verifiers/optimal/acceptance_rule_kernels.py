@@ -120,8 +120,9 @@ def _towards_means(
 def fill_side(
     q: Vector, x: Vector, start: int, stop: int, mass: float, rising: bool, room: Matrix
 ) -> None:
-    """Raise the least ratios x/q of groups in order of them to a level, or cap the largest, so that
-    all hold the mass; room is of shape (3, n + 1).
+    """Raise the least ratios x/q of sorted groups, or cap the largest, so that all hold the mass.
+
+    The room for that is of shape (3, n + 1).
     """
     size = stop - start
     room[0, 0], room[1, 0] = 0.0, 0.0
@@ -371,9 +372,7 @@ def excess_token(
 def doubt_levels(
     groups: Integers, edges: Vector, split: int, c: float, cap: float, is_doubtful: Flags
 ) -> bool:
-    """Flag the groups that may hold ratios on both sides of the water level that is on their side
-    of the cut; return whether there are any.
-    """
+    """Flag the groups that may reach across the water level on their side; tell if there are any."""
     found = False
     for g in range(groups.shape[1]):
         bucket = groups[BUCKET, g]

@@ -201,6 +201,7 @@ def chosen_law(
 
 @kernel
 def dot(a: Vector, b: Vector) -> float:
+    """The sum of the products, in any order."""
     return _dot(a, b)
 
 

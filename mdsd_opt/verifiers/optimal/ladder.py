@@ -229,6 +229,7 @@ class _Response:
 
 
 def response_to(side: Side, masses: Matrix) -> _Response:
+    """The best answer of the other side to these masses."""
     from mdsd_opt.verifiers.optimal.ladder_kernels import respond
 
     wins, below, here = side.chances(masses)
