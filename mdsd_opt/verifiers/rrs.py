@@ -70,12 +70,13 @@ _REPETITIONS = 8
 class RecursiveRejection(Verifier):
     r"""Accept X_j with probability min(1, p_j/q_j), else go on with what p_j has beyond q_j.
 
-    That is :math:`p_{j+1} \propto (p_j - q_j)_+`. With replacement q_j = q (the multi-step sampling of [SpecInfer]); without replacement q_j is q
-    without the tokens drawn, renormalised ([RSD], [MCSD]); for different draft models it is the
-    model of draft j. A rejected token has no residual mass left, so it is not hit later. Lossless
-    for all three, not optimal. Cost O(K V) a decision. The rate costs O(K V), without replacement
-    O(V log V) at K = 2, and beyond that an exact recursion in about V^(K-1) on small vocabularies,
-    an estimate with a standard error on large ones.
+    That is :math:`p_{j+1} \propto (p_j - q_j)_+`. With replacement q_j = q (the multi-step sampling
+    of [SpecInfer]); without replacement q_j is q without the tokens drawn, renormalised ([RSD],
+    [MCSD]); for different draft models it is the model of draft j. A rejected token has no residual
+    mass left, so it is not hit later. Lossless for all three, not optimal. Cost O(K V) a decision.
+    The rate costs O(K V), without replacement O(V log V) at K = 2, and beyond that an exact
+    recursion in about V^(K-1) on small vocabularies, an estimate with a standard error on large
+    ones.
     """
 
     name: ClassVar[str] = "rrs"

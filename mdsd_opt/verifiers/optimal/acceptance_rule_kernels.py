@@ -372,7 +372,7 @@ def excess_token(
 def doubt_levels(
     groups: Integers, edges: Vector, split: int, c: float, cap: float, is_doubtful: Flags
 ) -> bool:
-    """Flag the groups that may reach across the water level on their side; tell if there are any."""
+    """Flag the groups that may reach across the water level on their side; tell if any do."""
     found = False
     for g in range(groups.shape[1]):
         bucket = groups[BUCKET, g]
