@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from mdsd_opt.problem.certificate import certify as certify
     from mdsd_opt.problem.files import load_problem as load_problem
     from mdsd_opt.problem.files import save_problem as save_problem
+    from mdsd_opt.problem.inclusion_bound import inclusion_bound as inclusion_bound
     from mdsd_opt.problem.solution import Solution as Solution
     from mdsd_opt.problem.solution import Status as Status
     from mdsd_opt.problem.solution import TransportPlan as TransportPlan
@@ -103,6 +104,7 @@ _HOME = {
     "best_draft_temperature": "corpora.draft_choice",
     "certify": "problem.certificate",
     "compare_draft_schemes": "corpora.draft_choice",
+    "inclusion_bound": "problem.inclusion_bound",
     "load_problem": "problem.files",
     "load_trace": "auditing",
     "methods": "solvers",
