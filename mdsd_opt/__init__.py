@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from mdsd_opt.batch.top_logprobs import acceptance_interval as acceptance_interval
     from mdsd_opt.corpora.accepted import AcceptedRate as AcceptedRate
     from mdsd_opt.corpora.accepted import accepted_rates as accepted_rates
+    from mdsd_opt.corpora.advice import Advice as Advice
+    from mdsd_opt.corpora.advice import advise as advise
     from mdsd_opt.corpora.draft_choice import best_draft_temperature as best_draft_temperature
     from mdsd_opt.corpora.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
@@ -76,6 +78,7 @@ _old_names.install()
 _HOME = {
     "AcceptanceInterval": "batch.top_logprobs",
     "AcceptedRate": "corpora.accepted",
+    "Advice": "corpora.advice",
     "AuditReport": "auditing",
     "Certificate": "problem.certificate",
     "DraftSetLaw": "drafts",
@@ -97,6 +100,7 @@ _HOME = {
     "acceptance_interval": "batch.top_logprobs",
     "acceptance_rates": "batch",
     "accepted_rates": "corpora.accepted",
+    "advise": "corpora.advice",
     "audit": "auditing",
     "audit_drafts": "auditing",
     "audit_trace": "auditing",
