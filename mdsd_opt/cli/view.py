@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.base.files import atomic_write, check_writable
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 
 _FORMATS = (".png", ".svg", ".pdf")
+
+#: A column of a paper, in inches, and the size of its small letters.
+COLUMN, SMALL = 3.4, 7
+
+#: Of the title of a picture.
+_LETTERS_AN_INCH = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +62,7 @@ class View:
     document: Mapping[str, Any] | str = ""  # as JSON
     figure: Drawing | None = None
     findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
+    verdict: bool | None = None  # whether that is good or bad, where it is either
     rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
 
 
@@ -91,9 +99,12 @@ def present(view: View, form: Form) -> None:
         assert view.figure is not None
         figure = view.figure.draw()
         if view.figure.title:
-            figure.suptitle(view.figure.title, fontsize=10, x=0.01, ha="left")
+            lines = view.figure.title.splitlines()
+            letters = int(_LETTERS_AN_INCH * figure.get_figwidth())
+            title = "\n".join(part for line in lines for part in wrap(line, letters))
+            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
         with atomic_write(form.plot) as file:
-            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=150)
+            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=300)
         remark(f"picture saved as {form.plot}")
     if form.page is not None:
         from mdsd_opt.cli.report.pages import save_page

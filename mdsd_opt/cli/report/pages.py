@@ -54,6 +54,7 @@ def save_page(path: str | os.PathLike[str], view: View) -> None:
     page = _template().render(
         title=view.title,
         findings=findings,
+        verdict={True: "PASS", False: "FAIL", None: ""}[view.verdict],
         svg=_svg(view.figure.draw()) if view.figure else "",
         shows=view.figure.shows if view.figure else "",
         sections=sections,
