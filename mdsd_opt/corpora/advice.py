@@ -170,9 +170,11 @@ class Advice:
         times = f"{self.speedup:.2f} times the speed of plain decoding{_ends(low, high)}"
         what = f"{self.tree.name} ({scheme_title(self.scheme)})"
         if self.worth_it and not low < 1 and self.speedup > 1:
+            texts = self.costs.batch_size
+            of_all = f" from {texts} texts" if texts > 1 else ""
             text = (
                 f"Worth it: {what} brings {self.tokens_per_step:.2f} tokens a step, "
-                f"{self.tokens_per_second:.0f} a second, {times}"
+                f"{self.tokens_per_second:.0f} a second{of_all}, {times}"
             )
             if self.scheme == _ONE:
                 return f"{text}; no tree is faster than single drafts."
@@ -503,9 +505,9 @@ def _notes(
     yield "draft passes of a step: " + ("one a level" if passes is None else f"{passes}")
     if costs.rows_ms is None:
         yield "a target pass costs the same whatever its rows: tell it otherwise by rows_ms"
-    rows = costs.batch_size * (1 + chosen.tree.num_nodes)
+    rows = max(costs.batch_size * (1 + chosen.tree.num_nodes), 2 * _BATCHES[-1])
     if costs.most_rows is not None and rows > costs.most_rows:
-        yield f"{rows} rows are beyond the {costs.most_rows} measured: the last line goes on"
+        yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"
 
 
 def _paths(given: Any) -> Paths:
