@@ -20,7 +20,7 @@ from mdsd_opt.corpora.position_rates import (
 )
 from mdsd_opt.corpora.step_costs import StepCosts
 from mdsd_opt.corpora.tree_forecasts import MAX_WIDTH
-from mdsd_opt.decoding import Topology, chain, generate_steps
+from mdsd_opt.decoding import Topology, generate_steps, k_ary
 from mdsd_opt.decoding.comparison import warm_up
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics
@@ -175,7 +175,7 @@ def advise_models(
         return texts, steps
 
     tell("continuing the prompts")
-    texts, steps = decoded(chain(1), "with_replacement", rng)
+    texts, steps = decoded(k_ary(2, 2), "with_replacement", rng)  # whose decision is a tree's
     tell("measuring acceptance")
     found = [
         _rates_of_text(target, draft, prompt, text, config)
