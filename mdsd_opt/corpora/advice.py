@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
@@ -443,7 +443,7 @@ class _Search:
             key=lambda item: round((1.0 + float(self.accepted(item[1]).mean())) / item[0], 9),
         )[1]
 
-    def _accepted(self, candidate: Candidate) -> NDArray[np.float64]:
+    def _accepted(self, candidate: Candidate) -> Floats:
         return self._forecasts[candidate.scheme].accepted(candidate.tree)
 
     def bounds(self, chosen: Candidate) -> tuple[float, float]:
@@ -453,9 +453,9 @@ class _Search:
 
 
 def _over(
-    ours: NDArray[np.float64],
-    theirs: NDArray[np.float64],
-    texts: NDArray[np.int64] | None,
+    ours: Floats,
+    theirs: Floats,
+    texts: Integers | None,
     confidence: float,
 ) -> MeanInterval:
     """Ratio of two means, with the interval of its linear part."""
@@ -537,7 +537,7 @@ def _sample(
     return LogitsSample(target, draft, texts, places, source="the logits")
 
 
-def _ids(given: Any, name: str, count: int) -> NDArray[np.int64] | None:
+def _ids(given: Any, name: str, count: int) -> Integers | None:
     array = None if given is None else np.asarray(given).ravel().astype(np.int64)
     if array is not None and array.size != count:
         raise InvalidInput(f"{name} has {array.size} entries: give one for each of {count}")

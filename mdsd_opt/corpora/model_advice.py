@@ -11,7 +11,7 @@ import numpy as np
 
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.corpora.advice import SCHEMES, Advice, advice_from_rates
-from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.position_rates import (
     PositionRates,
     following_positions,

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import open_corpus
+from mdsd_opt.corpora.corpus import RatesConfig, open_corpus
 from mdsd_opt.corpora.rates import combinations, rates_by_position
 from mdsd_opt.corpora.summary import score_corpus
 from mdsd_opt.errors import InvalidInput
@@ -34,9 +33,9 @@ class PositionRates:
         The next position of the same text, or N where that is not known; N after N.
     """
 
-    by_scheme: Mapping[str, NDArray[np.float64]]
-    texts: NDArray[np.int64] | None
-    following: NDArray[np.int64]
+    by_scheme: Mapping[str, Floats]
+    texts: Integers | None
+    following: Integers
 
     @property
     def num_positions(self) -> int:
@@ -100,9 +99,9 @@ def rates_of_paths(
 
 def following_positions(
     count: int,
-    texts: NDArray[np.int64] | None,
-    places: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
+    texts: Integers | None,
+    places: Integers | None = None,
+) -> Integers:
     """Index of the next position of the same text, shape (count + 1,); `count` where there is none.
 
     Without `places` in the texts, rows of a text come one after another.

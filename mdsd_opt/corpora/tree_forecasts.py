@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.decoding.topology import Place, Topology, chain, k_ary, rates_from_alphas
 from mdsd_opt.decoding.tree_plans import plan_tree
-
-Vector = NDArray[np.float64]
 
 #: Drafts after a node, at most: the rates of more are hardly higher.
 MAX_WIDTH = 16
@@ -51,7 +49,7 @@ class TreeForecasts:
         Of `PositionRates`.
     """
 
-    def __init__(self, scheme: str, alphas: Vector, following: NDArray[np.int64]) -> None:
+    def __init__(self, scheme: str, alphas: Floats, following: Integers) -> None:
         self.scheme = scheme
         self.table = rates_from_alphas(alphas.mean(axis=0))
         gains = np.diff(alphas, axis=1, prepend=0.0)
@@ -73,7 +71,7 @@ class TreeForecasts:
                 found.setdefault(key, Candidate(self.scheme, tree, plan.expected_accepted))
         return list(found.values())
 
-    def accepted(self, tree: Topology) -> Vector:
+    def accepted(self, tree: Topology) -> Floats:
         """Drafts that a step accepts; the mean is the forecast, shape (N,).
 
         Along the texts where positions follow each other, else with independent positions, each
@@ -91,16 +89,16 @@ class TreeForecasts:
         """The forecast where every position of a path is as easy as the first."""
         return float(self._along(tree, np.arange(self._following.size))[()].mean())
 
-    def _order(self, count: int) -> NDArray[np.int64]:
+    def _order(self, count: int) -> Integers:
         """Draws of a node, the likeliest to be passed first, as the children of a plan are."""
         return np.argsort(-self._gains[-1, :count], kind="stable")
 
-    def _along(self, tree: Topology, following: NDArray[np.int64]) -> dict[Place, Vector]:
+    def _along(self, tree: Topology, following: Integers) -> dict[Place, Floats]:
         """W of every node that has drafts, by the position where the step begins."""
         rows = [np.arange(len(self._gains) - 1)]
         for _ in range(tree.depth):
             rows.append(following[rows[-1]])
-        worth: dict[Place, Vector] = {}
+        worth: dict[Place, Floats] = {}
         for place in sorted(tree.num_drafts, key=len, reverse=True):
             gains = self._gains[rows[len(place)]]
             worth[place] = np.zeros(len(gains))
@@ -108,7 +106,7 @@ class TreeForecasts:
                 worth[place] += gains[:, column] * (1.0 + worth.get((*place, rank), 0.0))
         return worth
 
-    def _influence(self, tree: Topology) -> Vector:
+    def _influence(self, tree: Topology) -> Floats:
         """The forecast with independent positions, linear in the rates of each of them."""
         mean, gains = self._gains[-1], self._gains[:-1]
         worth: dict[Place, float] = {}

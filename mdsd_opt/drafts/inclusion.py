@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.drafts.base import DraftScheme
-from mdsd_opt.drafts.drafted_masses import light_laws, sum_of_others
+from mdsd_opt.drafts.inclusion_masses import light_laws, sum_of_others
 from mdsd_opt.prefix_search.random_draws import RandomDraws
-
-Vector = NDArray[np.float64]
 
 #: Tokens that ring so rarely by the last node are taken by a series in their rate.
 _LIGHT = 1e-3
@@ -18,7 +16,7 @@ _LIGHT = 1e-3
 _CHUNK = 1 << 21
 
 
-def inclusion_probabilities(drafts: DraftScheme) -> Vector:
+def inclusion_probabilities(drafts: DraftScheme) -> Floats:
     r""":math:`\pi_i = \Pr(i \in \{X_1, \dots, X_K\})`, shape (V,).
 
     In closed form for independent drafts, tokens that are always drafted and mixtures; without
@@ -55,7 +53,7 @@ def inclusion_probabilities(drafts: DraftScheme) -> Vector:
     return np.asarray(np.minimum(mass, 1.0), dtype=np.float64)
 
 
-def _without_replacement(draws: RandomDraws) -> Vector:
+def _without_replacement(draws: RandomDraws) -> Floats:
     q, most = draws.q, draws.num_drafts
     if draws.are_certain:
         return (q > 0).astype(np.float64)
@@ -71,7 +69,7 @@ def _without_replacement(draws: RandomDraws) -> Vector:
     return found
 
 
-def _by_race(q: Vector, most: int) -> Vector:
+def _by_race(q: Floats, most: int) -> Floats:
     r""":math:`\int q_i e^{-q_i t} \Pr(N_{-i}(t) < K)\,dt`, N the number of other clocks that rang.
 
     All terms are positive: the law of the others is a product over all tokens but one, along a
@@ -108,7 +106,7 @@ def _by_race(q: Vector, most: int) -> Vector:
     return found
 
 
-def _all_but_one(rings: Vector, first: Vector) -> tuple[Vector, Vector]:
+def _all_but_one(rings: Floats, first: Floats) -> tuple[Floats, Floats]:
     """Laws of how many rang, of K numbers, without each token, and of all: (n, K, T) and (K, T).
 
     `rings`, shape (n, T), are the chances of the tokens, `first`, shape (K, T), the law of others.
@@ -133,7 +131,7 @@ def _all_but_one(rings: Vector, first: Vector) -> tuple[Vector, Vector]:
     return outside[: len(rings)], together
 
 
-def _product(one: Vector, other: Vector) -> Vector:
+def _product(one: Floats, other: Floats) -> Floats:
     """Laws of sums, up to K - 1: shape (n, K, T)."""
     most = one.shape[1]
     found = np.zeros(np.broadcast_shapes(one.shape, other.shape))
@@ -142,7 +140,7 @@ def _product(one: Vector, other: Vector) -> Vector:
     return found
 
 
-def _series(q: Vector, whole: Vector, t: Vector, w: Vector) -> Vector:
+def _series(q: Floats, whole: Floats, t: Floats, w: Floats) -> Floats:
     r"""The integral for tokens of small :math:`x = e^{q t} - 1`, by the law of all tokens.
 
     The law of the others is :math:`e^{q t} \sum_m (-x)^m f_{n-m}`, so that no exponential is left:

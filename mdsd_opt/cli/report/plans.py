@@ -114,7 +114,7 @@ def _tree(topology: Topology, table: RateTable) -> Tree:
 
 
 def _forecasts_table(rows: list[Forecast], title: str) -> Table:
-    """One line for each tree."""
+    """A table of one line for each tree."""
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
     lines = [
         (x.name, str(x.num_nodes), str(x.depth), f"{row.expected_accepted:.3f}")
