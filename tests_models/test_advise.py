@@ -17,7 +17,9 @@ def test_a_pair_is_measured_and_the_tree_tried_out(
     prompts = ["--prompt", "The capital of France is", "--prompt", "Once upon a time"]
     few = ["--tokens", "6", "--max-drafts", "4", "--json"]
     monkeypatch.setattr(sys, "argv", ["mdsd-opt", "advise", *asked, *prompts, *few])
-    main()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
     document = json.loads(capsys.readouterr().out)
     assert [*document["costs"]["rows_ms"]] == ["1", "2", "4", "8", "16"]
     assert 0.4 < document["single_acceptance"] <= 1.0
