@@ -124,7 +124,8 @@ class Subject:
             if n and time.perf_counter() > deadline:
                 return tokens[:n]
             try:
-                answer = self.call(row, rng)
+                with serving.call():
+                    answer = self.call(row, rng)
             except UnservedDraw:
                 raise
             except Exception as error:  # the callable is not ours: anything may come

@@ -6,11 +6,12 @@ import random
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 
+from mdsd_opt.auditing.randomness.made_inside import MadeInside
 from mdsd_opt.auditing.randomness.sources import DOUBLE, SampledSource, Source
 from mdsd_opt.errors import UnservedDraw
 
@@ -29,6 +30,7 @@ class Serving:
     def __init__(self, source: Source, generators: Sequence[Any], stack: ExitStack) -> None:
         self._source, self._generators, self._stack = source, tuple(generators), stack
         self._refused = ""
+        self._made_inside = MadeInside(source)
         # Both start from where no engine has ever been, so that seeding shows as well.
         stack.callback(random.setstate, random.getstate())
         random.seed()
@@ -47,8 +49,30 @@ class Serving:
             self._stack.callback(default.set_state, default.get_state())
             default.seed()
             self._torch_states = generator_states(self._generators)
-            self._torch_draws = torch_draws(self._source, self.refuse)
+            for generator in self._generators:
+                self._stack.callback(generator.set_state, generator.get_state())
+            self._torch_draws = torch_draws(
+                self._source, self.refuse, self._made_inside.met, self._moved
+            )
             self._stack.enter_context(self._torch_draws)
+
+    def _moved(self, generator: Any) -> None:
+        """A generator was moved by the audit itself."""
+        assert self._torch_states is not None
+        for n, watched in enumerate(reversed(self._generators), start=1):
+            if watched is generator:
+                self._torch_states[-n] = generator.get_state()
+
+    def call(self) -> AbstractContextManager[None]:
+        """One call of the function under audit: generators that it makes are answered or noted."""
+        if self._torch_draws is not None:
+            self._torch_draws.new_call()
+        return self._made_inside.call()
+
+    @property
+    def restarting(self) -> tuple[str, ...]:
+        """Generators that begin anew, from the same seed, in call after call."""
+        return self._made_inside.restarting
 
     @property
     def narrow(self) -> bool:

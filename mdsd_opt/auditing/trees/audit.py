@@ -256,7 +256,8 @@ class _TreeAudit:
                 if n and time.perf_counter() > deadline:
                     break
                 root = self._drawn(rng)
-                outcome = self._outcome(root, rng)
+                with serving.call():
+                    outcome = self._outcome(root, rng)
                 if n == 0:
                     serving.check()
                 if isinstance(outcome, Failure):
