@@ -56,12 +56,15 @@ class Serving:
             )
             self._stack.enter_context(self._torch_draws)
 
-    def _moved(self, generator: Any) -> None:
-        """A generator was moved by the audit itself."""
+    def _moved(self, state: Any) -> None:
+        """A generator was moved to this state by the audit itself.
+
+        PyTorch shows it as another object than the engine has.
+        """
         assert self._torch_states is not None
         for n, watched in enumerate(reversed(self._generators), start=1):
-            if watched is generator:
-                self._torch_states[-n] = generator.get_state()
+            if watched.get_state().equal(state):
+                self._torch_states[-n] = state
 
     def call(self) -> AbstractContextManager[None]:
         """One call of the function under audit: generators that it makes are answered or noted."""

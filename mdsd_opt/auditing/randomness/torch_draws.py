@@ -51,8 +51,8 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
     generator is made from the same seed in every call, the numbers are always the same.
 
     `refuse` takes what was drawn, and raises; `begins` takes the name of a generator that is in a
-    state it was in before, `moved` one that was moved on. `narrow`: whether any result had fewer
-    bits than float64.
+    state it was in before, `moved` the state in which one is left. `narrow`: whether any result had
+    fewer bits than float64.
     """
 
     @classmethod
@@ -70,6 +70,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         super().__init__()
         self._source = source
         self._refuse, self._begins, self._moved = refuse, begins, moved
+        self._defaults = {_digest(state) for state in generator_states(())}
         self._states: set[int] = set()
         self._given: dict[tuple[Any, ...], Any] = {}  # in this call, by state
         self.narrow = False
@@ -106,7 +107,8 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         out = named.pop("out", None)
         if name == "bernoulli_" and len(args) == 1:
             named.setdefault("p", 0.5)  # without it, `bernoulli` takes the tensor itself
-        if generator is None or generator is torch.default_generator:
+        state = None if generator is None else _digest(generator.get_state())
+        if state is None or state in self._defaults:
             result = answer(*args, **named)
         else:
             weighed = name.startswith(_WEIGHED)
@@ -114,7 +116,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
             if name.endswith("_"):
                 told[0] = _told(args[0], weighed=False)  # it is overwritten
             key = (name, *told)
-            result = self._of_generator(generator, key, lambda: answer(*args, **named))
+            result = self._of_generator(generator, state, key, lambda: answer(*args, **named))
         if name.endswith("_"):
             return args[0].copy_(result)
         return result if out is None else out.resize_(result.shape).copy_(result)
@@ -123,9 +125,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         """Forget what was given in the last call."""
         self._given.clear()
 
-    def _of_generator(self, generator: Any, key: tuple[Any, ...], draw: Answer) -> Any:
-        digest = hashlib.blake2b(generator.get_state().numpy().tobytes(), digest_size=8)
-        state = int.from_bytes(digest.digest())
+    def _of_generator(self, generator: Any, state: int, key: tuple[Any, ...], draw: Answer) -> Any:
         source = self._source
         if state in self._states:
             seed = generator.initial_seed()
@@ -138,7 +138,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         finally:
             self._source = source
         torch.empty(1, device=generator.device).uniform_(generator=generator)
-        self._moved(generator)
+        self._moved(generator.get_state())
         return self._given[state, key].clone()
 
     def _rand(self, size: Any, **options: Any) -> Any:
@@ -212,6 +212,11 @@ def torch_draws(
     """With the guard if anything in this process may have been compiled."""
     kind = GuardedTorchDraws if "torch._dynamo" in sys.modules else TorchDraws
     return kind(source, refuse, begins, moved)
+
+
+def _digest(state: Any) -> int:
+    """A number that tells states of generators apart."""
+    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest())
 
 
 def _told(argument: Any, weighed: bool) -> Any:
