@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing import engines as engines
     from mdsd_opt.auditing import load_trace as load_trace
     from mdsd_opt.auditing import trees as trees
+    from mdsd_opt.auditing.texts import TextAuditReport as TextAuditReport
+    from mdsd_opt.auditing.texts import audit_text as audit_text
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
     from mdsd_opt.auditing.trees import audit_tree as audit_tree
     from mdsd_opt.base.distributions import softmax as softmax
@@ -90,6 +92,7 @@ _HOME = {
     "TopKDrafts": "drafts",
     "TransportPlan": "problem.solution",
     "TransportProblem": "problem",
+    "TextAuditReport": "auditing.texts",
     "TreeAuditReport": "auditing.trees",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
@@ -98,6 +101,7 @@ _HOME = {
     "accepted_rates": "corpora.accepted",
     "audit": "auditing",
     "audit_drafts": "auditing",
+    "audit_text": "auditing.texts",
     "audit_trace": "auditing",
     "audit_tree": "auditing.trees",
     "best_draft_temperature": "corpora.draft_choice",

@@ -43,6 +43,9 @@ class Check:
     weight: float = 1.0
 
 
+#: The kind of a `Violation` that says why something else is wrong, and is none by itself.
+RESTART = "restart"
+
 #: Weight of the check that no more is accepted than the optimum: what is lossless mostly stays far
 #: below it, so that any share of the false-alarm rate is lost there.
 ACCEPTANCE_WEIGHT = 0.1
@@ -75,7 +78,8 @@ class Violation:
     Attributes
     ----------
     kind : str
-        "impossible token", "out of vocabulary", "not a token", "exception" or "impossible drafts".
+        "impossible token", "out of vocabulary", "not a token", "exception" or "impossible drafts";
+        "restart" for a generator that begins anew in every call, beside what that makes wrong.
     drafts : tuple of int
         The draft tokens it happened with.
     message : str
@@ -139,7 +143,7 @@ class Report:
 
     def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
         """The first outcome that can never be right, of these or at the edges; empty if none."""
-        if violations:
+        if self.num_violations and violations:
             return f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
         if self.edge_violations:
             return f"at the edge of its draws, {self.edge_violations[0].message}"
@@ -149,7 +153,9 @@ class Report:
         """The p-value of all checks of one kind, and the oddest of them."""
         checks = [check for check in self.checks if check.of_drafts == of_drafts]
         worst = min(checks, key=lambda check: check.p_value / check.weight)
-        return f"{p_text(p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
+        because = [violation.message for violation in self.violations if violation.kind == RESTART]
+        found = f"{p_text(p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
+        return "; ".join([found, *because])
 
     @property
     def _up_to(self) -> str:

@@ -44,10 +44,11 @@ Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, A
 
 @dataclass(slots=True)
 class ViolationLog:
-    """The first few violations, and the number of all."""
+    """The first few violations, and the number of all; generators that began anew in every call."""
 
     listed: list[Violation] = field(default_factory=list)
     count: int = 0
+    restarting: tuple[str, ...] = ()
 
     def add(self, kind: str, drafts: Any, message: str) -> None:
         self.count += 1
@@ -122,7 +123,8 @@ class Subject:
         size, target = self.problem.vocab_size, self.problem.target
         for n, row in enumerate(drafts):
             if n and time.perf_counter() > deadline:
-                return tokens[:n]
+                tokens = tokens[:n]
+                break
             try:
                 with serving.call():
                     answer = self.call(row, rng)
@@ -147,6 +149,7 @@ class Subject:
             tokens[n] = token
             if target[token] <= 0:
                 log.add(*impossible(token, row))
+        log.restarting = serving.restarting
         return tokens
 
     def _batch(self, rows: Tokens, rng: np.random.Generator, log: ViolationLog) -> Tokens:

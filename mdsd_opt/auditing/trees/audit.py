@@ -275,6 +275,7 @@ class _TreeAudit:
                     continue
                 numbers.append(texts.completed(outcome, rng))
                 lengths.append(len(outcome))
+        log.restarting = serving.restarting
         drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
         law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
         optimum, in_order = self._optimum(), np.arange(law.size)

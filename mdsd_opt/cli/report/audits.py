@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.auditing.texts import TextAuditReport
 
 
 _QUESTION = "is the output distributed as the target?"
@@ -35,6 +36,18 @@ def audit_view(report: AuditReport, subject: str) -> View:
         [": ".join(verdict)],
         report.to_dict(),
         Drawing(partial(audit_figure, report), shows),
+        findings=[report.verdict],
+    )
+
+
+def text_view(report: TextAuditReport, subject: str) -> View:
+    """Which texts a function wrote with toy models, and the verdict."""
+    verdict, *rows = report.rows()
+    return View(
+        f"{_QUESTION.capitalize()}\n{subject}",
+        [Section(text=f"{_QUESTION} {subject}"), Section("In numbers", values=rows)],
+        [": ".join(verdict)],
+        report.to_dict(),
         findings=[report.verdict],
     )
 

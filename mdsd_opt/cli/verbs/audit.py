@@ -50,6 +50,14 @@ def audit(
             "others, or all for a table of those that are installed."
         ),
     ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="module:function with (target, draft) -> tokens, which drafts and verifies by "
+            "itself; the models are toys."
+        ),
+    ] = None,
+    library: Annotated[str, typer.Option(help="Of the toy models: numpy or torch.")] = "numpy",
     any_version: Annotated[
         bool, typer.Option("--any-version", help="Call versions of an engine that were not tested.")
     ] = False,
@@ -86,8 +94,8 @@ def audit(
     as_json: options.AsJson = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
-    if [verifier, trace, engine].count(None) != 2:
-        raise InvalidInput("give one of --verifier, --trace and --engine")
+    if [verifier, trace, engine, text].count(None) != 3:
+        raise InvalidInput("give one of --verifier, --trace, --engine and --text")
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
     from mdsd_opt.cli.view import Form, present
@@ -101,6 +109,9 @@ def audit(
     from mdsd_opt.cli.report.audits import audit_view
 
     look_here_for_modules()
+    if text is not None:
+        audit_texts(text, library, method, seconds, false_alarm, seed, form)
+        return
     if verifier is not None:
         given = _problem(problem, scheme, vocab_size, num_drafts, seed)
         found = auditing.load_verifier(verifier)
@@ -128,6 +139,35 @@ def audit(
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
     present(audit_view(report, subject), form)
     if not report.faultless:
+        raise typer.Exit(1)
+
+
+def audit_texts(
+    spec: str,
+    library: str,
+    method: str,
+    seconds: float | None,
+    false_alarm: float,
+    seed: int,
+    form: Form,
+) -> None:
+    """Audit a function that writes texts; exit code 1 if it is not found lossless."""
+    from mdsd_opt.auditing import load_verifier
+    from mdsd_opt.auditing.texts import audit_text
+    from mdsd_opt.cli.report.audits import text_view
+    from mdsd_opt.cli.view import present
+
+    report = audit_text(
+        load_verifier(spec),
+        seed,
+        library=library,
+        method=method,
+        seconds=60.0 if seconds is None else seconds,
+        false_alarm=false_alarm,
+        progress=not form.as_json,
+    )
+    present(text_view(report, spec), form)
+    if not report.lossless:
         raise typer.Exit(1)
 
 
