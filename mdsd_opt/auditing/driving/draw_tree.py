@@ -58,6 +58,7 @@ class Undrivable(InvalidInput):
     """An engine's law cannot be found by driving it."""
 
     def __init__(self, reason: str) -> None:
+        self.reason = reason
         super().__init__(
             f"verify cannot be driven through chosen uniforms: {reason}. Use method='sampling'."
         )

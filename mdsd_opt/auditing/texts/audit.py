@@ -258,8 +258,8 @@ class _TextAudit:
         causes = {name: None for sample in samples for name in sample.restarting}
         events = [event for sample in samples for event in sample.events]
         notes = [note for sample in self.samples[:1] for note in sample.notes]
-        if self.undrivable is not None and not is_wrong:
-            notes.append(str(self.undrivable))
+        if self.undrivable is not None and not (is_wrong or notes):
+            notes.append(f"not driven: {self.undrivable.reason}")
         return TextAuditReport(
             lossless=not is_wrong and not failed,
             is_judged=is_wrong or not failed,
