@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing import engines as engines
     from mdsd_opt.auditing import load_trace as load_trace
     from mdsd_opt.auditing import trees as trees
+    from mdsd_opt.auditing.chains import audit_chain as audit_chain
+    from mdsd_opt.auditing.on_laws import audit_portfolio as audit_portfolio
+    from mdsd_opt.auditing.portfolio import PortfolioReport as PortfolioReport
     from mdsd_opt.auditing.texts import TextAuditReport as TextAuditReport
     from mdsd_opt.auditing.texts import audit_text as audit_text
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
@@ -85,6 +88,7 @@ _HOME = {
     "IndependentDrafts": "drafts",
     "MdsdError": "errors",
     "MixtureDrafts": "drafts",
+    "PortfolioReport": "auditing.portfolio",
     "ProblemTooLarge": "errors",
     "Relaxation": "solvers.frontier",
     "Solution": "problem.solution",
@@ -100,7 +104,9 @@ _HOME = {
     "acceptance_rates": "batch",
     "accepted_rates": "corpora.accepted",
     "audit": "auditing",
+    "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",
+    "audit_portfolio": "auditing.on_laws",
     "audit_text": "auditing.texts",
     "audit_trace": "auditing",
     "audit_tree": "auditing.trees",

@@ -1,9 +1,10 @@
 """Is a verifier lossless, do its drafts follow the law it assumes, how far is it from optimal?"""
 
 from mdsd_opt.auditing.audit_report import AuditReport, Standing
+from mdsd_opt.auditing.definitions import load_definitions
 from mdsd_opt.auditing.draft_audit import audit_drafts
 from mdsd_opt.auditing.randomness import served
-from mdsd_opt.auditing.report import Check, Interval, TokenDeviation, Violation
+from mdsd_opt.auditing.report import Check, Coverage, Interval, Level, TokenDeviation, Violation
 from mdsd_opt.auditing.subject import load_verifier
 from mdsd_opt.auditing.trace_audit import audit_trace
 from mdsd_opt.auditing.trace_io import Trace, load_trace
@@ -12,7 +13,9 @@ from mdsd_opt.auditing.verifier_audit import audit
 __all__ = [
     "AuditReport",
     "Check",
+    "Coverage",
     "Interval",
+    "Level",
     "Standing",
     "TokenDeviation",
     "Trace",
@@ -20,6 +23,7 @@ __all__ = [
     "audit",
     "audit_drafts",
     "audit_trace",
+    "load_definitions",
     "load_trace",
     "load_verifier",
     "served",

@@ -7,7 +7,9 @@ from typing import Any
 
 from mdsd_opt.auditing.report import (
     LARGEST_Z,
+    LOSSLESS,
     Check,
+    Coverage,
     Interval,
     Report,
     TokenDeviation,
@@ -151,6 +153,16 @@ class AuditReport(Report):
     optimal_accept_length : float or None
         The most of any lossless rule on average, estimated without bias from the drafts recorded;
         None but for chains.
+    verdict_class : str
+        "lossless"; "edge", where impossible values alone are wrong; "lossy"; or "not judged", where
+        calls failed, so that the law is not known.
+    edge_mass : float or None
+        Probability, at most, of outcomes that the target rules out; None if none was met.
+    coverage : Coverage or None
+        How often drafts were accepted and refused; None of drafts and traces.
+    cause : str
+        The shape of the deviation, where it has one that was tested (a cut by rank, mass moved in
+        the order of p or of p/q); empty if not.
     standing : Standing or None
         Against the frontier, of a rule that is lossy on purpose; None where that was not asked for.
     """
@@ -186,6 +198,10 @@ class AuditReport(Report):
     sampler_p_value: float | None = None
     accept_length: float | None = None
     optimal_accept_length: float | None = None
+    verdict_class: str = LOSSLESS
+    edge_mass: float | None = None
+    coverage: Coverage | None = None
+    cause: str = ""
     standing: Standing | None = None
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
@@ -252,6 +268,8 @@ class AuditReport(Report):
             )
         if not self.lossless and self._lossy_as_meant and self.drafts_follow_law is not False:
             return self._lossy_verdict()
+        if said := self._class_verdict():
+            return said
         if not self.lossless:
             wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
             return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
@@ -265,8 +283,8 @@ class AuditReport(Report):
                 law = "the stated law is lossless (enumerated)"
             else:
                 law = f"lossless, {self._up_to}: the law found by driving it fits"
-            return f"{law}; {self._sampler_shows()}."
-        return self._none_found("trials")
+            return f"{law}; {self._sampler_shows()}.{self._unmet}"
+        return self._none_found("trials") + self._unmet
 
     def _lossy_verdict(self) -> str:
         assert self.standing is not None
@@ -291,9 +309,22 @@ class AuditReport(Report):
             return outcomes
         p_value = self.drafts_p_value if draft_checks else self.p_value
         if p_value is not None:
-            return self._check_wrong(p_value, draft_checks)
+            found = self._check_wrong(p_value, draft_checks)
+            if draft_checks or self.method != "sampling":
+                return found
+            return f"{self._distance_text}{self._caused}; {found}"
         away = f"the output law is {self.total_variation:.3g} away from the target"
+        away += self._caused + self._restarts
         return f"{self._up_to}, {away}" if self.method == "driven" else away
+
+    @property
+    def _caused(self) -> str:
+        return f" ({self.cause})" if self.cause else ""
+
+    @property
+    def _distance_text(self) -> str:
+        low, high = self.total_variation_interval
+        return f"total variation {self.total_variation:.3g} in [{low:.3g}, {high:.3g}]"
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
@@ -313,6 +344,7 @@ class AuditReport(Report):
         if self.standing is not None:
             rows += self.standing.rows()
         rows.append(("detectable bias", self._bias_text()))
+        rows += [] if self.coverage is None else self.coverage.rows()
         if self.subject == "verifier":
             rows += self._edge_rows()
         rows += self._check_rows()

@@ -164,7 +164,7 @@ def _probe(
     if kind and source.rarity is not None and (kind, case.shown) not in seen:
         seen.add((kind, case.shown))
         where = f"draw {place} equal to {_end(source)}, once in 2**{source.rarity} draws,"
-        log.add(kind, case.drafts, f"{case.shown} with {where} {what}")
+        log.add(kind, case.drafts, f"{case.shown} with {where} {what}", 2.0**-source.rarity)
 
 
 def _end(source: EdgeSource) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
+from mdsd_opt.auditing.report import Coverage, Level
 from mdsd_opt.auditing.subject import (
     Failure,
     Subject,
@@ -20,6 +21,7 @@ from mdsd_opt.auditing.subject import (
     outcome_of,
 )
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
@@ -37,6 +39,7 @@ class EnumeratedLaw:
     given_drafts: dict[tuple[int, ...], Vector]
     output: Vector
     acceptance_rate: float
+    coverage: Coverage
 
     def transformed(
         self, drafts: Tokens, tokens: Tokens, rng: np.random.Generator
@@ -87,7 +90,9 @@ def fits(subject: Subject, max_tuples: int) -> bool:
     return count <= max_tuples and count * subject.problem.vocab_size <= _MAX_STORED
 
 
-def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> EnumeratedLaw:
+def enumerate_law(
+    subject: Subject, law: ConditionalLaw, max_tuples: int, progress: bool = False
+) -> EnumeratedLaw:
     """Output law and acceptance rate by enumeration of all draft tuples."""
     problem = subject.problem
     if not fits(subject, max_tuples):
@@ -97,15 +102,22 @@ def enumerate_law(subject: Subject, law: ConditionalLaw, max_tuples: int) -> Enu
         )
     laws: dict[tuple[int, ...], Vector] = {}
     output = np.zeros(problem.vocab_size)
-    accepted = 0.0
+    refused = np.zeros(problem.vocab_size)
     tuples, weights = problem.drafts.tuple_law()
-    for n in np.flatnonzero(weights > 0).tolist():
-        row = tuples[n].astype(np.int64)
-        given = law(row)
-        laws[tuple(row.tolist())] = given
-        output += weights[n] * given
-        accepted += weights[n] * float(given[np.unique(row[row >= 0])].sum())
-    return EnumeratedLaw(laws, output, min(float(accepted), 1.0))
+    possible = np.flatnonzero(weights > 0).tolist()
+    with progress_bar("draft tuples", len(possible), progress) as advance:
+        for n in possible:
+            row = tuples[n].astype(np.int64)
+            given = law(row)
+            laws[tuple(row.tolist())] = given
+            output += weights[n] * given
+            left = given.copy()
+            left[row[row >= 0]] = 0.0
+            refused += weights[n] * left
+            advance(1)
+    accepted = min(max(float(output.sum() - refused.sum()), 0.0), 1.0)
+    level = Level(accepted, float(refused.sum()), bool((refused > 0).sum() > 1))
+    return EnumeratedLaw(laws, output, accepted, Coverage((level,)))
 
 
 def _checked(law: Any, row: Tokens, vocab_size: int) -> Vector:
@@ -140,7 +152,8 @@ class DrivenLaw:
     """Law of a callable's output given a draft tuple: call it with the tuple.
 
     Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
-    `found` must not happen; `coarse` is as of `DrawTree`.
+    `found` must not happen; `coarse` is as of `DrawTree`. After the deadline, of
+    `time.perf_counter`, driving ends with `Undrivable`.
 
     Raises
     ------
@@ -149,8 +162,8 @@ class DrivenLaw:
         with each other: audit it with ``method="sampling"``.
     """
 
-    def __init__(self, subject: Subject, checks: int) -> None:
-        self._subject, self._checks = subject, checks
+    def __init__(self, subject: Subject, checks: int, deadline: float) -> None:
+        self._subject, self._checks, self._deadline = subject, checks, deadline
         self.found: list[Found] = []
         self.num_checks = 0
         self.coarse = False
@@ -164,7 +177,12 @@ class DrivenLaw:
             kind, token, message = judged(given, target.size)
             return Failure(kind, message, f"gave {message}") if kind else token
 
-        tree = driven_tree(lambda tape: outcome_of(lambda: answer(tape)), self._checks, target.size)
+        tree = driven_tree(
+            lambda tape: outcome_of(lambda: answer(tape)),
+            self._checks,
+            target.size,
+            self._deadline,
+        )
         self.num_checks += tree.num_checks
         self.coarse |= tree.coarse
         law = np.zeros(target.size)

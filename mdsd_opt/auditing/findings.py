@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.report import RESTART, Check, Interval, Report, TokenDeviation, Violation
+from mdsd_opt.auditing.report import (
+    EDGE,
+    LOSSLESS,
+    LOSSY,
+    NO_ANSWERS,
+    NOT_JUDGED,
+    RESTART,
+    Check,
+    Coverage,
+    Interval,
+    Report,
+    TokenDeviation,
+    Violation,
+)
 from mdsd_opt.auditing.settings import Settings, detectable_bias
 from mdsd_opt.auditing.subject import ViolationLog
 
@@ -34,6 +48,8 @@ class FoundLaw:
     ----------
     distance, tolerance : float
         Total variation from the law that is right, and how much of it is rounding.
+    excess : float
+        What of the distance is left whatever the calls that failed would have answered.
     num_checks : int or None
         Random calls that a driven law has foretold; None where the law was stated.
     trials_p_value : float or None
@@ -41,6 +57,7 @@ class FoundLaw:
     """
 
     distance: float
+    excess: float
     tolerance: float
     num_checks: int | None
     acceptance_rate: float | None = None
@@ -76,6 +93,10 @@ class Findings:
         alpha*.
     edges : tuple of ViolationLog and int or None
         Wrong outcomes at the edges of the uniforms, and how many calls were made there.
+    coverage : Coverage or None
+        What the calls have met; None where nothing was called.
+    cause : str
+        The shape of the deviation, where it is one that was tested; empty if not.
     """
 
     settings: Settings
@@ -93,6 +114,8 @@ class Findings:
     accept_length: float | None = None
     optimal_accept_length: float | None = None
     edges: tuple[ViolationLog, int | None] = field(default_factory=lambda: (ViolationLog(), 0))
+    coverage: Coverage | None = None
+    cause: str = ""
 
     def report(self, kind: type[R], **own: Any) -> R:
         """A report of a kind: what of its fields follows from the findings, and its own ones."""
@@ -139,6 +162,9 @@ class Findings:
             "detectable_bias": None if self.outcomes is None else self._bias(self.outcomes),
             "num_checks": None,
             "tolerance": None,
+            "edge_mass": self._edge_mass(),
+            "coverage": self.coverage,
+            "cause": self.cause,
         }
         if law is not None:
             trials_fail = law.fits and self._passes(law.trials_p_value) is False
@@ -155,6 +181,7 @@ class Findings:
                 "sampled_acceptance_rate": accepted.rate if accepted and accepted.trials else None,
                 "sampler_p_value": law.trials_p_value,
             }
+        facts["verdict_class"] = LOSSLESS if facts["lossless"] else self._class(p_value)
         known: Any = kind
         names = {part.name for part in fields(known)}
         return kind(**{name: fact for name, fact in facts.items() if name in names}, **own)
@@ -163,6 +190,32 @@ class Findings:
         if wrong is None:
             return None
         return 0.0 if wrong.count else self.settings.combined(self.checks, of_drafts)
+
+    def _class(self, p_value: float | None) -> str:
+        """The class of a verdict that is not "lossless"."""
+        kinds = Counter[str]() if self.wrong_tokens is None else self.wrong_tokens.kinds
+        failed = sum(kinds[kind] for kind in NO_ANSWERS)
+        if self.law is not None:
+            disproved = self.law.excess > self.law.tolerance
+            disproved |= self._passes(self.law.trials_p_value) is False
+            wrong = not self.law.fits
+        else:
+            interval = self.distance[1]
+            least = 0.0 if interval is None else interval.low
+            disproved = kinds.total() > failed or least > failed / max(self.num_trials, 1)
+            wrong = self._passes(p_value) is False
+        if disproved:
+            return LOSSY
+        if failed:
+            return NOT_JUDGED
+        return LOSSY if wrong else EDGE
+
+    def _edge_mass(self) -> float | None:
+        """Probability, at most, of outcomes that can never be right; None if none was met."""
+        masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
+        if self.law is not None and self.law.impossible_mass:
+            masses.append(self.law.impossible_mass)
+        return max(masses, default=None)
 
     def _passes(self, p_value: float | None) -> bool | None:
         return None if p_value is None else p_value >= self.settings.false_alarm

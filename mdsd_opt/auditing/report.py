@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 #: Deviations of single tokens are told in standard deviations up to so many.
@@ -83,11 +84,101 @@ class Violation:
     drafts : tuple of int
         The draft tokens it happened with.
     message : str
+    mass : float or None
+        Its probability, at most; None if it was met by sampling.
     """
 
     kind: str
     drafts: tuple[int, ...]
     message: str
+    mass: float | None = None
+
+
+#: Kinds of `Violation` that say nothing of a law: the call gave no tokens.
+NO_ANSWERS = ("exception", "not a token", "not tokens")
+
+#: Answers of `Report.verdict_class`.
+LOSSLESS, EDGE, LOSSY, NOT_JUDGED = "lossless", "edge", "lossy", "not judged"
+
+#: From best to worst.
+CLASSES = (LOSSLESS, EDGE, NOT_JUDGED, LOSSY)
+
+
+def worst_class(classes: Iterable[str]) -> str:
+    """The worst of some classes of verdicts."""
+    return max(classes, key=CLASSES.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How often drafts at one depth were accepted and refused.
+
+    Attributes
+    ----------
+    accepted, refused : float
+        Share of all calls; of a law that was found exactly, the probability.
+    several : bool
+        Whether, after a refusal, more than one token was possible: where there is only one, a
+        residual of the wrong scale gives it, too.
+    """
+
+    accepted: float
+    refused: float
+    several: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What an audit has met: where nothing was met, nothing is known.
+
+    Attributes
+    ----------
+    levels : tuple of Level
+        By depth; a verifier of single tokens has one.
+    """
+
+    levels: tuple[Level, ...]
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """What never happened, in words."""
+        several = len(self.levels) > 1
+        spots = []
+        for n, level in enumerate(self.levels, 1):
+            where = f" at level {n}" if several else ""
+            spots += [f"an accepted draft{where}"] * (level.accepted <= 0)
+            spots += [f"a refused draft{where}"] * (level.refused <= 0)
+            hidden = level.refused > 0 and not level.several
+            spots += [f"a choice after a refusal{where} (a wrong residual)"] * hidden
+        return tuple(spots)
+
+    @property
+    def idle(self) -> bool:
+        """Whether drafts were never accepted, or never refused."""
+        accepted = any(level.accepted > 0 for level in self.levels)
+        return not (accepted and any(level.refused > 0 for level in self.levels))
+
+    @classmethod
+    def mean(cls, parts: Sequence[Coverage]) -> Coverage:
+        """What any of several audits has met, each of them counting alike."""
+        by_depth = zip_longest(*(part.levels for part in parts), fillvalue=Level(0.0, 0.0, False))
+        return cls(
+            tuple(
+                Level(
+                    sum(level.accepted for level in levels) / len(parts),
+                    sum(level.refused for level in levels) / len(parts),
+                    any(level.several for level in levels),
+                )
+                for levels in by_depth
+            )
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        return [
+            (f"drafts at level {n}", f"accepted {level.accepted:.2%}, refused {level.refused:.2%}")
+            for n, level in enumerate(self.levels, 1)
+        ]
 
 
 class Report:
@@ -109,6 +200,9 @@ class Report:
     num_violations: int
     edge_violations: tuple[Violation, ...]
     num_edge_probes: int | None
+    verdict_class: str
+    edge_mass: float | None
+    coverage: Coverage | None
 
     @property
     def verdict(self) -> str:
@@ -141,6 +235,25 @@ class Report:
             f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
         )
 
+    @property
+    def _unmet(self) -> str:
+        """What no call has met, as a sentence; empty if nothing is missing."""
+        unmet = () if self.coverage is None else self.coverage.unmet
+        return f" Never met: {'; '.join(unmet)}." if unmet else ""
+
+    def _class_verdict(self) -> str | None:
+        """What is said of edges and of calls that failed; None for the other classes."""
+        if self.verdict_class == EDGE:
+            size = "" if self.edge_mass is None else f" of probability {self.edge_mass:.2g} at most"
+            wrong = (*self.violations, *self.edge_violations)
+            return f"EDGE ONLY{size}: right but for impossible values, e.g. {wrong[0].message}."
+        if self.verdict_class == NOT_JUDGED:
+            failed = [v for v in self.violations if v.kind in NO_ANSWERS]
+            if not failed:
+                return f"NOT JUDGED:{self._unmet}"
+            return f"NOT JUDGED: {self.num_violations:,} calls failed, e.g. {failed[0].message}."
+        return None
+
     def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
         """The first outcome that can never be right, of these or at the edges; empty if none."""
         if self.num_violations and violations:
@@ -150,12 +263,15 @@ class Report:
         return ""
 
     def _check_wrong(self, p_value: float, of_drafts: bool = False) -> str:
-        """The p-value of all checks of one kind, and the oddest of them."""
+        """The p-value of all checks of one kind, and which of them is the oddest."""
         checks = [check for check in self.checks if check.of_drafts == of_drafts]
         worst = min(checks, key=lambda check: check.p_value / check.weight)
-        because = [violation.message for violation in self.violations if violation.kind == RESTART]
-        found = f"{p_text(p_value, 2)}, from the check of {worst.name} ({worst.looks_for})"
-        return "; ".join([found, *because])
+        return f"{p_text(p_value, 2)}, from the check of {worst.name}{self._restarts}"
+
+    @property
+    def _restarts(self) -> str:
+        """Generators that begin anew in every call; empty if there are none."""
+        return "".join(f"; {v.message}" for v in self.violations if v.kind == RESTART)
 
     @property
     def _up_to(self) -> str:

@@ -31,7 +31,7 @@ MAX_DRAWN = 200_000_000
 FINE, COARSE = 1e-9, 1e-6
 
 #: Trials, and seconds for them, where neither is given: with what comes after, within a minute.
-_DEFAULT_TRIALS, _DEFAULT_SECONDS = 100_000, 45.0
+_DEFAULT_TRIALS, DEFAULT_SECONDS = 100_000, 45.0
 
 #: Trials at most where only time is given, and those drawn at once.
 _MOST_TRIALS, _CHUNK = 50_000_000, 65_536
@@ -54,7 +54,7 @@ class Limits:
         if num_trials is not None:
             return cls(num_trials, math.inf if seconds is None else seconds, num_trials)
         if seconds is None:
-            return cls(_DEFAULT_TRIALS, _DEFAULT_SECONDS, _DEFAULT_TRIALS)
+            return cls(_DEFAULT_TRIALS, DEFAULT_SECONDS, _DEFAULT_TRIALS)
         return cls(min(_MOST_TRIALS, MAX_DRAWN // max(num_drafts, 1)), seconds, _CHUNK)
 
     def deadline(self) -> float:

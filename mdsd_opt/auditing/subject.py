@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from operator import index
@@ -33,6 +34,9 @@ BATCH_ROWS = 1 << 16
 #: Violations that a report describes; the others are counted.
 MAX_LISTED = 8
 
+#: Calls between two words on progress.
+_CALLS_A_LINE = 256
+
 #: If all of the first calls raise, the callable is not a verifier at all.
 _HOPELESS_CALLS = 10
 
@@ -42,18 +46,36 @@ TreeVerify = Callable[["Node", np.random.Generator], Any]
 Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]
 
 
+#: Errors with which a function refuses an input that it knows; others are mistakes.
+REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
+
+
+class AlwaysFails(InvalidInput):
+    """Every call fails: what is called is not what it was taken for, or refuses these laws."""
+
+    def __init__(self, failure: Failure, how: str) -> None:
+        super().__init__(f"verify fails on every call: it {failure.message}. {how}")
+        self.deliberate = failure.name in REFUSALS
+
+
 @dataclass(slots=True)
 class ViolationLog:
     """The first few violations, and the number of all; generators that began anew in every call."""
 
     listed: list[Violation] = field(default_factory=list)
-    count: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
     restarting: tuple[str, ...] = ()
 
-    def add(self, kind: str, drafts: Any, message: str) -> None:
-        self.count += 1
-        if len(self.listed) < MAX_LISTED:
-            self.listed.append(Violation(kind, tuple(int(i) for i in drafts), message))
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self.kinds.total()
+
+    def add(self, kind: str, drafts: Any, message: str, mass: float | None = None) -> None:
+        """Count one; list it if it is one of the first, or the first of its kind."""
+        if len(self.listed) < MAX_LISTED or not self.kinds[kind]:
+            self.listed.append(Violation(kind, tuple(int(i) for i in drafts), message, mass))
+        self.kinds[kind] += 1
 
 
 def draft_argument(drafts: DraftScheme) -> Any:
@@ -96,6 +118,7 @@ class Subject:
         rng: np.random.Generator,
         log: ViolationLog,
         deadline: float = math.inf,
+        advance: Callable[[int], None] = lambda calls: None,
     ) -> Tokens:
         """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed.
 
@@ -103,12 +126,13 @@ class Subject:
         """
         with served(rng) as serving:
             if not self.batched:
-                return self._one_by_one(drafts, rng, log, deadline, serving)
+                return self._one_by_one(drafts, rng, log, deadline, serving, advance)
             tokens: list[Tokens] = []
             for start in range(0, len(drafts), BATCH_ROWS):
                 if start and time.perf_counter() > deadline:
                     break
                 tokens.append(self._batch(drafts[start : start + BATCH_ROWS], rng, log))
+                advance(len(tokens[-1]))
             return np.concatenate(tokens)
 
     def _one_by_one(
@@ -118,6 +142,7 @@ class Subject:
         log: ViolationLog,
         deadline: float,
         serving: Serving,
+        advance: Callable[[int], None],
     ) -> Tokens:
         tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
         size, target = self.problem.vocab_size, self.problem.target
@@ -125,6 +150,8 @@ class Subject:
             if n and time.perf_counter() > deadline:
                 tokens = tokens[:n]
                 break
+            if n % _CALLS_A_LINE == _CALLS_A_LINE - 1:
+                advance(_CALLS_A_LINE)
             try:
                 with serving.call():
                     answer = self.call(row, rng)
@@ -132,10 +159,11 @@ class Subject:
                 raise
             except Exception as error:  # the callable is not ours: anything may come
                 if log.count == n == _HOPELESS_CALLS - 1:
-                    raise InvalidInput(
-                        f"verify failed on each of its first {_HOPELESS_CALLS} calls, the last "
-                        f"time with {describe(error)}. It is called with (target, draft, drafts, "
-                        "rng)."
+                    failure = Failure(
+                        "exception", type(error).__name__, f"raised {describe(error)}"
+                    )
+                    raise AlwaysFails(
+                        failure, "It is called with (target, draft, drafts, rng)."
                     ) from error
                 log.add("exception", row, f"drafts {row.tolist()} raised {describe(error)}")
                 continue

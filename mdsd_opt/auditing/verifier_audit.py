@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
+from mdsd_opt.auditing.causes import cause
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
@@ -35,8 +36,8 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import TokenDeviation
-from mdsd_opt.auditing.settings import COARSE, FINE, Limits, Settings, generator_of
+from mdsd_opt.auditing.report import Coverage, Level, TokenDeviation
+from mdsd_opt.auditing.settings import COARSE, DEFAULT_SECONDS, FINE, Limits, Settings, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
@@ -48,6 +49,7 @@ from mdsd_opt.auditing.subject import (
     simulation,
 )
 from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.problem import TransportProblem
 
@@ -78,6 +80,7 @@ def audit(
     edge_probes: int = 512,
     driven_checks: int = 200,
     lossy: bool = False,
+    progress: bool = False,
 ) -> AuditReport:
     r"""Settle whether a verifier is lossless: whether its output follows the target exactly.
 
@@ -109,7 +112,8 @@ def audit(
     num_trials : int, optional
         Calls, each with drafts of its own: by default 100,000, or as many as 45 seconds allow.
     seconds : float, optional
-        Time for the calls, instead of their number or as a limit to it. How many there were, and
+        Time for the calls, instead of their number or as a limit to it, and for finding a driven
+        law (45 unless given; what takes longer is refused). How many calls there were, and
         which bias they can see (`detectable_bias`), is in the report; it can be repeated to the
         last digit with that number of trials.
     batched : bool
@@ -147,6 +151,8 @@ def audit(
         report's `standing` says which acceptance the best rule has at its distance, and which
         distance the best rule needs for its acceptance, see `mdsd_opt.relax`. Calls that do not
         follow the law stated, and drafts that do not follow theirs, stay wrong.
+    progress : bool
+        A bar on stderr.
 
     Returns
     -------
@@ -187,13 +193,16 @@ def audit(
         trials = _Trials(problem, drafts, tokens, log)
         return _judged(trials.sampled(settings, (ViolationLog(), 0), True, rng), judge)
     subject = Subject(verify, problem, batched)
-    law = _law_to_enumerate(subject, verify, method, sample, max_tuples, driven_checks)
+    drive_until = time.perf_counter() + (DEFAULT_SECONDS if seconds is None else seconds)
+    law = _law_to_enumerate(subject, verify, method, sample, max_tuples, driven_checks, drive_until)
     if law is None:
         drawn = problem.drafts if sample is None else sample
-        trials = _drawn_trials(subject, drawn, settings.num_trials, limits, rng, ViolationLog())
+        trials = _drawn_trials(
+            subject, drawn, settings.num_trials, limits, rng, ViolationLog(), progress
+        )
         edges = edge_violations(subject, rng, edge_probes)
         return _judged(trials.sampled(settings, edges, sample is not None, rng), judge)
-    output = enumerate_law(subject, law, max_tuples)
+    output = enumerate_law(subject, law, max_tuples, progress)
     driven = law if isinstance(law, DrivenLaw) else None
     if tolerance is None:
         tolerance = COARSE if driven is not None and driven.coarse else FINE
@@ -205,7 +214,7 @@ def audit(
             log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
     # The law is one thing, the sampler that should follow it another.
     most = min(settings.num_trials, _SAMPLER_TRIALS)
-    trials = _drawn_trials(subject, problem.drafts, most, limits, rng, log)
+    trials = _drawn_trials(subject, problem.drafts, most, limits, rng, log, progress)
     found = trials.under_law(settings, output, driven, tolerance, rng)
     found = replace(found, edges=edge_violations(subject, rng, edge_probes))
     return _judged(found, judge, output.output)
@@ -230,6 +239,7 @@ class _Trials:
         """What they show by themselves."""
         p, found = self.problem.target, self._findings(settings)
         valid = self.tokens[self.tokens != NO_TOKEN]
+        counts = np.bincount(valid, minlength=p.size)
         possible = valid[p[valid] > 0]
         checks = output_checks(self.problem, possible, rng)
         if found.optimum is not None and found.accepted is not None:
@@ -243,7 +253,8 @@ class _Trials:
             found,
             checks=checks,
             outcomes=possible.size,
-            tokens=deviations(np.bincount(valid, minlength=p.size), p),
+            tokens=deviations(counts, p),
+            cause=cause(counts / max(valid.size, 1), p, self.problem.drafts, valid.size),
             wrong_drafts=wrong_drafts,
             edges=edges,
         )
@@ -260,6 +271,8 @@ class _Trials:
         p, valid = self.problem.target, self.tokens != NO_TOKEN
         difference = law.output - p
         failing = max(1.0 - float(law.output.sum()), 0.0) if driven is not None else 0.0
+        distance = 0.5 * (float(np.abs(difference).sum()) + failing)
+        fits = failing > tolerance or distance <= tolerance
         points, unexpected = law.transformed(self.drafts[valid], self.tokens[valid], rng)
         if unexpected:
             whose = "stated law" if driven is None else "law found by driving it"
@@ -277,8 +290,11 @@ class _Trials:
         worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
         return replace(
             self._findings(settings),
+            coverage=law.coverage,
+            cause="" if fits else cause(law.output, p, self.problem.drafts),
             law=FoundLaw(
-                distance=0.5 * (float(np.abs(difference).sum()) + failing),
+                distance=distance,
+                excess=float(np.maximum(difference, 0.0).sum()),
                 tolerance=tolerance,
                 num_checks=None if driven is None else driven.num_checks,
                 acceptance_rate=law.acceptance_rate,
@@ -309,6 +325,15 @@ class _Trials:
             wrong_tokens=self.log,
             accepted=Accepted(int(among.sum()), tokens.size),
             optimum=optimum(self.problem),
+            coverage=Coverage(
+                (
+                    Level(
+                        float(among.mean()) if among.size else 0.0,
+                        float((~among).mean()) if among.size else 0.0,
+                        np.unique(tokens[~among]).size > 1,
+                    ),
+                )
+            ),
         )
 
 
@@ -324,18 +349,20 @@ def _drawn_trials(
     limits: Limits,
     rng: np.random.Generator,
     log: ViolationLog,
+    progress: bool,
 ) -> _Trials:
     """Trials until there are enough or time is up."""
     deadline = limits.deadline()
     drafts: list[Tokens] = []
     tokens: list[Tokens] = []
     left = num_trials
-    while left and not (tokens and time.perf_counter() > deadline):
-        rows = drawn_tuples(sample, subject.problem.drafts, rng, min(left, limits.chunk))
-        given = subject.outcomes(rows, rng, log, deadline)
-        drafts.append(rows[: len(given)])
-        tokens.append(given)
-        left -= len(rows)
+    with progress_bar("calls", num_trials, progress) as advance:
+        while left and not (tokens and time.perf_counter() > deadline):
+            rows = drawn_tuples(sample, subject.problem.drafts, rng, min(left, limits.chunk))
+            given = subject.outcomes(rows, rng, log, deadline, advance)
+            drafts.append(rows[: len(given)])
+            tokens.append(given)
+            left -= len(rows)
     return _Trials(subject.problem, np.concatenate(drafts), np.concatenate(tokens), log)
 
 
@@ -356,13 +383,14 @@ def _law_to_enumerate(
     sample: Sampler | None,
     max_tuples: int,
     driven_checks: int,
+    deadline: float,
 ) -> ConditionalLaw | None:
     if sample is not None and method in ("enumeration", "driven"):
         raise InvalidInput(
             f"method {method!r} enumerates the scheme's own drafts: leave out sample"
         )
     if method == "driven":
-        return DrivenLaw(subject, driven_checks)
+        return DrivenLaw(subject, driven_checks, deadline)
     if method == "sampling" or sample is not None:
         return None
     law = exposed_law(subject, verify)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
@@ -124,8 +126,10 @@ class DrawTree:
     #: Points at which a uniform is tried before bisection.
     points = 17
 
-    def __init__(self, run: Run, checks: int, tape: Tape, seed: int = 0) -> None:
-        self._call, self._tape = run, tape
+    def __init__(
+        self, run: Run, checks: int, tape: Tape, deadline: float = math.inf, seed: int = 0
+    ) -> None:
+        self._call, self._tape, self._deadline = run, tape, deadline
         self._rng = np.random.default_rng(seed)
         self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
@@ -179,6 +183,8 @@ class DrawTree:
         self._calls += 1
         if self._calls > _MAX_CALLS:
             raise Undrivable(f"it needs more than {_MAX_CALLS:,} calls")
+        if time.perf_counter() > self._deadline:
+            raise Undrivable("that takes longer than it may (seconds)")
         self._tape.restart(values, tail)
         with self._serving.call():
             outcome = self._call(self._tape)
@@ -349,12 +355,15 @@ def _range(draw: RaceDraw) -> Range:
     return UNIFORM if draw.uniform else EXPONENTIAL
 
 
-def driven_tree(run: Run, checks: int, race_width: int) -> DrawTree:
-    """The tree of an engine; rows of so many uniforms are taken for races if they can be."""
+def driven_tree(run: Run, checks: int, race_width: int, deadline: float = math.inf) -> DrawTree:
+    """The tree of an engine; rows of so many uniforms are taken for races if they can be.
+
+    After the deadline, of `time.perf_counter`, it is `Undrivable`.
+    """
     tape = Tape(race_width)
     try:
-        return DrawTree(run, checks, tape)
+        return DrawTree(run, checks, tape, deadline)
     except Undrivable:
         if not tape.handed_out_rows:
             raise
-    return DrawTree(run, checks, Tape())
+    return DrawTree(run, checks, Tape(), deadline)

@@ -9,16 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.auditing.chains import Chain, Laws, Tokens, of_chains
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.errors import InvalidInput
-
-Laws = NDArray[np.float64]
-Tokens = tuple[int, ...]
-
-#: p (n + 1, V), q (n, V) and n drafts -> the accepted ones and one more token.
-Chain = Callable[[Laws, Laws, Tokens], Tokens]
 
 #: The root of a drawn tree, with the target's laws at its nodes -> the same.
 Rule = Callable[[Node], Tokens]
@@ -100,22 +94,3 @@ class Adapter:
             return of_chains(name, self.chain())
         assert self.rule is not None
         return self.rule()
-
-
-def of_chains(name: str, chain: Chain) -> Rule:
-    """A function for chains, as a rule for trees: those of one branch."""
-
-    def rule(root: Node) -> Tokens:
-        nodes, q = [root], []
-        while nodes[-1].drafts is not None:
-            node, drawn = nodes[-1], nodes[-1].drafts.random_draws
-            if drawn is None or not drawn.is_replaced or drawn.num_drafts != 1:
-                raise InvalidInput(
-                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
-                    "and on problems of one draft"
-                )
-            q.append(drawn.q)
-            nodes.append(node.children[int(node.draws[0])])
-        return chain(np.stack([node.target for node in nodes]), np.stack(q), nodes[-1].tokens)
-
-    return rule

@@ -18,6 +18,7 @@ from mdsd_opt.auditing import AuditReport, audit
 from mdsd_opt.auditing.engines import sglang_engines, torch_engines, vllm_engines
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.engines.loading import installed_version
+from mdsd_opt.auditing.report import LOSSLESS, worst_class
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import UnknownName
@@ -100,7 +101,18 @@ class EngineAudit:
     @property
     def lossless(self) -> bool:
         """Whether both found nothing."""
-        return self.texts.lossless and self.zeros.lossless
+        return self.verdict_class == LOSSLESS
+
+    @property
+    def verdict_class(self) -> str:
+        """The worse of both: "lossless", "edge", "not judged" or "lossy"."""
+        return worst_class((self.texts.verdict_class, self.zeros.verdict_class))
+
+    @property
+    def edge_mass(self) -> float | None:
+        """Probability, at most, of outcomes that the target rules out; None if none was met."""
+        masses = [self.texts.edge_mass, self.zeros.edge_mass]
+        return max((mass for mass in masses if mass is not None), default=None)
 
     def row(self) -> dict[str, Any]:
         """One line of a table."""
@@ -109,12 +121,14 @@ class EngineAudit:
             "engine": self.engine.name,
             "package": f"{self.engine.package} {self.engine.version}",
             "function": self.engine.function,
+            "verdict_class": self.verdict_class,
             "texts_lossless": self.texts.lossless,
             "total_variation": self.texts.total_variation,
             "method": self.texts.method,
             "tokens_a_step": self.texts.accept_length,
             "optimal_tokens_a_step": best,
             "impossible_mass": self.zeros.impossible_mass,
+            "edge_mass": self.edge_mass,
             "finding": "" if self.lossless else self._finding(),
             "rebound": self.engine.rebound,
             "seconds": self.seconds,

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Adapter, Chain, Drafted, Laws, Rule, Tokens
+from mdsd_opt.auditing.chains import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter, Drafted, Rule
 from mdsd_opt.auditing.engines.loading import file_alone, stand_in
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology

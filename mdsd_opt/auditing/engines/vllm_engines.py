@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.engines.engine import Adapter, Chain, Laws, Tokens
+from mdsd_opt.auditing.chains import Chain, Laws, Tokens
+from mdsd_opt.auditing.engines.engine import Adapter
 from mdsd_opt.auditing.engines.loading import (
     Race,
     coin,

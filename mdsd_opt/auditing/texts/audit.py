@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mdsd_opt.auditing.driving import Undrivable
+from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NOT_JUDGED
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
@@ -204,6 +205,13 @@ class _TextAudit:
     def _is_wrong(self) -> bool:
         return self._sample_is_wrong or any(not law.is_right for law in self.laws)
 
+    def _class(self, failed: bool) -> str:
+        if self._sample_is_wrong or any(law.is_lossy for law in self.laws):
+            return LOSSY
+        if failed:
+            return NOT_JUDGED
+        return EDGE if self._is_wrong else LOSSLESS
+
     def _session(self, tables: Tables) -> Session:
         return Session(self.generate, tables, self.library)
 
@@ -239,7 +247,8 @@ class _TextAudit:
         settings, is_wrong, by_sample = self.settings, self._is_wrong, self._sample_is_wrong
         parts: list[Sample | DrivenText] = [*self.laws, *self.samples]
         failed = [part.failed for part in parts if part.failed.count]
-        logs = [part.wrong for part in parts if part.wrong.count] or failed
+        kind = self._class(bool(failed))
+        logs = failed if kind == NOT_JUDGED else [part.wrong for part in parts]
         shown: Sample | DrivenText
         samples = list(self.samples)
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
@@ -255,14 +264,14 @@ class _TextAudit:
         split: tuple[After, ...] = ()
         if position is not None:
             split = split_by_event(telling.texts, telling.numbers, telling.events, position)
-        causes = {name: None for sample in samples for name in sample.restarting}
+        causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
         events = [event for sample in samples for event in sample.events]
         notes = [note for sample in self.samples[:1] for note in sample.notes]
         if self.undrivable is not None and not (is_wrong or notes):
             notes.append(f"not driven: {self.undrivable.reason}")
         return TextAuditReport(
-            lossless=not is_wrong and not failed,
-            is_judged=is_wrong or not failed,
+            lossless=kind == LOSSLESS,
+            verdict_class=kind,
             method=shown.trial().method,
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,
@@ -273,7 +282,7 @@ class _TextAudit:
             after=split,
             causes=tuple(f"{name} begins anew in every call" for name in causes),
             tried=tuple(part.trial() for part in parts),
-            coverage=counted(events),
+            met=counted(events),
             notes=tuple(notes),
             num_trials=sum(sample.num_calls for sample in self.samples),
             num_checks=sum(law.num_checks for law in self.laws) if self.laws else None,
@@ -286,5 +295,8 @@ class _TextAudit:
             violations=tuple(violation for log in logs for violation in log.listed),
             num_violations=sum(log.count for log in logs),
             num_edge_probes=None if self.laws else 0,
+            edge_mass=max(
+                (law.edge_mass for law in self.laws if law.edge_mass is not None), default=None
+            ),
             seconds=time.perf_counter() - began,
         )

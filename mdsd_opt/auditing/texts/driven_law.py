@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.driving import Tape, Undrivable
+from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.settings import COARSE, FINE
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
@@ -20,6 +20,9 @@ from mdsd_opt.auditing.texts.toys import Tables
 from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
+
+#: Total variation up to which a law is off by rounding alone, or by draws at an end of their range.
+ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -35,6 +38,8 @@ class DrivenText:
         variation, and where calls fail the least that it can be.
     tolerance : float
         How much of it is rounding.
+    edge_mass : float or None
+        Probability of the texts that the target rules out, together.
     num_merged : int
         Nodes of the tree that were taken to be others.
     wrong, failed : ViolationLog
@@ -51,6 +56,7 @@ class DrivenText:
     seconds: float
     wrong: ViolationLog = field(default_factory=ViolationLog)
     failed: ViolationLog = field(default_factory=ViolationLog)
+    edge_mass: float | None = None
     interval: None = None
 
     @property
@@ -62,6 +68,11 @@ class DrivenText:
     def is_right(self) -> bool:
         """Whether it is, and nothing impossible comes out once in a lifetime either."""
         return self.fits and not self.wrong.count
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether it is off by more than an edge."""
+        return self.distance > max(self.tolerance, ROUNDING)
 
     @property
     def position(self) -> int | None:
@@ -93,12 +104,10 @@ def driven_text(
     began, texts = time.perf_counter(), texts_of(session.tables)
 
     def run(tape: Tape) -> Hashable:
-        if time.perf_counter() > deadline:
-            raise Undrivable("it takes too long")
         assert isinstance(tape, SessionTape)
         return session.outcome(tape.heard)
 
-    tree = SessionTree(run, checks, session.tables.length, merges)
+    tree = SessionTree(run, checks, session.tables.length, merges, deadline)
     law, wrong, failed = np.zeros(texts.law.size), ViolationLog(), ViolationLog()
     for leaf in tree.outcomes():
         text = leaf.outcome
@@ -110,6 +119,7 @@ def driven_text(
         if leaf.mass > 0 and not texts.law[here].any():
             where = f" with {leaf.where}" if leaf.where else ""
             log_impossible(text, session.tables, f"{where}: probability {leaf.mass:.3g}", wrong)
+    ruled_out = float(law[texts.law == 0].sum())
     rounding = COARSE if tree.coarse else FINE
     return DrivenText(
         tables=session.tables,
@@ -122,4 +132,5 @@ def driven_text(
         seconds=time.perf_counter() - began,
         wrong=wrong,
         failed=failed,
+        edge_mass=ruled_out if wrong.count else None,
     )

@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import Check, Interval, Report, Violation, carried, p_value_text
+from mdsd_opt.auditing.report import EDGE, Check, Interval, Report, Violation, carried, p_value_text
 from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
 from mdsd_opt.auditing.texts.toys import Tables
-
-#: Total variation up to which a driven law is off by rounding, or by a draw at an end of its range.
-ROUNDING = 1e-5
 
 #: What is said where tokens of a kind never came.
 _NEVER = {
@@ -70,8 +67,9 @@ class TextAuditReport(Report):
     ----------
     lossless : bool
         Whether no deviation of the law of the text was found, and nothing failed.
-    is_judged : bool
-        False where calls failed, so that there is no law to judge.
+    verdict_class : str
+        "lossless", "edge" (outcomes of rare draws, or rounding), "lossy" or "not judged" (calls
+        failed, and what the others gave is not wrong by itself).
     method : str
         How what the verdict rests on was found: "driven" (exact up to `num_checks`) or "sampling".
     vocab_size, length : int
@@ -90,7 +88,7 @@ class TextAuditReport(Report):
     causes : tuple of str
         Where something is wrong: generators that begin anew in call after call.
     tried : tuple of Trial
-    coverage : mapping
+    met : mapping
         How many tokens of the sampled texts were accepted drafts, came for a refused one, or after
         drafts that were all accepted, as far as the questions to the models show ("unknown": not).
     notes : tuple of str
@@ -108,12 +106,14 @@ class TextAuditReport(Report):
     checks : tuple of Check
     violations : tuple of Violation
         The first few of `num_violations`: impossible texts, and calls that failed.
+    edge_mass : float or None
+        Probability, at most, of texts that the target rules out; None if none was met.
     seconds : float
         Taken in all.
     """
 
     lossless: bool
-    is_judged: bool
+    verdict_class: str
     method: str
     vocab_size: int
     length: int
@@ -124,7 +124,7 @@ class TextAuditReport(Report):
     after: tuple[After, ...]
     causes: tuple[str, ...]
     tried: tuple[Trial, ...]
-    coverage: Mapping[str, int]
+    met: Mapping[str, int]
     notes: tuple[str, ...]
     num_trials: int
     num_checks: int | None
@@ -138,23 +138,17 @@ class TextAuditReport(Report):
     num_violations: int
     edge_violations: tuple[Violation, ...] = ()
     num_edge_probes: int | None = None
+    edge_mass: float | None = None
+    coverage: None = None
     seconds: float
-
-    @property
-    def verdict_class(self) -> str:
-        """ "lossless", "edge" (outcomes of rare draws, or rounding), "lossy" or "not judged"."""
-        if not self.is_judged:
-            return "not judged"
-        if self.lossless:
-            return "lossless"
-        small = self.method == "driven" and self.total_variation <= ROUNDING
-        return "edge" if small else "lossy"
 
     @property
     def verdict(self) -> str:
         """One sentence, and what was not seen."""
-        if not self.is_judged:
-            return f"NOT JUDGED: {self.violations[0].message}."
+        if self.verdict_class == EDGE and not self.violations:
+            return f"EDGE ONLY: {self._reason()}, which is rounding."
+        if said := self._class_verdict():
+            return said
         if not self.lossless:
             because = f"; {'; '.join(self.causes)}" if self.causes else ""
             return f"NOT LOSSLESS: {self._reason()}{because}."
@@ -163,12 +157,12 @@ class TextAuditReport(Report):
             sizes = sorted({t.vocab_size for t in self.tried if t.method == "driven"})
             where = f"the law of {self.length} tokens is the target's at V = {_listed(sizes)}"
             found = f"lossless, {self._up_to}: {where}; {found}"
-        missing = [text for kind, text in _NEVER.items() if not self.coverage.get(kind)]
+        missing = [text for kind, text in _NEVER.items() if not self.met.get(kind)]
         return found + (f" Not seen: {'; '.join(missing)}." if missing else "")
 
     def _reason(self) -> str:
-        if self.violations and (self.method == "sampling" or self.verdict_class == "edge"):
-            return f"{self.num_violations:,} impossible outcomes, e.g. {self.violations[0].message}"
+        if self.method == "sampling" and (outcomes := self._outcomes_wrong(self.violations)):
+            return outcomes
         away = carried(self.total_variation, self.total_variation_interval)
         where = "" if self.position is None else f", from token {self.position + 1} on"
         how = self._up_to if self.method == "driven" else f"in {self.num_trials:,} sampled texts"
@@ -198,7 +192,7 @@ class TextAuditReport(Report):
             (f"tried: {trial.models}", f"{trial.total_variation:.3g} ({trial.how})")
             for trial in self.tried
         ]
-        tokens = ", ".join(f"{count:,} {kind}" for kind, count in self.coverage.items() if count)
+        tokens = ", ".join(f"{count:,} {kind}" for kind, count in self.met.items() if count)
         rows.append(("tokens met", tokens or "none"))
         if self.p_value is not None:
             shown = p_value_text(self.p_value)

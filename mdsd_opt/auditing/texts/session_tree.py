@@ -79,13 +79,13 @@ class SessionTree(DrawTree):
 
     points = 9
 
-    def __init__(self, run: Run, checks: int, length: int, merges: bool) -> None:
+    def __init__(self, run: Run, checks: int, length: int, merges: bool, deadline: float) -> None:
         self._merges = merges
         self._contexts: dict[tuple[Value, ...], Context] = {}
         self._nodes: defaultdict[Hashable, list[Node]] = defaultdict(list)
         self.num_merged = 0
         self._session_tape = SessionTape(length)
-        super().__init__(run, checks, self._session_tape)
+        super().__init__(run, checks, self._session_tape, deadline)
 
     def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
         found = super()._run(values, tail)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import Words, law_checks, length_check, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.report import LOSSLESS, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import (
+    AlwaysFails,
     Failure,
     TreeVerify,
     ViolationLog,
@@ -26,9 +29,11 @@ from mdsd_opt.auditing.subject import (
     described,
     outcome_of,
 )
+from mdsd_opt.auditing.trees.met import Met
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
-from mdsd_opt.auditing.trees.texts import Laws, Texts, drawn_trees
+from mdsd_opt.auditing.trees.texts import Laws, TableModel, Texts, drawn_trees
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.decoding.draft_tree import Node, grow
 from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.topology import Topology, parse_topology
@@ -56,6 +61,9 @@ _TEXTS = Words(
     "texts that depend on earlier steps",
 )
 
+#: Tokens, tables (seeds of target and draft) and seconds of the random laws beside those given.
+_WIDER, _WIDER_TABLES, _WIDER_SECONDS = 5, (6, 7), 10.0
+
 #: Seconds for the optimum of the tree.
 _OPTIMUM_SECONDS = 5.0
 
@@ -77,6 +85,7 @@ def audit_tree(
     max_trees: int = 100,
     edge_probes: int = 512,
     driven_checks: int = 100,
+    progress: bool = False,
 ) -> TreeAuditReport:
     r"""Settle whether a rule that accepts several drafts at once gives texts of the target's law.
 
@@ -88,6 +97,10 @@ def audit_tree(
 
     over the trees T of drafts and the outputs y that the text t begins with. The first token alone
     may be right where the text is not.
+
+    Where the laws given leave something unmet (drafts never accepted or never refused at some
+    level, one token possible after every refusal), a rule that passes is put to random laws over
+    more tokens as well: what is wrong there is reported, and that it was there.
 
     Parameters
     ----------
@@ -114,7 +127,8 @@ def audit_tree(
         numbers, exact up to the random checks that the report counts; "sampling"; "auto" drives
         where there are at most `max_trees` trees and the rule can be driven.
     seconds : float
-        Sampling ends after this time; the report says what the trials could see.
+        Driving ends after half of it, and what is left is for sampling; the report says what the
+        trials could see.
     false_alarm : float
         Probability, at most, that sampling calls a lossless rule lossy.
     power : float
@@ -129,6 +143,8 @@ def audit_tree(
         uniform of 0. A driven law has the ends in it.
     driven_checks : int
         Random calls for each tree that its driven law must foretell.
+    progress : bool
+        A bar on stderr.
 
     Returns
     -------
@@ -158,28 +174,52 @@ def audit_tree(
     checked_amount("seconds", seconds)
     if tolerance is not None:
         checked_tolerance("tolerance", tolerance, or_zero=True)
-    p, q, make = Laws(target, "target"), Laws(draft, "draft"), scheme_maker(scheme)
-    texts = Texts(p, topology.depth + 1)
+    make = scheme_maker(scheme)
+    options = Options(method, seconds, tolerance, max_trees, edge_probes, driven_checks, progress)
+    audit = TreeAudit.of(verify, target, draft, topology, make, settings)
     rng = generator_of(rng)
-    audit = _TreeAudit(verify, p, q, topology, make, texts, settings)
-    if method != "sampling":
-        trees = list(islice(drawn_trees(p, q, topology, make), max_trees + 1))
-        if len(trees) <= max_trees:
-            try:
-                return audit.driven(trees, driven_checks, tolerance)
-            except Undrivable:
-                if method == "driven":
-                    raise
-        elif method == "driven":
-            raise ProblemTooLarge(
-                f"there are more than {max_trees:,} trees of drafts to drive one by one "
-                "(max_trees): take a smaller tree, or method='sampling'"
-            )
-    return audit.sampled(rng, seconds, edge_probes)
+    report = audit.run(options, rng)
+    if report.verdict_class != LOSSLESS or not report.coverage.unmet:
+        return report
+    return _beside_wider_laws(report, audit, options, rng)
+
+
+class Options(NamedTuple):
+    """How the law is to be found, see `audit_tree`."""
+
+    method: str
+    seconds: float
+    tolerance: float | None
+    max_trees: int
+    edge_probes: int
+    driven_checks: int
+    progress: bool
+
+
+def _beside_wider_laws(
+    report: TreeAuditReport, audit: TreeAudit, options: Options, rng: np.random.Generator
+) -> TreeAuditReport:
+    """The report of random laws over more tokens, if these show something; else the one given."""
+    most = max(audit.topology.num_drafts.values())
+    vocab_size = max(_WIDER, most + 3)
+    target, draft = (TableModel(vocab_size, table) for table in _WIDER_TABLES)
+    try:
+        wider = TreeAudit.of(
+            audit.verify, target, draft, audit.topology, audit.make, audit.settings
+        )
+    except ProblemTooLarge:
+        return report
+    short = options._replace(method="auto", seconds=min(options.seconds, _WIDER_SECONDS))
+    where = f"on random laws with V = {vocab_size}, as those given leave something unmet"
+    try:
+        found = wider.run(short, rng)
+    except InvalidInput as error:
+        return replace(report, verdict_class=NOT_JUDGED, lossless=False, laws=f"{where}: {error}")
+    return report if found.lossless else replace(found, laws=where)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _TreeAudit:
+class TreeAudit:
     verify: TreeVerify
     target: Laws
     draft: Laws
@@ -188,46 +228,93 @@ class _TreeAudit:
     texts: Texts
     settings: Settings
 
+    @classmethod
+    def of(
+        cls,
+        verify: TreeVerify,
+        target: Any,
+        draft: Any,
+        topology: Topology,
+        make: SchemeMaker,
+        settings: Settings,
+    ) -> TreeAudit:
+        """A rule on two models."""
+        p, q = Laws(target, "target"), Laws(draft, "draft")
+        return cls(verify, p, q, topology, make, Texts(p, topology.depth + 1), settings)
+
+    def run(self, options: Options, rng: np.random.Generator) -> TreeAuditReport:
+        """Drive the rule where that is asked for and possible, or sample it."""
+        began = time.perf_counter()
+        if options.method != "sampling":
+            trees = list(
+                islice(
+                    drawn_trees(self.target, self.draft, self.topology, self.make),
+                    options.max_trees + 1,
+                )
+            )
+            if len(trees) <= options.max_trees:
+                try:
+                    return self.driven(trees, options, began + options.seconds / 2)
+                except Undrivable:
+                    if options.method == "driven":
+                        raise
+            elif options.method == "driven":
+                raise ProblemTooLarge(
+                    f"there are more than {options.max_trees:,} trees of drafts to drive one by "
+                    "one (max_trees): take a smaller tree, or method='sampling'"
+                )
+        return self.sampled(rng, began + options.seconds, options)
+
     def driven(
-        self, trees: list[tuple[Node, float]], checks: int, tolerance: float | None
+        self, trees: list[tuple[Node, float]], options: Options, deadline: float
     ) -> TreeAuditReport:
         """The law of all texts, from that of each tree."""
         texts, log = self.texts, ViolationLog()
         law = np.zeros(texts.law.size)
-        accepted = failing = 0.0
-        num_checks, coarse = 0, False
-        for root, probability in trees:
+        accepted = failing = impossible = 0.0
+        failure: Failure | None = None
+        num_checks, coarse, met = 0, False, Met(self.topology.depth)
+        with progress_bar("trees of drafts", len(trees), options.progress) as advance:
+            for root, probability in trees:
 
-            def run(tape: Tape, root: Node = root) -> Hashable:
-                return self._outcome(root, tape.bit_generator.generator)
+                def run(tape: Tape, root: Node = root) -> Hashable:
+                    return self._outcome(root, tape.bit_generator.generator)
 
-            found = driven_tree(run, checks, texts.vocab_size)
-            num_checks += found.num_checks
-            coarse |= found.coarse
-            for leaf in found.outcomes():
-                mass = probability * leaf.mass
-                outcome = leaf.outcome
-                if isinstance(outcome, Failure):
-                    failing += mass
-                    text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
-                    log.add(outcome.kind, (), f"{text} given these drafts")
-                    continue
-                assert isinstance(outcome, tuple)
-                here = texts.place(outcome)
-                law[here] += mass * texts.rest(outcome)
-                accepted += mass * len(outcome)
-                if mass > 0 and not texts.law[here].any():
-                    where = f" with {leaf.where}" if leaf.where else ""
-                    text = f"{described(root)}{where} gave {outcome}, which has probability zero"
-                    log.add("impossible text", (), f"{text}: probability {mass:.3g} in all")
-        if failing > 1 - 1e-9:
-            raise InvalidInput(
-                f"verify fails on every call: {log.listed[0].message}. It is called with "
-                "(root, rng)."
-            )
+                found = driven_tree(run, options.driven_checks, texts.vocab_size, deadline)
+                num_checks += found.num_checks
+                coarse |= found.coarse
+                for leaf in found.outcomes():
+                    mass = probability * leaf.mass
+                    outcome = leaf.outcome
+                    if isinstance(outcome, Failure):
+                        failing, failure = failing + mass, outcome
+                        text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
+                        log.add(outcome.kind, (), f"{text} given these drafts", mass)
+                        continue
+                    assert isinstance(outcome, tuple)
+                    here = texts.place(outcome)
+                    law[here] += mass * texts.rest(outcome)
+                    accepted += mass * len(outcome)
+                    met.add(root, outcome, mass)
+                    if mass > 0 and not texts.law[here].any():
+                        where = f" with {leaf.where}" if leaf.where else ""
+                        text = (
+                            f"{described(root)}{where} gave {outcome}, which has probability zero"
+                        )
+                        log.add(
+                            "impossible text", (), f"{text}: probability {mass:.3g} in all", mass
+                        )
+                        impossible += mass
+                advance(1)
+        if failure is not None and failing > 1 - 1e-9:
+            raise AlwaysFails(failure, "It is called with (root, rng).")
         found_law = FoundLaw(
             distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
-            tolerance=(COARSE if coarse else FINE) if tolerance is None else tolerance,
+            excess=float(np.maximum(law - texts.law, 0.0).sum()),
+            impossible_mass=impossible,
+            tolerance=options.tolerance
+            if options.tolerance is not None
+            else (COARSE if coarse else FINE),
             num_checks=num_checks,
         )
         findings = Findings(
@@ -237,22 +324,29 @@ class _TreeAudit:
             accept_length=accepted,
             optimal_accept_length=self._optimum(),
             edges=(ViolationLog(), None),
+            coverage=met.coverage,
         )
-        return self._report(findings, law, len(trees))
+        first = texts.first_token(law) - texts.first_token(texts.law)
+        return self._report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
 
     def _outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
         """The tokens of a call, or a `Failure`."""
         return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
 
     def sampled(
-        self, rng: np.random.Generator, seconds: float, edge_probes: int
+        self, rng: np.random.Generator, deadline: float, options: Options
     ) -> TreeAuditReport:
         """A sample of texts, until there are enough or time is up."""
-        texts, log, deadline = self.texts, ViolationLog(), time.perf_counter() + seconds
+        texts, log, wanted = self.texts, ViolationLog(), self.settings.num_trials
+        met = Met(self.topology.depth)
         numbers: list[int] = []
         lengths: list[int] = []
-        with served(rng) as serving:
-            for n in range(self.settings.num_trials):
+        with (
+            served(rng) as serving,
+            progress_bar("steps", wanted, options.progress) as advance,
+        ):
+            for n in range(wanted):
+                advance(1)
                 if n and time.perf_counter() > deadline:
                     break
                 root = self._drawn(rng)
@@ -263,10 +357,7 @@ class _TreeAudit:
                 if isinstance(outcome, Failure):
                     log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
                     if log.count == n + 1 == _HOPELESS_CALLS:
-                        raise InvalidInput(
-                            f"verify failed on each of its first {_HOPELESS_CALLS} calls: "
-                            f"{log.listed[-1].message}. It is called with (root, rng)."
-                        )
+                        raise AlwaysFails(outcome, "It is called with (root, rng).")
                     continue
                 assert isinstance(outcome, tuple)
                 if not texts.law[texts.place(outcome)].any():
@@ -275,6 +366,7 @@ class _TreeAudit:
                     continue
                 numbers.append(texts.completed(outcome, rng))
                 lengths.append(len(outcome))
+                met.add(root, outcome, 1.0)
         log.restarting = serving.restarting
         drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
         law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
@@ -283,21 +375,29 @@ class _TreeAudit:
         if optimum is not None and steps.size:
             excess = float(steps.mean()) - optimum
             checks.append(length_check(excess, self.topology.depth, steps.size))
+        cells = merged_cells(texts.law, in_order, drawn.size)
         findings = Findings(
             settings=self.settings,
             num_trials=drawn.size + log.count,
             checks=checks,
-            distance=(0.5 * float(np.abs(law - texts.law).sum()), None),
+            distance=statistics.distance(
+                drawn, texts.law, self.settings.confidence, cells.of_token
+            ),
             outcomes=drawn.size,
-            cells=merged_cells(texts.law, in_order, drawn.size).probabilities.size,
+            cells=cells.probabilities.size,
+            coverage=met.coverage,
             wrong_tokens=log,
             accept_length=float(steps.mean()) if steps.size else math.nan,
             optimal_accept_length=optimum,
             edges=tree_edges(
-                self.verify, lambda: self._drawn(rng), texts.vocab_size, rng, edge_probes
+                self.verify, lambda: self._drawn(rng), texts.vocab_size, rng, options.edge_probes
             ),
         )
-        return self._report(findings, law)
+        width = texts.law.size // texts.vocab_size
+        first, _ = statistics.distance(
+            drawn // width, texts.first_token(texts.law), self.settings.confidence
+        )
+        return self._report(findings, first)
 
     def _drawn(self, rng: np.random.Generator) -> Node:
         """A tree of drafts with the target's laws at its nodes."""
@@ -319,13 +419,12 @@ class _TreeAudit:
             return None
         return 1.0 + bound.upper
 
-    def _report(self, findings: Findings, law: Vector, num_trees: int = 0) -> TreeAuditReport:
+    def _report(self, findings: Findings, first: float, num_trees: int = 0) -> TreeAuditReport:
         texts = self.texts
-        first = texts.first_token(law) - texts.first_token(texts.law)
         return findings.report(
             TreeAuditReport,
             length=texts.length,
-            first_token_variation=0.5 * float(np.abs(first).sum()),
+            first_token_variation=first,
             num_trees=num_trees,
             blind_spots=blind_spots(texts.vocab_size, self.topology.depth),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdsd_opt.auditing.report import Check, Report, Violation
+from mdsd_opt.auditing.report import LOSSLESS, Check, Coverage, Interval, Report, Violation, carried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,8 +20,10 @@ class TreeAuditReport(Report):
     length : int
         Tokens of the texts that were compared: the most that one step gives.
     total_variation : float
-        Of the law of the text from the target's; by sampling of the observed frequencies, which
-        is never below the true distance on average.
+        Of the law of the text from the target's; by sampling an estimate from an event chosen on
+        one half of the steps and measured on the other, which on average does not exceed it.
+    total_variation_interval : Interval or None
+        By sampling, from events chosen on one half of the trials; None where the law was driven.
     first_token_variation : float
         Of the first token alone: what an audit of single tokens sees.
     accept_length : float
@@ -53,6 +55,15 @@ class TreeAuditReport(Report):
         law was driven, which has them in it.
     blind_spots : tuple of str
         What no audit on these laws and this tree can see.
+    verdict_class : str
+        "lossless"; "edge", where impossible values alone are wrong; "lossy"; or "not judged", where
+        calls failed, so that the law is not known.
+    edge_mass : float or None
+        Probability, at most, of texts that the target rules out; None if none was met.
+    coverage : Coverage
+        How often drafts were accepted and refused at each level.
+    laws : str
+        Which laws this was found on, where these are not those given; empty if they are.
     """
 
     lossless: bool
@@ -76,19 +87,28 @@ class TreeAuditReport(Report):
     edge_violations: tuple[Violation, ...]
     num_edge_probes: int | None
     blind_spots: tuple[str, ...]
+    total_variation_interval: Interval | None
+    coverage: Coverage
+    verdict_class: str = LOSSLESS
+    edge_mass: float | None = None
+    laws: str = ""
 
     @property
     def verdict(self) -> str:
         """One sentence."""
+        on = f" ({self.laws})" if self.laws else ""
+        if said := self._class_verdict():
+            return said + on
         if not self.lossless:
-            return f"NOT LOSSLESS: {self._reason()}."
+            return f"NOT LOSSLESS: {self._reason()}.{on}"
         if self.method == "driven":
             found = f"lossless, {self._up_to}: the law of {self.length} tokens is the target's."
         else:
             found = self._none_found("steps")
             if self._too_few:
                 return found
-        return found + (f" Not seen: {'; '.join(self.blind_spots)}." if self.blind_spots else "")
+        seen = f" Not seen: {'; '.join(self.blind_spots)}." if self.blind_spots else ""
+        return found + seen + self._unmet
 
     def _reason(self) -> str:
         tolerance = self.tolerance or 0.0
@@ -106,7 +126,14 @@ class TreeAuditReport(Report):
         if outcomes := self._outcomes_wrong(self.violations):
             return outcomes
         assert self.p_value is not None  # nothing else is left
-        return self._check_wrong(self.p_value)
+        return (
+            f"total variation {self._distance_text}, {self.first_token_variation:.3g} of it in the "
+            f"first token; {self._check_wrong(self.p_value)}"
+        )
+
+    @property
+    def _distance_text(self) -> str:
+        return carried(self.total_variation, self.total_variation_interval)
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
@@ -116,13 +143,14 @@ class TreeAuditReport(Report):
         rows = [
             ("verdict", self.verdict),
             ("method", f"{self.method} ({how})"),
-            ("total variation", f"{self.total_variation:.6g} (texts of {self.length} tokens)"),
+            ("total variation", f"{self._distance_text} (texts of {self.length} tokens)"),
             ("total variation of the first token", f"{self.first_token_variation:.6g}"),
             ("tokens a step", f"{self.accept_length:.6f}"),
         ]
         if self.optimal_accept_length is not None:
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6f}"))
         rows += [*self._p_value_rows(), *self._check_rows(), *self._edge_rows()]
+        rows += self.coverage.rows()
         rows += [("not seen", spot) for spot in self.blind_spots]
         return rows + self._violation_rows()
 

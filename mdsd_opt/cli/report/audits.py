@@ -15,39 +15,38 @@ if TYPE_CHECKING:
 
     from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.engines import EngineAudit
-    from mdsd_opt.auditing.texts import TextAuditReport
+    from mdsd_opt.auditing.report import Report
 
 
 _QUESTION = "is the output distributed as the target?"
 
 
-def audit_view(report: AuditReport, subject: str) -> View:
+def audit_view(report: Report, subject: str) -> View:
     """What was audited, every number that was found, and the verdict."""
+    from mdsd_opt.auditing import AuditReport
+
+    verdict, *rows = report.rows()
+    title, question = f"{_QUESTION.capitalize()}\n{subject}", f"{_QUESTION} {subject}"
+    if not isinstance(report, AuditReport):  # has no picture
+        tables = [
+            Section(text=question),
+            Section("On which laws, and what came of it", values=rows),
+        ]
+        return View(
+            title, tables, [": ".join(verdict)], report.to_dict(), findings=[report.verdict]
+        )
     shows = (
         "The p-value of each check; one that goes beyond its black line convicts. Together they "
         f"accuse a faultless verifier with a probability of {report.false_alarm:g} at most."
     )
     if report.tokens:
         shows = f"Left, the tokens that deviate most. Right: {shows[0].lower()}{shows[1:]}"
-    verdict, *rows = report.rows()
     return View(
-        f"{_QUESTION.capitalize()}\n{subject}",
-        [Section(text=f"{_QUESTION} {subject}"), Section("In numbers", values=rows)],
+        title,
+        [Section(text=question), Section("In numbers", values=rows)],
         [": ".join(verdict)],
         report.to_dict(),
         Drawing(partial(audit_figure, report), shows),
-        findings=[report.verdict],
-    )
-
-
-def text_view(report: TextAuditReport, subject: str) -> View:
-    """Which texts a function wrote with toy models, and the verdict."""
-    verdict, *rows = report.rows()
-    return View(
-        f"{_QUESTION.capitalize()}\n{subject}",
-        [Section(text=f"{_QUESTION} {subject}"), Section("In numbers", values=rows)],
-        [": ".join(verdict)],
-        report.to_dict(),
         findings=[report.verdict],
     )
 
@@ -58,16 +57,15 @@ def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str]) -> View
     for audit in audits:
         name = audit.engine.name
         tables += [Section(text=f"{name}: {_QUESTION}"), Section(name, values=audit.rows())]
-    lossy = [audit.engine.name for audit in audits if not audit.lossless]
+    lossy = [
+        f"{audit.engine.name} ({audit.verdict_class})" for audit in audits if not audit.lossless
+    ]
     return View(
         f"{_QUESTION.capitalize()}\nFunctions that installed engines ship",
         tables,
         [f"not lossless: {', '.join(lossy)}" if lossy else "no engine was found lossy"],
         {"engines": [audit.row() for audit in audits], "left_out": list(left_out)},
-        findings=[
-            f"{audit.engine.name}: {'lossless' if audit.lossless else 'not lossless'}"
-            for audit in audits
-        ],
+        findings=[f"{audit.engine.name}: {audit.verdict_class}" for audit in audits],
     )
 
 

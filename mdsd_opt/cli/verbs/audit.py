@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.auditing.report import Report
     from mdsd_opt.cli.view import Form
     from mdsd_opt.problem import TransportProblem
 
@@ -57,20 +59,43 @@ def audit(
             "itself; the models are toys."
         ),
     ] = None,
-    library: Annotated[str, typer.Option(help="Of the toy models: numpy or torch.")] = "numpy",
     any_version: Annotated[
         bool, typer.Option("--any-version", help="Call versions of an engine that were not tested.")
     ] = False,
+    chain: Annotated[
+        str | None,
+        typer.Option(
+            help="module:function with (p [n+1, V], q [n, V], drafts [n]) -> tokens, on laws of "
+            "all kinds."
+        ),
+    ] = None,
+    takes: Annotated[
+        str, typer.Option(help="Of --chain: probabilities, logits or log_probabilities.")
+    ] = "probabilities",
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Of --chain: with a leading axis of one.")
+    ] = False,
+    library: Annotated[
+        str, typer.Option(help="Of --chain and of the models of --text: numpy or torch.")
+    ] = "numpy",
     problem: Annotated[
-        Path | None, typer.Option(help="Problem to audit on; a random one if left out.")
+        Path | None,
+        typer.Option(
+            help="Problem to audit a verifier on; without it and --vocab-size, laws of all kinds."
+        ),
     ] = None,
     scheme: Annotated[
-        str, typer.Option(help="How the drafts of the random problem or of the trace were sampled.")
+        str, typer.Option(help="How the drafts of random problems or of the trace were sampled.")
     ] = "with_replacement",
-    vocab_size: Annotated[int, typer.Option(help="Tokens of the random problem.")] = 8,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Tokens of one random problem, to audit a verifier on it.")
+    ] = None,
     num_drafts: Annotated[
-        int, typer.Option("--num-drafts", "-k", help="Drafts of the random problem.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            "--num-drafts", "-k", help="Drafts of random problems (by default 3) and chains (2)."
+        ),
+    ] = None,
     trials: Annotated[
         int | None,
         typer.Option(help="Sampled verifications; by default 100,000, or what 45 seconds allow."),
@@ -93,9 +118,12 @@ def audit(
     page: options.Report = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Settle whether a verifier, or a recorded engine, is lossless. Exit code 1 if it is not."""
-    if [verifier, trace, engine, text].count(None) != 3:
-        raise InvalidInput("give one of --verifier, --trace, --engine and --text")
+    """Settle whether a verifier, or a recorded engine, is lossless.
+
+    Exit code 1 if it is not, 3 if that could not be judged.
+    """
+    if [verifier, trace, engine, chain, text].count(None) != 4:
+        raise InvalidInput("give one of --verifier, --chain, --text, --trace and --engine")
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
     from mdsd_opt.cli.view import Form, present
@@ -109,14 +137,52 @@ def audit(
     from mdsd_opt.cli.report.audits import audit_view
 
     look_here_for_modules()
-    if text is not None:
-        audit_texts(text, library, method, seconds, false_alarm, seed, form)
-        return
-    if verifier is not None:
-        given = _problem(problem, scheme, vocab_size, num_drafts, seed)
+    report: Report
+    limits: dict[str, Any] = {
+        "method": method,
+        "false_alarm": false_alarm,
+        "progress": sys.stderr.isatty(),
+    }
+    if seconds is not None:
+        limits["seconds"] = seconds
+    if trials is not None:
+        limits["num_trials"] = trials
+    if chain is not None:
+        from mdsd_opt.auditing.chains import audit_chain
+        from mdsd_opt.base.installed import loaded
+
+        num_drafts = num_drafts or 2
+        report = audit_chain(
+            loaded(chain),
+            seed,
+            takes=takes,
+            batch=batch,
+            library=library,
+            num_drafts=num_drafts,
+            **limits,
+        )
+        subject = f"{chain}: chains of {num_drafts} drafts"
+    elif text is not None:
+        from mdsd_opt.auditing.texts import audit_text
+        from mdsd_opt.base.installed import loaded
+
+        if trials is not None:
+            limits["num_texts"] = limits.pop("num_trials")
+        report = audit_text(loaded(text), seed, library=library, **limits)
+        subject = f"{text}: texts of toy models"
+    elif verifier is not None and problem is None and vocab_size is None and not lossy:
+        from mdsd_opt.auditing.on_laws import audit_portfolio
+
+        num_drafts = num_drafts or 3
+        scheme = scheme if ":" in scheme else scheme.replace("-", "_")
+        report = audit_portfolio(
+            auditing.load_verifier(verifier), seed, scheme=scheme, num_drafts=num_drafts, **limits
+        )
+        subject = f"{verifier}: K = {num_drafts}, {scheme} drafts"
+    elif verifier is not None:
+        given = _problem(problem, scheme, vocab_size or 8, num_drafts or 3, seed)
         found = auditing.load_verifier(verifier)
-        limits: dict[str, Any] = {"seconds": seconds, "method": method, "false_alarm": false_alarm}
-        report = auditing.audit(found, given, seed, trials, lossy=lossy, **limits)
+        report = auditing.audit(found, given, seed, lossy=lossy, **limits)
         subject = (
             f"{verifier}: V = {given.vocab_size:,}, K = {given.num_drafts}, "
             f"{given.drafts.scheme} drafts"
@@ -138,37 +204,7 @@ def audit(
         )
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
     present(audit_view(report, subject), form)
-    if not report.faultless:
-        raise typer.Exit(1)
-
-
-def audit_texts(
-    spec: str,
-    library: str,
-    method: str,
-    seconds: float | None,
-    false_alarm: float,
-    seed: int,
-    form: Form,
-) -> None:
-    """Audit a function that writes texts; exit code 1 if it is not found lossless."""
-    from mdsd_opt.auditing import load_verifier
-    from mdsd_opt.auditing.texts import audit_text
-    from mdsd_opt.cli.report.audits import text_view
-    from mdsd_opt.cli.view import present
-
-    report = audit_text(
-        load_verifier(spec),
-        seed,
-        library=library,
-        method=method,
-        seconds=60.0 if seconds is None else seconds,
-        false_alarm=false_alarm,
-        progress=not form.as_json,
-    )
-    present(text_view(report, spec), form)
-    if not report.lossless:
-        raise typer.Exit(1)
+    _exit(report.verdict_class, getattr(report, "faultless", report.lossless))
 
 
 def _problem(
@@ -201,6 +237,7 @@ def audit_engines(name: str, any_version: bool, seconds: float, seed: int, form:
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt.auditing import engines
+    from mdsd_opt.auditing.report import worst_class
     from mdsd_opt.cli.report.audits import engines_view
     from mdsd_opt.cli.view import present
 
@@ -225,5 +262,13 @@ def audit_engines(name: str, any_version: bool, seconds: float, seed: int, form:
     if not audits:
         raise InvalidInput("no engine with an adapter is installed")
     present(engines_view(audits, missing), form)
-    if not all(audit.lossless for audit in audits):
+    worst = worst_class(audit.verdict_class for audit in audits)
+    _exit(worst, worst == "lossless")
+
+
+def _exit(verdict_class: str, faultless: bool) -> None:
+    """End with 3 where nothing could be judged, and with 1 where something is wrong."""
+    if verdict_class == "not judged":
+        raise typer.Exit(3)
+    if not faultless:
         raise typer.Exit(1)

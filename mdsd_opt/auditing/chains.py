@@ -1,0 +1,323 @@
+"""Functions that verify a chain of drafts, called as they are: one line instead of an adapter."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.auditing.on_laws import audit_trees_on
+from mdsd_opt.auditing.portfolio import PortfolioReport, standard_laws
+from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
+from mdsd_opt.auditing.trees.audit import METHODS, Options
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.decoding.topology import Topology
+from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
+
+Laws = NDArray[np.float64]
+Tokens = tuple[int, ...]
+
+#: p (n + 1, V), q (n, V) and n drafts -> the accepted ones and one more token.
+Chain = Callable[[Laws, Laws, Tokens], Any]
+
+TAKES = ("probabilities", "logits", "log_probabilities")
+LIBRARIES = ("numpy", "torch")
+
+_MOST_DRAFTS = 16
+
+#: Calls from which it is read what the answers mean, and the tokens of their laws.
+_READ_CALLS, _READ_TOKENS = 64, 8
+
+
+def audit_chain(
+    verify: Callable[..., Any],
+    rng: np.random.Generator | int = 0,
+    *,
+    takes: str = "probabilities",
+    batch: bool = False,
+    library: str = "numpy",
+    num_drafts: int = 2,
+    num_trials: int = 8_000,
+    method: str = "auto",
+    seconds: float = 60.0,
+    false_alarm: float = 1e-6,
+    power: float = 0.99,
+    driven_checks: int = 50,
+    progress: bool = False,
+) -> PortfolioReport:
+    r"""Settle whether a function that verifies a chain of drafts is lossless, on laws of all kinds.
+
+    The law of the whole text counts, see `mdsd_opt.audit_tree`: accepted drafts and one more token,
+    completed by the target. Small laws are driven through chosen random numbers and so exact, wide
+    ones (V = 32 and 300) are sampled; the report says on which laws it was tried, and how often
+    drafts were accepted and refused at each level.
+
+    Parameters
+    ----------
+    verify : callable
+        ``verify(p, q, drafts)`` with p of shape (n + 1, V), q (n, V), drafts (n,). It may draw from
+        PyTorch, `random` or `numpy.random`, which the audit answers, or take an argument ``rng``.
+        Its answer may be the tokens (accepted drafts and one more; ids below zero are padding), how
+        many were accepted and the last token, the accepted drafts and the last token, or padded
+        tokens and their number: what fits all of 64 calls is taken.
+    rng : numpy.random.Generator or int
+    takes : str
+        "probabilities", "logits" or "log_probabilities"; impossible tokens have -inf.
+    batch : bool
+        Whether a leading axis of one is expected: p of shape (1, n + 1, V), drafts (1, n).
+    library : str
+        "numpy" (float64) or "torch" (float32).
+    num_drafts : int
+        n, at most; one for the widest laws.
+    num_trials : int
+        Calls for each of the laws that are sampled.
+    method : str
+        "auto", "driven" (sampled where that is not possible, too) or "sampling".
+    seconds : float
+        For all laws together.
+    false_alarm : float
+        Probability, at most, that sampling calls a lossless function lossy, for each of the laws.
+    power : float
+        With which the `detectable_bias` of a sample is found.
+    driven_checks : int
+        Random calls for each tuple of drafts that a driven law must foretell.
+    progress : bool
+        A bar on stderr.
+
+    Returns
+    -------
+    PortfolioReport
+
+    Raises
+    ------
+    InvalidInput
+        The function fails on every call, or its answers cannot be read.
+    UnservedDraw
+        It draws random numbers that the audit cannot answer.
+    """
+    for value, name, known in (
+        (takes, "takes", TAKES),
+        (library, "library", LIBRARIES),
+        (method, "method", METHODS),
+    ):
+        if value not in known:
+            raise UnknownName.among(name, value, known)
+    if not callable(verify):
+        raise InvalidInput(
+            f"verify is a {type(verify).__name__}: give a callable (p, q, drafts) -> tokens"
+        )
+    if not 1 <= num_drafts <= _MOST_DRAFTS:
+        raise InvalidInput(f"num_drafts is {num_drafts!r}: give a number from 1 to {_MOST_DRAFTS}")
+    checked_amount("seconds", seconds)
+    rng = generator_of(rng)
+    caller = _Caller(verify, takes, batch, library, rng)
+    rule = of_chains("verify", read_answers(caller, num_drafts, rng))
+
+    def drawing_from(root: Node, rng: np.random.Generator) -> Tokens:
+        caller.rng = rng
+        return rule(root)
+
+    return audit_trees_on(
+        drawing_from,
+        Topology(dict.fromkeys([(0,) * n for n in range(num_drafts)], 1), f"chain{num_drafts}"),
+        WithReplacement,
+        standard_laws(1),
+        Settings(false_alarm, power, 0.99, num_trials),
+        Options(method, seconds, None, 100, 64, driven_checks, progress),
+        rng,
+    )
+
+
+class _Caller:
+    """The function, called with arrays of its library; gives what it answers, as it is."""
+
+    def __init__(
+        self,
+        verify: Callable[..., Any],
+        takes: str,
+        batch: bool,
+        library: str,
+        rng: np.random.Generator,
+    ) -> None:
+        if library == "torch":
+            _need_torch()
+        self._verify, self._batch, self._logarithms = verify, batch, takes != "probabilities"
+        self._convert = _tensors if library == "torch" else _arrays
+        self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
+
+    def __call__(self, p: Laws, q: Laws, drafts: Tokens) -> Any:
+        laws = [p, q]
+        if self._logarithms:
+            with np.errstate(divide="ignore"):
+                laws = [np.log(law) for law in laws]
+        arguments: list[NDArray[Any]] = [*laws, np.array(drafts, dtype=np.int64)]
+        if self._batch:
+            arguments = [row[None] for row in arguments]
+        named = {"rng": self.rng} if self._takes_rng else {}
+        return self._verify(*self._convert(arguments), **named)
+
+
+def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return []
+
+
+def _arrays(rows: Sequence[NDArray[Any]]) -> list[Any]:
+    return [row.copy() for row in rows]  # they may be written to
+
+
+def _tensors(rows: Sequence[NDArray[Any]]) -> list[Any]:
+    import torch
+
+    return [
+        torch.from_numpy(row.copy() if row.dtype == np.int64 else row.astype(np.float32))
+        for row in rows
+    ]
+
+
+def _need_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtra("library='torch' needs PyTorch: pip install torch") from None
+
+
+def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
+    """A function for chains, as a rule for trees: those of one branch."""
+
+    def rule(root: Node) -> Tokens:
+        nodes, q = [root], []
+        while nodes[-1].drafts is not None:
+            node, drawn = nodes[-1], nodes[-1].drafts.random_draws
+            if drawn is None or not drawn.is_replaced or drawn.num_drafts != 1:
+                raise InvalidInput(
+                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
+                    "and on problems of one draft"
+                )
+            q.append(drawn.q)
+            nodes.append(node.children[int(node.draws[0])])
+        answer: Tokens = chain(
+            np.stack([node.target for node in nodes]), np.stack(q), nodes[-1].tokens
+        )
+        return answer
+
+    return rule
+
+
+def read_answers(call: Chain, num_drafts: int, rng: np.random.Generator) -> Chain:
+    """The function with its answers read as tokens, in the way that fits all of some calls.
+
+    Raises
+    ------
+    AlwaysFails
+        Every call raises.
+    InvalidInput
+        No way to read them fits any answer.
+    """
+    answers: list[tuple[Any, Tokens]] = []
+    failure: Failure | None = None
+    with served(rng) as serving:
+        for _ in range(_READ_CALLS):
+            laws = rng.dirichlet(np.ones(_READ_TOKENS), 2 * num_drafts + 1)
+            drafts = tuple(int(rng.choice(_READ_TOKENS, p=q)) for q in laws[:num_drafts])
+            outcome = outcome_of(partial(_answer, call, laws, drafts, answers))
+            if isinstance(outcome, Failure):
+                failure = outcome
+            serving.check()
+    if not answers:
+        assert failure is not None
+        raise AlwaysFails(failure, "It is called with (p [n + 1, V], q [n, V], drafts [n]).")
+    fits = [sum(_is_read(read, *one) for one in answers) for read in _READINGS]
+    best = int(np.argmax(fits))
+    if not fits[best]:
+        raise InvalidInput(
+            f"verify gave {answers[0][0]!r} for the drafts {list(answers[0][1])}, which is neither "
+            "tokens (accepted drafts and one more), nor (accepted, last token), nor (tokens, how "
+            "many): return one of these"
+        )
+    read = _READINGS[best]
+    return lambda p, q, drafts: tuple(read(call(p, q, drafts), drafts))
+
+
+def _answer(call: Chain, laws: Laws, drafts: Tokens, answers: list[tuple[Any, Tokens]]) -> None:
+    """Call it with q in the first rows and p in the others, and keep what it says."""
+    answers.append((call(laws[len(drafts) :], laws[: len(drafts)], drafts), drafts))
+
+
+def _is_read(read: Callable[[Any, Tokens], Sequence[int]], answer: Any, drafts: Tokens) -> bool:
+    """Whether this way of reading gives accepted drafts and one more token."""
+    try:
+        tokens = list(read(answer, drafts))
+    except (TypeError, ValueError, IndexError, InvalidInput):
+        return False
+    if not 1 <= len(tokens) <= len(drafts) + 1 or tuple(tokens[:-1]) != drafts[: len(tokens) - 1]:
+        return False
+    return not any(judged(token, _READ_TOKENS)[0] for token in tokens)
+
+
+def _items(answer: Any) -> Iterator[Any]:
+    """What a list, an array, or one with a leading axis of one holds; padding left out."""
+    row = answer
+    if hasattr(row, "shape") or hasattr(row, "__array__"):
+        row = to_numpy(row, "the answer").reshape(-1).tolist()
+    row = list(row)
+    while len(row) == 1 and not np.isscalar(row[0]):
+        row = to_numpy(row[0], "the answer").reshape(-1).tolist()
+    for item in row:
+        value = item.item() if hasattr(item, "item") else item
+        if isinstance(value, (int, np.integer)) and value < 0:
+            continue
+        yield value
+
+
+def _number(value: Any) -> int:
+    return int(to_numpy(value, "the answer").reshape(-1).item())
+
+
+def _tokens(answer: Any, drafts: Tokens) -> list[int]:
+    return list(_items(answer))
+
+
+def _count_and_last(answer: Any, drafts: Tokens) -> list[int]:
+    count, last = answer
+    return [*drafts[: _number(count)], _number(last)]
+
+
+def _accepted_and_last(answer: Any, drafts: Tokens) -> list[int]:
+    accepted, last = answer
+    return [*_items(accepted), _number(last)]
+
+
+def _tokens_and_count(answer: Any, drafts: Tokens) -> list[int]:
+    tokens, count = answer
+    return list(_items(tokens))[: _number(count) + 1]
+
+
+def _tokens_first(answer: Any, drafts: Tokens) -> list[int]:
+    return list(_items(answer[0]))
+
+
+def _tokens_last(answer: Any, drafts: Tokens) -> list[int]:
+    return list(_items(answer[-1]))
+
+
+#: Of several that fit equally well, the first is taken.
+_READINGS: tuple[Callable[[Any, Tokens], Sequence[int]], ...] = (
+    _count_and_last,
+    _tokens,
+    _accepted_and_last,
+    _tokens_and_count,
+    _tokens_first,
+    _tokens_last,
+)

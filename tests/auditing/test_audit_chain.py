@@ -1,0 +1,178 @@
+"""Functions that verify chains, as packages write them: never accused when right, found when not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.chain_verifiers import CORRECT, LOSSY, drawn, mistaken, residual, standard
+
+import mdsd_opt as mo
+from mdsd_opt.errors import InvalidInput, UnknownName
+
+
+def audited(verify: Any, **options: Any) -> Any:
+    settings = {"num_drafts": 2, "num_trials": 1000, "driven_checks": 5, "seconds": 900.0} | options
+    return mo.audit_chain(verify, rng=0, **settings)
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct_code_passes_whatever_its_form(name: str) -> None:
+    report = audited(CORRECT[name])
+    assert report.verdict_class == "lossless", report.verdict
+    assert report.lossless
+    assert {one.law for one in report.tried} >= {"flat", "peaked", "zeros", "certain target"}
+    assert {one.vocab_size for one in report.tried} >= {32, 300}
+    assert all(one.verdict_class == "lossless" for one in report.tried)
+    assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
+    assert "V up to 300" in report.verdict
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_planted_mistakes_are_found(name: str) -> None:
+    report = audited(LOSSY[name])
+    assert report.verdict_class == "lossy", report.verdict
+    assert report.total_variation > 0.05
+    if report.worst.report.method == "sampling":
+        assert report.total_variation_interval.low > 0
+        assert "total variation" in report.verdict
+
+
+def test_a_cut_shows_only_where_there_are_more_tokens_than_it_keeps() -> None:
+    found = {one.vocab_size: one for one in audited(LOSSY["top ten after a refusal"]).tried}
+    assert found[4].verdict_class == "lossless"
+    assert found[32].verdict_class == found[300].verdict_class == "lossy"
+
+
+def test_an_edge_is_no_bias_and_its_size_is_told() -> None:
+    report = audited(mistaken(accept=lambda u, p, q: u * q <= p))
+    assert report.verdict_class == "edge"
+    assert not report.lossless
+    assert 0 < report.edge_mass < 1e-15
+    assert "EDGE ONLY of probability" in report.verdict
+
+
+def test_calls_that_fail_are_no_evidence() -> None:
+    def broken(p: Any, q: Any, drafts: Any) -> list[int]:
+        if drafts[0] == 1:
+            raise KeyError("draft")
+        return standard(p, q, drafts)
+
+    report = audited(broken)
+    assert report.verdict_class == "not judged"
+    assert "KeyError" in report.verdict
+
+    def lossy_as_well(p: Any, q: Any, drafts: Any) -> list[int]:
+        if drafts[0] == 1:
+            raise KeyError("draft")
+        return [int(drafts[0]), 0]
+
+    assert audited(lossy_as_well).verdict_class == "lossy"
+
+
+def test_zeros_may_be_refused_and_the_report_says_so() -> None:
+    def careful(p: Any, q: Any, drafts: Any) -> list[int]:
+        if (p <= 0).any():
+            raise ValueError("probabilities must be positive")
+        return standard(p, q, drafts)
+
+    report = audited(careful)
+    assert report.verdict_class == "lossless", report.verdict
+    assert "Refused: zeros, certain target" in report.verdict
+
+    def careless(p: Any, q: Any, drafts: Any) -> list[int]:
+        if (p <= 0).any():
+            raise ZeroDivisionError
+        return standard(p, q, drafts)
+
+    assert audited(careless).verdict_class == "not judged"
+
+
+def test_where_drafts_are_never_accepted_nothing_is_settled() -> None:
+    report = audited(lambda p, q, drafts: [drawn(p[0])])
+    assert report.verdict_class == "not judged"
+    assert "an accepted draft at level 1" in report.verdict
+    only_certain = mistaken(accept=lambda u, p, q: p > 0.999, left=lambda p, q, x: p)
+    assert audited(only_certain).verdict_class == "not judged"
+
+
+def logits_of(verify: Any) -> Any:
+    def from_logits(p: Any, q: Any, drafts: Any) -> Any:
+        weights = [np.exp(row - row.max(axis=-1, keepdims=True)) for row in (p, q)]
+        return verify(*(row / row.sum(axis=-1, keepdims=True) for row in weights), drafts)
+
+    return from_logits
+
+
+@pytest.mark.parametrize("takes", ["logits", "log_probabilities"])
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_it_takes(takes: str, batch: bool) -> None:
+    def verify(p: Any, q: Any, drafts: Any) -> Any:
+        if not batch:
+            return logits_of(standard)(p, q, drafts)
+        assert p.shape[0] == q.shape[0] == drafts.shape[0] == 1
+        return np.array(logits_of(standard)(p[0], q[0], drafts[0]))[None]
+
+    report = audited(verify, takes=takes, batch=batch)
+    assert report.verdict_class == "lossless", report.verdict
+
+
+def test_one_draft_and_samples_alone() -> None:
+    assert audited(standard, num_drafts=1).lossless
+    report = audited(LOSSY["target resampled"], method="sampling")
+    assert report.verdict_class == "lossy"
+    assert report.total_variation_interval.low > 0.05
+    assert report.worst.report.method == "sampling"
+
+
+def test_wrong_use_is_said() -> None:
+    with pytest.raises(UnknownName, match="takes"):
+        audited(standard, takes="odds")
+    with pytest.raises(InvalidInput, match="num_drafts is 0"):
+        audited(standard, num_drafts=0)
+    with pytest.raises(InvalidInput, match="neither tokens"):
+        audited(lambda p, q, drafts: "yes")
+    with pytest.raises(InvalidInput, match="it raised TypeError"):
+        audited(lambda p: p)
+    with pytest.raises(InvalidInput, match="is a int"):
+        audited(3)
+
+
+def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
+    report = mo.audit_portfolio("rrs", num_drafts=2, num_trials=1000, seconds=900.0)
+    assert report.verdict_class == "lossless", report.verdict
+    wrong = mo.audit_portfolio(
+        lambda target, draft, drafts, rng: int(drafts[0]),
+        num_drafts=2,
+        num_trials=1000,
+        seconds=900.0,
+    )
+    assert wrong.verdict_class == "lossy"
+
+
+def test_trees_on_laws_of_all_kinds() -> None:
+    from mdsd_opt.decoding import get_rule
+
+    report = mo.audit_portfolio(
+        get_rule("traversal").verify, tree="2x2", num_trials=800, driven_checks=3, seconds=400.0
+    )
+    assert report.verdict_class == "lossless", report.verdict
+    assert [len(one.report.coverage.levels) for one in report.tried][-2:] == [2, 1]
+
+
+def not_renormalised(root: Any, rng: np.random.Generator) -> list[int]:
+    """Recursive rejection whose residual keeps the scale it has."""
+    row, q = root.target, root.drafts.q
+    for x in root.draws.tolist():
+        if rng.random() * q[x] < row[x]:
+            return [x, drawn(root.children[x].target)]
+        row = np.maximum(row - q, 0.0)
+    return [drawn(row if row.sum() > 0 else residual(root.target, q))]
+
+
+def test_a_residual_of_one_token_hides_its_scale_and_the_audit_looks_further() -> None:
+    tables = (mo.tree_audit.TableModel(3, 0), mo.tree_audit.TableModel(3, 1))
+    report = mo.audit_tree(not_renormalised, *tables, "2x1", rng=0, driven_checks=5)
+    assert report.verdict_class == "lossy", report.verdict
+    assert "V = 5" in report.verdict

@@ -1,0 +1,175 @@
+"""Verifiers of chains as packages write them: right ones in many forms, and planted mistakes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def drawn(weights: Any) -> int:
+    """A token in proportion to the weights, from NumPy's global generator."""
+    return int(np.random.choice(weights.size, p=weights / weights.sum()))  # noqa: NPY002
+
+
+def residual(p: Any, q: Any) -> Any:
+    """The positive part of p - q; p itself where nothing is left."""
+    left = np.maximum(p - q, 0.0)
+    return left if left.sum() > 0 else p
+
+
+def standard(p: Any, q: Any, drafts: Any) -> list[int]:
+    """Rejection token by token (Leviathan et al., 2023)."""
+    for n, x in enumerate(drafts):
+        if not random.random() * q[n, x] < p[n, x]:
+            return [*map(int, drafts[:n]), drawn(residual(p[n], q[n]))]
+    return [*map(int, drafts), drawn(p[len(drafts)])]
+
+
+def padded(p: Any, q: Any, drafts: Any) -> Any:
+    """Ids with -1 behind them."""
+    tokens = standard(p, q, drafts)
+    return np.array([*tokens, *[-1] * (len(drafts) + 1 - len(tokens))])
+
+
+def count_and_last(p: Any, q: Any, drafts: Any) -> tuple[int, int]:
+    """How many were accepted, and one more token."""
+    tokens = standard(p, q, drafts)
+    return len(tokens) - 1, tokens[-1]
+
+
+def accepted_and_last(p: Any, q: Any, drafts: Any) -> tuple[list[int], int]:
+    """The accepted ones, and one more token."""
+    tokens = standard(p, q, drafts)
+    return tokens[:-1], tokens[-1]
+
+
+def tokens_and_count(p: Any, q: Any, drafts: Any) -> tuple[Any, int]:
+    """A row of full length, and how many of it were accepted drafts."""
+    tokens = standard(p, q, drafts)
+    row = np.zeros(len(drafts) + 1, dtype=np.int32)
+    row[: len(tokens)] = tokens
+    return row, len(tokens) - 1
+
+
+def with_generator(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> list[int]:
+    """From a generator that it is given."""
+    for n, x in enumerate(drafts):
+        if not rng.random() * q[n, x] < p[n, x]:
+            left = residual(p[n], q[n])
+            return [*map(int, drafts[:n]), int(rng.choice(left.size, p=left / left.sum()))]
+    return [*map(int, drafts), int(rng.choice(p.shape[1], p=p[-1]))]
+
+
+def block(p: Any, q: Any, drafts: Any) -> list[int]:
+    """Block verification (Sun et al., 2024)."""
+    n, r = len(drafts), [1.0]
+    for i, x in enumerate(drafts):
+        r.append(min(1.0, r[-1] * p[i, x] / q[i, x]))
+    accepted = 0
+    for i in range(1, n + 1):
+        h = r[i]
+        if i < n:
+            left = np.maximum(r[i] * p[i] - q[i], 0.0).sum()
+            h = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
+        if random.random() < h:
+            accepted = i
+    if accepted == n:
+        return [*map(int, drafts), drawn(p[n])]
+    left = np.maximum(r[accepted] * p[accepted] - q[accepted], 0.0)
+    left = left if left.sum() > 0 else p[accepted]
+    return [*map(int, drafts[:accepted]), drawn(left)]
+
+
+def until_it_differs(p: Any, q: Any, drafts: Any) -> list[int]:
+    """Draws from the target, and goes on while that is the draft."""
+    tokens: list[int] = []
+    for n in range(len(drafts) + 1):
+        tokens.append(drawn(p[n]))
+        if n == len(drafts) or tokens[-1] != drafts[n]:
+            break
+    return tokens
+
+
+def gumbel(p: Any, q: Any, drafts: Any) -> list[int]:
+    """As `standard`, the last token by the largest of p over an exponential."""
+
+    def raced(weights: Any) -> int:
+        return int(np.argmax(weights / np.random.exponential(size=weights.size)))  # noqa: NPY002
+
+    for n, x in enumerate(drafts):
+        if not np.random.rand() * q[n, x] < p[n, x]:  # noqa: NPY002
+            return [*map(int, drafts[:n]), raced(residual(p[n], q[n]))]
+    return [*map(int, drafts), raced(p[len(drafts)])]
+
+
+def uniforms_first(p: Any, q: Any, drafts: Any) -> list[int]:
+    """As `standard`, with all its uniforms drawn before anything is compared."""
+    u = np.random.rand(len(drafts))  # noqa: NPY002
+    accepted = [bool(u[n] * q[n, x] < p[n, x]) for n, x in enumerate(drafts)]
+    n = accepted.index(False) if False in accepted else len(drafts)
+    row = p[n] if n == len(drafts) else residual(p[n], q[n])
+    return [*map(int, drafts[:n]), drawn(row)]
+
+
+#: Ten kinds of correct code.
+CORRECT: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        standard,
+        padded,
+        count_and_last,
+        accepted_and_last,
+        tokens_and_count,
+        with_generator,
+        block,
+        until_it_differs,
+        gumbel,
+        uniforms_first,
+    )
+}
+
+
+def mistaken(
+    *,
+    accept: Callable[[float, float, float], bool] = lambda u, p, q: u * q < p,
+    left: Callable[[Any, Any, int], Any] = lambda p, q, x: residual(p, q),
+    bonus_row: int = 0,
+) -> Callable[..., list[int]]:
+    """`standard` with one part replaced."""
+
+    def verify(p: Any, q: Any, drafts: Any) -> list[int]:
+        for n, x in enumerate(drafts):
+            if not accept(random.random(), p[n, x], q[n, x]):
+                return [*map(int, drafts[:n]), drawn(left(p[n], q[n], int(x)))]
+        return [*map(int, drafts), drawn(p[len(drafts) - bonus_row])]
+
+    return verify
+
+
+def cut(p: Any, q: Any, x: int) -> Any:
+    """The residual of the ten likeliest tokens alone."""
+    row = residual(p, q).copy()
+    row[np.argsort(-p)[10:]] = 0.0
+    return row if row.sum() > 0 else residual(p, q)
+
+
+def struck_out(p: Any, q: Any, x: int) -> Any:
+    """The target without the token refused."""
+    row = p.copy()
+    row[x] = 0.0
+    return row if row.sum() > 0 else p
+
+
+#: Planted mistakes, each of which some packages ship.
+LOSSY: dict[str, Callable[..., Any]] = {
+    "target resampled": mistaken(left=lambda p, q, x: p),
+    "token struck out": mistaken(left=struck_out),
+    "top ten after a refusal": mistaken(left=cut),
+    "bonus from the row before": mistaken(bonus_row=1),
+    "everything accepted": mistaken(accept=lambda u, p, q: True),
+    "ratio upside down": mistaken(accept=lambda u, p, q: u * p < q),
+    "typical acceptance": mistaken(accept=lambda u, p, q: p > 0.09, left=lambda p, q, x: p),
+}
