@@ -257,7 +257,8 @@ class Report:
     def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
         """The first outcome that can never be right, of these or at the edges; empty if none."""
         if self.num_violations and violations:
-            return f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
+            found = f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
+            return found + self._restarts
         if self.edge_violations:
             return f"at the edge of its draws, {self.edge_violations[0].message}"
         return ""

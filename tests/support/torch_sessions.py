@@ -34,7 +34,7 @@ class Cached:
         if isinstance(self.cache, tuple):
             self.cache = tuple((k[:, :, :length], v[:, :, :length]) for k, v in self.cache)
         else:
-            self.cache.crop(length)
+            self.cache.crop(length - self.num_read)  # so many fewer
 
 
 def chain(
