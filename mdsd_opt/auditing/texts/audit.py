@@ -287,7 +287,7 @@ class _TextAudit:
             num_trials=sum(sample.num_calls for sample in self.samples),
             num_checks=sum(law.num_checks for law in self.laws) if self.laws else None,
             tolerance=shown.tolerance,
-            p_value=self._p_value if self.samples else None,
+            p_value=self._p_value if any(sample.checks for sample in self.samples) else None,
             false_alarm=settings.false_alarm,
             power=settings.power,
             detectable_bias=self.samples[0].detectable_bias(settings) if self.samples else None,
