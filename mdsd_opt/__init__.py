@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
     from mdsd_opt.batch.top_logprobs import acceptance_interval as acceptance_interval
-    from mdsd_opt.corpora.accepted import AcceptedRate as AcceptedRate
-    from mdsd_opt.corpora.accepted import accepted_rates as accepted_rates
+    from mdsd_opt.corpora.advice import Advice as Advice
+    from mdsd_opt.corpora.advice import advise as advise
     from mdsd_opt.corpora.draft_choice import best_draft_temperature as best_draft_temperature
     from mdsd_opt.corpora.draft_choice import compare_draft_schemes as compare_draft_schemes
+    from mdsd_opt.corpora.engine_output import AcceptedRate as AcceptedRate
+    from mdsd_opt.corpora.engine_output import accepted_rates as accepted_rates
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
     from mdsd_opt.drafts import FixedPlusDrafts as FixedPlusDrafts
     from mdsd_opt.drafts import GreedyDrafts as GreedyDrafts
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from mdsd_opt.problem.certificate import certify as certify
     from mdsd_opt.problem.files import load_problem as load_problem
     from mdsd_opt.problem.files import save_problem as save_problem
+    from mdsd_opt.problem.inclusion_bound import inclusion_bound as inclusion_bound
     from mdsd_opt.problem.solution import Solution as Solution
     from mdsd_opt.problem.solution import Status as Status
     from mdsd_opt.problem.solution import TransportPlan as TransportPlan
@@ -79,7 +82,8 @@ _old_names.install()
 # `import mdsd_opt` stays quick.
 _HOME = {
     "AcceptanceInterval": "batch.top_logprobs",
-    "AcceptedRate": "corpora.accepted",
+    "AcceptedRate": "corpora.engine_output",
+    "Advice": "corpora.advice",
     "AuditReport": "auditing",
     "Certificate": "problem.certificate",
     "DraftSetLaw": "drafts",
@@ -102,7 +106,8 @@ _HOME = {
     "WithoutReplacement": "drafts",
     "acceptance_interval": "batch.top_logprobs",
     "acceptance_rates": "batch",
-    "accepted_rates": "corpora.accepted",
+    "accepted_rates": "corpora.engine_output",
+    "advise": "corpora.advice",
     "audit": "auditing",
     "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",
@@ -113,6 +118,7 @@ _HOME = {
     "best_draft_temperature": "corpora.draft_choice",
     "certify": "problem.certificate",
     "compare_draft_schemes": "corpora.draft_choice",
+    "inclusion_bound": "problem.inclusion_bound",
     "load_problem": "problem.files",
     "load_trace": "auditing",
     "methods": "solvers",

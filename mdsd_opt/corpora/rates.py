@@ -32,27 +32,16 @@ _LEAST_GAP = 1e-6
 class RateRow:
     """Mean acceptance rate of one scheme at one K under one verifier.
 
-    Attributes
-    ----------
-    scheme : str
-    num_drafts : int
-    verifier : str
-    acceptance : MeanInterval
-    bound : bool
-        Whether it is a lower bound of the acceptance rate.
-    gap_closed : float or None
-        (this - rrs) / (optimal - rrs); None without these two or without a gap between them.
-    quantiles : mapping of str to float, optional
-        Of the rates of single positions, such as ``{"q05": 0.31, "q50": 0.97}``.
+    `gap_closed` is (this - rrs) / (optimal - rrs); None without these two or a gap between them.
     """
 
     scheme: str
     num_drafts: int
     verifier: str
     acceptance: MeanInterval
-    bound: bool = False
+    bound: bool = False  # whether it is a lower bound of the acceptance rate
     gap_closed: float | None = None
-    quantiles: Mapping[str, float] | None = None
+    quantiles: Mapping[str, float] | None = None  # over positions, as {"q05": 0.31, "q50": 0.97}
 
     @property
     def estimated(self) -> bool:
@@ -98,7 +87,7 @@ def rate_rows(
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
     groups = sample.texts
     combined = combinations(schemes, verifiers, num_drafts)
-    found = _rates_by_position(sample, combined, kind, progress, options)
+    found = rates_by_position(sample, combined, kind, progress, options)
     rows = [
         RateRow(
             scheme, k, verifier, mean_interval(column, groups, confidence), bound=is_bound(verifier)
@@ -109,7 +98,7 @@ def rate_rows(
     return with_gaps(rows)
 
 
-def _rates_by_position(
+def rates_by_position(
     sample: LogitsSample,
     combined: Sequence[tuple[str, str, list[int]]],
     kind: str | None,

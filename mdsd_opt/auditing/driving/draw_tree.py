@@ -101,6 +101,8 @@ class Leaf:
 
 @dataclass(slots=True)
 class Node:
+    """A draw with what comes of each step of it; without a draw, an outcome."""
+
     draw: Draw | None = None
     outcome: Hashable = None
     steps: list[Step] = field(default_factory=list)

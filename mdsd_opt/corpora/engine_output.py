@@ -1,0 +1,222 @@
+"""Acceptance rates from what engines and servers wrote: accepted tokens counted, tokens listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing.statistics import rate_interval
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.files.engine_output import paired_positions
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.batch.top_logprobs import interval_ends
+from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups, mean_interval
+from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
+from mdsd_opt.problem.solution import weighted_count
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRate:
+    """How often one of K drafts was accepted.
+
+    Attributes
+    ----------
+    num_drafts : int
+        K.
+    acceptance : MeanInterval
+        Accepted places of all that were tried.
+    num_steps, num_tries : int
+    """
+
+    num_drafts: int
+    acceptance: MeanInterval
+    num_steps: int
+    num_tries: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; missing interval ends are None."""
+        return {
+            "num_drafts": self.num_drafts,
+            **self.acceptance.to_dict(),
+            "num_steps": self.num_steps,
+            "num_tries": self.num_tries,
+        }
+
+
+def accepted_rates(
+    accepted: Any, num_drafts: Any, depth: Any = 1, sequence: Any = None, confidence: float = 0.95
+) -> list[AcceptedRate]:
+    r"""Acceptance rates from counts of accepted tokens.
+
+    A step drafts K tokens for each of `depth` places, one after another, and ends at the first
+    place where none is accepted. With a accepted tokens it has tried :math:`\min(a + 1, depth)`
+    places, so that the rate of a place that is tried is
+
+    .. math:: \hat\alpha = \frac{\sum_n a_n}{\sum_n \min(a_n + 1, \mathrm{depth}_n)}.
+
+    Parameters
+    ----------
+    accepted : array_like of int, shape (N,)
+        Accepted draft tokens of each step, without the token that the target adds.
+    num_drafts : int or array_like of int, shape (N,)
+        K, drafts for one place; 1 for a chain of drafts.
+    depth : int or array_like of int, shape (N,)
+        Places that were drafted for; 1 where K drafts compete for one token.
+    sequence : array_like of int, shape (N,), optional
+        Text of each step; without it every step is independent of the others.
+    confidence : float
+
+    Returns
+    -------
+    list of AcceptedRate
+        One for each K, ascending. The interval is that of a ratio of sums over texts, or steps,
+        and no narrower than the exact one (Clopper-Pearson) of independent tries.
+
+    Raises
+    ------
+    InvalidInput
+        No steps, or counts that do not fit.
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> rate = mo.accepted_rates([3, 0, 5, 1, 5, 2], num_drafts=1, depth=5)[0]
+    >>> round(rate.acceptance.mean, 3), rate.num_tries
+    (0.8, 20)
+    """
+    counts = _integers(accepted, "accepted")
+    if counts.ndim != 1 or counts.size == 0:
+        raise InvalidInput(f"accepted has shape {counts.shape}: give one number for each step")
+    drafts, depths = (
+        _for_each(value, name, counts.size)
+        for value, name in ((num_drafts, "num_drafts"), (depth, "depth"))
+    )
+    texts = np.arange(counts.size) if sequence is None else _integers(sequence, "sequence").ravel()
+    if texts.shape != counts.shape:
+        raise InvalidInput(f"sequence names {texts.size} steps, and there are {counts.size}")
+    if min(drafts.min(), depths.min()) < 1 or counts.min() < 0:
+        raise InvalidInput("num_drafts and depth must be at least 1, and accepted at least 0")
+    if (counts > depths).any():
+        step = int(np.argmax(counts > depths))
+        raise InvalidInput(
+            f"step {step} has {counts[step]} accepted tokens and depth {depths[step]}: give in "
+            "depth for how many places it drafted"
+        )
+    tries = np.minimum(counts + 1, depths)
+    found = []
+    for k in np.unique(drafts).tolist():
+        here = drafts == k
+        hits, tried = int(counts[here].sum()), int(tries[here].sum())
+        mean = hits / tried
+        _, group = np.unique(texts[here], return_inverse=True)
+        off = counts[here] - mean * tries[here]
+        deviations = weighted_count(group, off, int(group.max()) + 1)
+        spread = interval_of_groups(mean, deviations, tried, confidence)
+        exact = rate_interval(hits, tried, confidence)
+        interval = MeanInterval(
+            mean,
+            max(float(np.fmin(spread.low, exact.low)), 0.0),
+            min(float(np.fmax(spread.high, exact.high)), 1.0),
+            spread.num_groups,
+        )
+        found.append(AcceptedRate(k, interval, int(here.sum()), tried))
+    return found
+
+
+def _integers(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    array = to_numpy(values, name)
+    if array.dtype.kind not in "iub":
+        raise InvalidInput(f"{name} has dtype {array.dtype}: give integers")
+    return array.astype(np.int64)
+
+
+def _for_each(values: Any, name: str, num_steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    array = _integers(values, name)
+    if array.shape not in ((), (num_steps,)):
+        raise InvalidInput(f"{name} has shape {array.shape}: give one number, or {num_steps}")
+    return np.broadcast_to(array, (num_steps,))
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalRow:
+    """One scheme at one K: means of the certified ends, with confidence intervals over texts."""
+
+    scheme: str
+    num_drafts: int
+    lower: MeanInterval
+    upper: MeanInterval
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; missing interval ends are None."""
+        ends = {"lower": self.lower.to_dict(), "upper": self.upper.to_dict()}
+        return {
+            "scheme": self.scheme,
+            "num_drafts": self.num_drafts,
+            "verifier": "optimal",
+            **{f"{end}_{name}": x for end, fields in ends.items() for name, x in fields.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RateIntervals:
+    """What the log-probabilities of two files say."""
+
+    rows: tuple[IntervalRow, ...]
+    num_positions: int
+    num_texts: int
+    target_tail: float  # mean mass of the tokens that are not listed
+    draft_tail: float
+
+
+def rate_intervals(
+    target: Path,
+    draft: Path,
+    schemes: Sequence[str],
+    counts: Sequence[int],
+    vocab_size: int | None,
+    confidence: float,
+    progress: bool,
+) -> RateIntervals:
+    """Intervals of every scheme and K from two files of JSON lines, text by text.
+
+    A text whose lists hold the same tokens at every position and on both sides has them all.
+    """
+    found, texts, tails = [], [], []
+    with target.open("rb") as file:
+        num_lines = sum(1 for line in file if line.strip())
+    with progress_bar("acceptance intervals", num_lines, progress) as advance:
+        for number, positions in enumerate(paired_positions(target, draft), start=1):
+            size = vocab_size or _size_if_complete(positions)
+            for place, (p, q) in enumerate(positions):
+                try:
+                    ends = [interval_ends(p, q, counts, scheme, size) for scheme in schemes]
+                except MdsdError as error:
+                    raise type(error)(f"request {number}, list {place + 1}: {error}") from error
+                found.append([x for x, _, _ in ends])
+                tails.append([side.unlisted for side in ends[0][1:]])
+                texts.append(number)
+            advance(1)
+    if not found:
+        raise UnreadableFile(f"{target} and {draft} have no position with lists on both sides")
+    values, groups = np.array(found), np.array(texts)
+    rows = [
+        IntervalRow(
+            scheme, k, *(mean_interval(values[:, i, j, end], groups, confidence) for end in (0, 1))
+        )
+        for i, scheme in enumerate(schemes)
+        for j, k in enumerate(counts)
+    ]
+    target_tail, draft_tail = np.mean(tails, axis=0).tolist()
+    return RateIntervals(tuple(rows), len(found), len(set(texts)), target_tail, draft_tail)
+
+
+def _size_if_complete(positions: Sequence[tuple[dict[Any, float], dict[Any, float]]]) -> int | None:
+    if len(positions) < 2:
+        return None
+    tokens = positions[0][0].keys()
+    same = all(side.keys() == tokens for pair in positions for side in pair)
+    return len(tokens) if same else None

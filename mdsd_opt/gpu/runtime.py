@@ -1,0 +1,310 @@
+"""What runs kernels: a device by way of CuPy, if there is one, or whatever takes pointers.
+
+Batches in the host's memory are sent to it in chunks, while earlier ones are worked on.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from mdsd_opt.errors import MdsdError, install_line
+from mdsd_opt.gpu.sources import (
+    BLOCK_SIZE,
+    CLUSTER_BLOCK_SIZE,
+    COMPILE_OPTIONS,
+    Kernel,
+    most_shared_bytes,
+    source,
+)
+
+#: Bytes of logits in one chunk, both sides together.
+CHUNK_BYTES = 256 << 20
+
+_NUM_LANES = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceLogits:
+    """Logits in a runtime's memory."""
+
+    address: int  # of the first logit
+    dtype: str  # "float32", "float16" or "bfloat16"
+    shape: tuple[int, ...]  # (..., V)
+    strides: tuple[int, ...]  # in elements; that of the last axis is one
+    owner: Any  # keeps the memory alive
+
+    @property
+    def itemsize(self) -> int:
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape[-1]
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of an array without gaps."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+class Lane(Protocol):
+    """A stream of its own with memory to stage rows in."""
+
+    def current(self) -> AbstractContextManager[None]:
+        """What is launched inside goes to this lane's stream."""
+
+    def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
+        """Copy rows to the device; the last ones that went this way must have been used."""
+
+    def stage(self, name: str, values: NDArray[Any]) -> Any:
+        """Copy what is no logits in the same way, into a buffer."""
+
+
+class DeviceRuntime(Protocol):
+    """Memory and launches. A buffer is an array in its memory, of its library."""
+
+    @property
+    def threads_per_row(self) -> int:
+        """Threads of all blocks of a cluster."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+        """Return a new buffer."""
+
+    def upload(self, values: NDArray[Any]) -> Any:
+        """Copy a small array into a new buffer."""
+
+    def join(self, buffers: Sequence[Any]) -> Any:
+        """Buffers side by side, along their last axis."""
+
+    def address(self, buffer: Any) -> int:
+        """Where a buffer begins."""
+
+    def lane(self) -> Lane:
+        """Return a new lane for batches that come in chunks."""
+
+    def download(self, buffer: Any) -> NDArray[Any]:
+        """Copy a buffer to the host, after everything that was launched before."""
+
+    def launch(
+        self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
+    ) -> None:
+        """Run a kernel, one cluster a row, or one block where it reads no logits.
+
+        `types` are those of the target's and the draft's logits; an argument is a buffer, a NumPy
+        scalar, or None for a null pointer.
+        """
+
+
+def as_scalars(arguments: Sequence[Any]) -> list[Any]:
+    """Null pointers as integers of a pointer's size; all else as it is."""
+    return [np.uint64(0) if argument is None else argument for argument in arguments]
+
+
+class NoDevice(MdsdError, RuntimeError):
+    """A CUDA device was asked for, and there is none that can be used."""
+
+
+@functools.cache
+def why_unavailable() -> str | None:
+    """What keeps this process from using a CUDA device, and what to do; None if nothing does."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        return f"CuPy cannot be imported ({error}): {install_line('gpu')}"
+    try:
+        devices = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # CUDARuntimeError, or whatever a broken driver raises
+        return f"CuPy finds no CUDA driver ({error}): install the NVIDIA driver of this machine"
+    if devices == 0:
+        return "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides it"
+    device = cupy.cuda.Device()
+    capability = int(device.compute_capability)
+    if capability < 80:
+        return f"the device has compute capability {capability / 10:.1f}, and 8.0 is the least"
+    memory, needed = device.attributes["MaxSharedMemoryPerBlockOptin"], most_shared_bytes()
+    if memory < needed:
+        return f"the device gives a block {memory} bytes of shared memory, and {needed} are needed"
+    return None
+
+
+def is_available() -> bool:
+    """Whether computing on a device is possible."""
+    return why_unavailable() is None
+
+
+def require_device() -> None:
+    """Raise `NoDevice` unless there is one, with what is missing and which package to install."""
+    reason = why_unavailable()
+    if reason is not None:
+        raise NoDevice(
+            f'device="gpu" needs a CUDA device: {reason}. device=None computes on the CPU instead.'
+        )
+
+
+class CupyRuntime:
+    """A `DeviceRuntime` on CuPy's current device and stream."""
+
+    def __init__(self) -> None:
+        self._cupy = importlib.import_module("cupy")
+        self._device = self._cupy.cuda.Device().id
+        self.blocks_per_row = 8 if int(self._cupy.cuda.Device().compute_capability) >= 90 else 1
+
+    @property
+    def threads_per_row(self) -> int:
+        return self.blocks_per_row * CLUSTER_BLOCK_SIZE
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+        return self._cupy.empty(shape, dtype)
+
+    def upload(self, values: NDArray[Any]) -> Any:
+        return self._cupy.asarray(values)
+
+    def join(self, buffers: Sequence[Any]) -> Any:
+        return self._cupy.concatenate(buffers, axis=-1)
+
+    def address(self, buffer: Any) -> int:
+        return int(buffer.data.ptr)
+
+    def download(self, buffer: Any) -> NDArray[Any]:
+        return np.asarray(self._cupy.asnumpy(buffer))
+
+    def launch(
+        self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
+    ) -> None:
+        function = _function(self._device, kernel, types if kernel.reads_logits else None)
+        blocks, threads = (
+            (self.blocks_per_row, CLUSTER_BLOCK_SIZE) if kernel.in_clusters else (1, BLOCK_SIZE)
+        )
+        function(
+            (num_rows * blocks,),
+            (threads,),
+            tuple(as_scalars(arguments)),
+            shared_mem=kernel.shared_bytes,
+        )
+
+    def lane(self) -> CupyLane:
+        return CupyLane(self._cupy)
+
+
+class CupyLane:
+    """A stream, and for all that is sent, without a wait, a pinned buffer on either side."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._buffers: dict[str, tuple[NDArray[Any], Any]] = {}
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        with self._stream:
+            yield
+
+    def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
+        device = self._copied(side, values)
+        strides = contiguous_strides(values.shape)
+        return DeviceLogits(device.data.ptr, values.dtype.name, values.shape, strides, device)
+
+    def stage(self, name: str, values: NDArray[Any]) -> Any:
+        device = self._copied(name, values)
+        return device[: values.nbytes].view(values.dtype).reshape(values.shape)
+
+    def _copied(self, side: str, values: NDArray[Any]) -> Any:
+        if side not in self._buffers or self._buffers[side][0].size < values.nbytes:
+            memory = self._cupy.cuda.alloc_pinned_memory(values.nbytes)
+            pinned: NDArray[Any] = np.frombuffer(memory, np.uint8, values.nbytes)
+            self._buffers[side] = pinned, self._cupy.empty(values.nbytes, np.uint8)
+        pinned, device = self._buffers[side]
+        staged = pinned[: values.nbytes].view(values.dtype).reshape(values.shape)
+        np.copyto(staged, values)
+        self._cupy.cuda.runtime.memcpyAsync(
+            device.data.ptr,
+            pinned.ctypes.data,
+            values.nbytes,
+            self._cupy.cuda.runtime.memcpyHostToDevice,
+            self._stream.ptr,
+        )
+        return device
+
+
+@functools.cache
+def _function(device: int, kernel: Kernel, types: tuple[str, str] | None) -> Any:
+    """A kernel, for `types` if it reads logits; compiled once for every device."""
+    cupy = importlib.import_module("cupy")
+    name = kernel.expression(types)
+    module = cupy.RawModule(code=source(kernel), options=COMPILE_OPTIONS, name_expressions=[name])
+    function = module.get_function(name)
+    function.max_dynamic_shared_size_bytes = kernel.shared_bytes
+    return function
+
+
+@functools.cache
+def runtime_of_device(device: int) -> CupyRuntime:
+    """Return the runtime of a device, which must be CuPy's current one."""
+    return CupyRuntime()
+
+
+def work_in_chunks(
+    new_lane: Callable[[], Lane],
+    target: NDArray[Any],
+    draft: NDArray[Any],
+    compute: Callable[..., Any],
+    collect: Callable[[Any, slice], None],
+    chunk_bytes: int = CHUNK_BYTES,
+    beside: Mapping[str, NDArray[Any]] | None = None,
+) -> None:
+    """Work on a batch of any size, with no more than two chunks on the device.
+
+    `target` and `draft`, float32, float16 or bfloat16, have shapes (..., V) that broadcast.
+    ``compute(target, draft, start, *beside)`` launches the work on the rows from `start` on; what
+    it returns is given to `collect` with the rows' place, once the other lane has been filled. The
+    arrays of `beside`, shape (num_rows, n), travel with the rows, to `compute` as buffers.
+    """
+    others = dict(beside or {})
+    index_shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
+    target, draft = (np.broadcast_to(x, (*index_shape, x.shape[-1])) for x in (target, draft))
+    num_rows = math.prod(index_shape)
+    row_bytes = sum(x.shape[-1] * x.itemsize for x in (target, draft, *others.values()))
+    size = max(1, chunk_bytes // row_bytes)
+    lanes = [new_lane() for _ in range(min(_NUM_LANES, math.ceil(num_rows / size)))]
+    waiting: list[tuple[Lane, Any, slice]] = []
+    for number, start in enumerate(range(0, num_rows, size)):
+        rows = slice(start, min(start + size, num_rows))
+        lane = lanes[number % len(lanes)]
+        if len(waiting) == len(lanes):
+            _finish(waiting.pop(0), collect)
+        with lane.current():
+            sides = [
+                lane.send(name, _rows(values, rows))
+                for name, values in (("target", target), ("draft", draft))
+            ]
+            buffers = [lane.stage(name, values[rows]) for name, values in others.items()]
+            waiting.append((lane, compute(*sides, start, *buffers), rows))
+    for started in waiting:
+        _finish(started, collect)
+
+
+def _finish(started: tuple[Lane, Any, slice], collect: Callable[[Any, slice], None]) -> None:
+    lane, result, rows = started
+    with lane.current():
+        collect(result, rows)
+
+
+def _rows(values: NDArray[Any], rows: slice) -> NDArray[Any]:
+    """Rows of the flattened batch, without flattening all of it."""
+    if values.ndim == 1:
+        return values[None]
+    if values.ndim == 2:
+        return values[rows]
+    return values[np.unravel_index(np.arange(rows.start, rows.stop), values.shape[:-1])]
