@@ -50,7 +50,7 @@ def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
     slowest = float(smallest.sum())
     require_race(int((q > 0).sum()), most, slowest)
     # Unlike containment, which starts from zero, drafted mass is densest at t = 0.
-    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT)
+    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT, False)
     is_light = q * t[-1] < _LIGHT
     if float(q[is_light].sum()) * t[-1] > _MOST_RINGS:
         is_light[:] = False
