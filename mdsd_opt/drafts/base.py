@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import mask
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw
@@ -375,13 +375,7 @@ class DraftScheme(ABC):
         }
 
     def _as_subset(self, subset: Any) -> Flags:
-        mask = to_numpy(subset, "subset")
-        if mask.shape != (self.vocab_size,) or mask.dtype != np.bool_:
-            raise InvalidInput(
-                f"subset has shape {mask.shape} and dtype {mask.dtype}: give a boolean mask of "
-                f"shape ({self.vocab_size},), one entry for each token"
-            )
-        return mask
+        return mask(subset, "subset", self.vocab_size, "tokens")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
