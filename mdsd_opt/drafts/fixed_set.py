@@ -315,7 +315,7 @@ class FixedPlusDrafts(HoldsFixed):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> FixedPlusDrafts:
-        return cls(entry.tokens("tokens"), entry.scheme("drafts"))
+        return cls(entry["tokens"].tokens(), entry["drafts"].scheme())
 
     def miniature(
         self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int

@@ -86,7 +86,8 @@ class MixtureDrafts(DraftScheme):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> MixtureDrafts:
-        masses, components = entry.vector("masses"), entry.schemes("components")
+        masses = entry["masses"].vector()
+        components = [x.scheme() for x in entry["components"].items()]
         if len(masses) != len(components):
             raise entry.error(f"has {len(components)} components and {len(masses)} masses")
         return cls(list(zip(masses, components, strict=True)))
