@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import mask
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.counting import readable
@@ -426,6 +426,18 @@ class PrefixDraftScheme(DraftScheme):
         free = [i for i in range(self.vocab_size) if w[i] > 0]
         free.sort(key=lambda i: masses[i] / w[i])
         return self.always_drafted.tolist() + free
+
+    def ordered(self, masses: Numbers) -> tuple[Integers, Numbers]:
+        """`prefix_order` of the masses, and Q of its prefixes; exact where the masses are Fractions.
+
+        The masses, shape (V,), are float64, or Fractions in an object array.
+        """
+        if masses.dtype != object:
+            order = self.prefix_order(masses)
+            return order, self.prefix_containment(order)
+        listed = self.exact_prefix_order(masses.tolist())
+        contained = np.array(self.exact_prefix_containment(listed), dtype=object)
+        return np.array(listed, dtype=np.int64), contained
 
     @abstractmethod
     def prefix_containment(self, order: Integers) -> Floats:
