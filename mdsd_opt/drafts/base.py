@@ -428,7 +428,7 @@ class PrefixDraftScheme(DraftScheme):
         return self.always_drafted.tolist() + free
 
     def ordered(self, masses: Numbers) -> tuple[Integers, Numbers]:
-        """`prefix_order` of the masses, and Q of its prefixes; exact where the masses are Fractions.
+        """`prefix_order` of the masses, and Q of its prefixes; exact where masses are Fractions.
 
         The masses, shape (V,), are float64, or Fractions in an object array.
         """
