@@ -88,10 +88,3 @@ def _unsolved(matrix: SparseMatrix, message: str) -> LpResult:
     return LpResult(
         np.zeros(matrix.shape[1]), np.zeros(matrix.shape[0]), None, None, False, 0, message
     )
-
-
-def version() -> str:
-    """Version of the installed CVXPY."""
-    from importlib.metadata import version as installed
-
-    return installed("cvxpy")

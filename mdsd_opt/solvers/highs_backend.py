@@ -143,13 +143,6 @@ def _bindings() -> Any:
     return highspy
 
 
-def version() -> str:
-    """Version of the installed HiGHS bindings."""
-    from importlib.metadata import version as installed
-
-    return installed("highspy")
-
-
 def _basic(statuses: Any) -> Flags:
     import highspy
 
