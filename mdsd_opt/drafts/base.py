@@ -212,6 +212,12 @@ class DraftScheme(ABC):
             contained.append(self.exact_containment(subset))
         return contained
 
+    def prefix_curve(self, order: Integers, exact: bool) -> Numbers:
+        """`prefix_containment`, or if `exact` the same in Fractions, an object array."""
+        if exact:
+            return np.array(self.exact_prefix_containment(order.tolist()), dtype=object)
+        return self.prefix_containment(order)
+
     def sample(self, rng: np.random.Generator, size: int | None = None) -> Integers:
         """Draw draft tuples.
 
@@ -432,12 +438,12 @@ class PrefixDraftScheme(DraftScheme):
 
         The masses, shape (V,), are float64, or Fractions in an object array.
         """
-        if masses.dtype != object:
+        exact = masses.dtype == object
+        if exact:
+            order = np.array(self.exact_prefix_order(masses.tolist()), dtype=np.int64)
+        else:
             order = self.prefix_order(masses)
-            return order, self.prefix_containment(order)
-        listed = self.exact_prefix_order(masses.tolist())
-        contained = np.array(self.exact_prefix_containment(listed), dtype=object)
-        return np.array(listed, dtype=np.int64), contained
+        return order, self.prefix_curve(order, exact)
 
     @abstractmethod
     def prefix_containment(self, order: Integers) -> Floats:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Numbers
+from mdsd_opt.base.array_types import Flags, Numbers
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless
@@ -66,7 +66,7 @@ def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier
         groups=groups,
         masses=masses,
         contained=np.array(contained, dtype=sets.p.dtype),
-        massless=Massless(tokens, sets.along(tokens), weights=None),
+        massless=Massless(tokens, problem.drafts.prefix_curve(tokens, exact), weights=None),
         least=1 + min(x.mass - x.contained for x in (empty, *chain)),
     )
 
@@ -110,13 +110,6 @@ class SetsOfChain:
 
     def point(self, subset: Flags) -> _Point:
         return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.contained(subset))
-
-    def along(self, tokens: Integers) -> Numbers:
-        """Q of the first 0..m of the tokens."""
-        drafts = self.problem.drafts
-        if self.p.dtype != object:
-            return drafts.prefix_containment(tokens)
-        return np.array(drafts.exact_prefix_containment(tokens.tolist()), dtype=object)
 
     def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Flags:
         """A set that minimises slope P(H) - Q(H), the empty one aside."""
