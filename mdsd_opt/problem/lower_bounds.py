@@ -277,7 +277,7 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     if p.dtype == object:
         exact = np.array([Fraction(weight) for weight in weights.tolist()], dtype=object)
         mixed = _mixed_marginal(drafts, orders, exact / exact.sum())
-        return np.minimum(p - mixed, Fraction(0)).sum() - drafts.exact_containment(nothing)
+        return np.minimum(p - mixed, p[0] * 0).sum() - drafts.exact_containment(nothing)
     mixed = _mixed_marginal(drafts, orders, weights / total)
     again = drafts.with_finer_quadrature()
     doubt = 0.0
