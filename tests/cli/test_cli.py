@@ -130,7 +130,7 @@ def test_rates_of_all_schemes_are_ranked(run, logits):
     assert by_scheme["without_replacement"] == pytest.approx(best["without_replacement"])
     table = run("rates", logits, "-k", "3", "--schemes", "all").stdout
     assert "behind the best" in table
-    assert "draft temperature x 0.7" in table
+    assert "draft T x 0.7" in table
     assert "behind" not in run("rates", logits, "-k", "3").stdout
 
 

@@ -142,6 +142,13 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "check_condition": lambda scheme: [
         cddlib_checks.check_condition(3, 2, ["p0 >= 1/36"], scheme=scheme).verdict
     ],
+    "advise": lambda scheme: [
+        max(
+            row.accepted
+            for row in mo.advise(TARGET, DRAFT, schemes=[scheme], max_drafts=3).rows
+            if row.scheme == scheme
+        )
+    ],
     "compare_draft_schemes": lambda scheme: [
         rate.acceptance.mean
         for rate in mo.compare_draft_schemes(TARGET, DRAFT, 2, schemes=[scheme]).rates
@@ -294,6 +301,12 @@ def by_decode(run: Any, folder: Path, scheme: str) -> list[float]:
     return [found["outputs"][0]["acceptance_rate"]]
 
 
+def by_advise(run: Any, folder: Path, scheme: str) -> list[float]:
+    logits = file_of_logits(folder, 3)
+    found = rows_of(run, "advise", logits, "--schemes", scheme, "--max-drafts", "3")
+    return [max(row["accepted"] for row in found["rows"] if row["scheme"] == scheme)]
+
+
 def by_plan(run: Any, folder: Path, scheme: str) -> list[float]:
     found = rows_of(run, "plan", file_of_logits(folder, 3), "--scheme", scheme, "--nodes", "6")
     return [found["expected_accepted"]]
@@ -306,6 +319,7 @@ def by_relax(run: Any, folder: Path, scheme: str) -> list[float]:
 
 #: What each verb says of a scheme.
 VERBS: dict[str, Callable[[Any, Path, str], list[float]]] = {
+    "advise": by_advise,
     "audit": by_audit,
     "capture": by_capture,
     "check": by_check,
