@@ -8,7 +8,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_carrying, block_sum
+from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
 
 
 @kernel
@@ -16,14 +16,20 @@ def smallest_prefix_difference(p: Floats, contained: Floats) -> tuple[float, int
     """min over j of P_j - Q_j and the first j that attains it.
 
     p is in prefix order, shape (n,); contained holds Q of every prefix, shape (n + 1,). The sum P_j
-    is compensated, so it is exact to rounding at any length.
+    is compensated (Neumaier), so it is exact to rounding at any length.
     """
     best = -contained[0]
     best_length = 0
     total = 0.0
     lost = 0.0
     for j in range(p.size):
-        total, lost = add_carrying(total, p[j], lost)
+        x = p[j]
+        new_total = total + x
+        if total >= x:
+            lost += (total - new_total) + x
+        else:
+            lost += (x - new_total) + total
+        total = new_total
         difference = (total + lost) - contained[j + 1]
         if difference < best:
             best = difference
