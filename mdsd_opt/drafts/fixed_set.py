@@ -34,9 +34,10 @@ class HoldsFixed(DraftScheme):
         return beside.exact_containment(mask) if mask[fixed].all() else Fraction(0)
 
     def prefix_containment(self, order: Integers) -> Floats:
-        fixed, beside = split_fixed(self)
+        fixed, beside = self.always_drafted, self.beside_fixed
         held = np.concatenate([[0], np.cumsum(np.isin(order, fixed))])
-        return np.where(held == fixed.size, beside.prefix_containment(order), 0.0)
+        inside = 1.0 if beside is None else beside.prefix_containment(order)
+        return np.where(held == fixed.size, inside, 0.0)
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         missing, beside = set(self.always_drafted.tolist()), self.beside_fixed
