@@ -143,7 +143,9 @@ def test_the_command_line_saves_pages(run_cli, tmp_path: Path) -> None:
     done = run_cli("audit", "--verifier", "rrs", "--trials", "300", "--json",
                    "--report", folder / "page.html")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "rrs: V = 8, K = 3" in read(folder / "page.html")
+    text = read(folder / "page.html")
+    assert "rrs: K = 3, with_replacement drafts" in text
+    assert "certain target, V = 6" in text
 
 
 def test_rates_of_counts_and_of_servers_have_pages_too(run_cli, tmp_path: Path) -> None:

@@ -79,6 +79,15 @@ def audited(scheme: str) -> list[float]:
     return [report.accept_length, report.optimal_accept_length]
 
 
+def on_laws(scheme: str) -> list[float]:
+    report = mo.audit_portfolio(
+        "naive_target", scheme=scheme, num_trials=100, method="sampling", seconds=900.0
+    )
+    assert report.lossless
+    assert report.optimal_acceptance_rate is not None
+    return [report.optimal_acceptance_rate]
+
+
 def corpus(scheme: str, folder: Path) -> list[float]:
     config = corpora.RatesConfig.of([scheme], ["optimal"], [1, 2])
     np.savez(folder / "shard.npz", target=TARGET, draft=DRAFT)
@@ -137,6 +146,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         mo.acceptance_interval({0: -0.5, 1: -2}, {1: -0.5, 2: -2}, 2, scheme).upper
     ],
     "acceptance_rates": lambda scheme: mo.acceptance_rates(TARGET, DRAFT, (1, 2, 3), scheme),
+    "audit_portfolio": on_laws,
     "audit_trace": trace,
     "audit_tree": audited,
     "check_condition": lambda scheme: [

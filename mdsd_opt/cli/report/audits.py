@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.auditing.portfolio import PortfolioReport
     from mdsd_opt.auditing.report import Report
 
 
@@ -25,10 +26,11 @@ _QUESTION = "is the output distributed as the target?"
 def audit_view(report: Report, subject: str) -> View:
     """What was audited, every number that was found, and the verdict."""
     from mdsd_opt.auditing import AuditReport
+    from mdsd_opt.auditing.portfolio import PortfolioReport
 
     verdict, *rows = report.rows()
     title, question = f"{_QUESTION.capitalize()}\n{subject}", f"{_QUESTION} {subject}"
-    if not isinstance(report, AuditReport):  # has no picture
+    if not isinstance(report, AuditReport):
         tables = [
             Section(text=question),
             Section("On which laws, and what came of it", values=rows),
@@ -38,6 +40,7 @@ def audit_view(report: Report, subject: str) -> View:
             tables,
             [": ".join(verdict)],
             report.to_dict(),
+            _of_laws(report) if isinstance(report, PortfolioReport) else None,
             findings=[report.verdict],
             verdict=_passed(report.verdict_class, report.lossless),
         )
@@ -56,6 +59,45 @@ def audit_view(report: Report, subject: str) -> View:
         findings=[report.verdict],
         verdict=_passed(report.verdict_class, report.faultless),
     )
+
+
+#: Colours of the classes of verdicts.
+_COLOURS = {"lossless": "C2", "edge": "C1", "not judged": "0.6", "lossy": "C3"}
+
+#: Distances below are drawn there.
+_SMALLEST = 1e-17
+
+
+def _of_laws(report: PortfolioReport) -> Drawing:
+    shows = (
+        "Distance of the output from the target on each kind of laws: exact where the law was "
+        "found, else the interval of a sample. Green: lossless, yellow: an edge, grey: not judged, "
+        "red: lossy."
+    )
+    return Drawing(partial(portfolio_figure, report), shows)
+
+
+def portfolio_figure(report: PortfolioReport) -> Figure:
+    """The distance on each kind of laws, in the colour of its class."""
+    tried = [one for one in report.tried if one.report is not None]
+    figure = new_figure(figsize=(COLUMN, 0.9 + 0.22 * len(tried)))
+    axes = figure.add_subplot()
+    for place, one in enumerate(tried):
+        colour = _COLOURS[one.verdict_class]
+        found = max(one.report.total_variation, _SMALLEST)
+        axes.plot(found, place, "o", color=colour, markersize=4.5)
+        interval = one.report.total_variation_interval
+        if one.report.method == "sampling" and interval is not None:
+            ends = [max(end, _SMALLEST) for end in interval]
+            axes.plot(ends, [place, place], color=colour, linewidth=1.5)
+    axes.set_yticks(
+        range(len(tried)), [f"{x.law}, V = {x.vocab_size}" for x in tried], fontsize=SMALL
+    )
+    axes.set(xscale="log", xlim=(_SMALLEST / 3, 2.0), ylim=(len(tried) - 0.5, -0.5))
+    axes.set_xlabel("total variation", fontsize=SMALL)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(alpha=0.3, axis="x")
+    return figure
 
 
 def _passed(verdict_class: str, is_fine: bool) -> bool | None:
