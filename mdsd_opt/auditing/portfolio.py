@@ -252,7 +252,7 @@ class PortfolioReport(Report):
         """One sentence."""
         on = f"on {len(self.tried)} kinds of laws, V up to {self.largest_vocab_size}"
         refused = [one.law for one in self.tried if one.report is None]
-        beside = f" Refused: {', '.join(refused)}." if refused else ""
+        beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
         if self.verdict_class == LOSSLESS:
             return f"lossless {on}.{self._unmet}{beside}"
         if self.worst.verdict_class in (LOSSLESS, EDGE) and self.verdict_class == NOT_JUDGED:

@@ -37,6 +37,7 @@ class Serving:
         stack.callback(random.setstate, random.getstate())
         random.seed()
         self._python_state = random.getstate()
+        self._mlx_state = mlx_state()
         self._torch_states: list[Any] | None = None
         self._torch_draws: Any = None
         self._serve_torch()
@@ -103,6 +104,9 @@ class Serving:
         """
         if self._refused:
             raise UnservedDraw(self._refused)
+        mlx_before, self._mlx_state = self._mlx_state, mlx_state()
+        if mlx_before is not None and mlx_before != self._mlx_state:
+            self.refuse("mlx.random")
         moved = "random" if random.getstate() != self._python_state else ""
         if self._torch_states is None:
             self._serve_torch()  # the engine has only now imported it
@@ -124,6 +128,14 @@ class Serving:
         raise UnservedDraw(self._refused)
 
 
+def mlx_state() -> tuple[Any, ...] | None:
+    """The state of MLX's generator, whose draws cannot be answered; None if it is not imported."""
+    mlx = sys.modules.get("mlx.core")
+    if mlx is None:
+        return None
+    return tuple(np.asarray(part).tobytes() for part in mlx.random.state)
+
+
 @contextmanager
 def served(
     source: Source | np.random.Generator | int, generators: Sequence[Any] = ()
@@ -135,7 +147,8 @@ def served(
     `random`; and NumPy's global generator. They are numbers that the engine's own generator can
     return. Other random operators of torch are refused by name. A generator of torch that comes
     back to a state it was in, as one that is seeded anew in every call, gives the same numbers
-    again; `Serving.call` does likewise for what NumPy and `random` make inside.
+    again; `Serving.call` does likewise for what NumPy and `random` make inside. Draws from
+    `mlx.random` are refused.
 
     Parameters
     ----------
