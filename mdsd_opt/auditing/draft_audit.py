@@ -15,7 +15,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
@@ -31,12 +30,10 @@ from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
+from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, UnservedDraw
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Tuples whose law is held against the frequencies one by one.
 _MAX_TUPLES = 20_000
@@ -157,7 +154,7 @@ class DraftPoints:
     """
 
     uniforms: Vector
-    possible: NDArray[np.bool_]
+    possible: Flags
 
 
 def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
@@ -265,7 +262,7 @@ def _repeat_probabilities(drafts: DraftScheme) -> dict[tuple[int, int], float]:
     return {(i, j): float(laws[i] @ laws[j]) for i, j in combinations(sorted(laws), 2)}
 
 
-def _prefix_sets(propensity: Vector) -> list[NDArray[np.bool_]]:
+def _prefix_sets(propensity: Vector) -> list[Flags]:
     order = np.argsort(-propensity, kind="stable")
     reached = np.cumsum(propensity[order])
     ends = np.searchsorted(reached, np.array(_PREFIX_SHARES) * reached[-1]) + 1

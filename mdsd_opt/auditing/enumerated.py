@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.report import Coverage, Level
 from mdsd_opt.auditing.subject import (
     Failure,
     Subject,
-    Tokens,
     ViolationLog,
     draft_argument,
     judged,
     outcome_of,
 )
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
-Vector = NDArray[np.float64]
 ConditionalLaw = Callable[[Tokens], Vector]
 
 #: Numbers that the laws of all draft tuples may take up together.

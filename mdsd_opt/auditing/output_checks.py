@@ -9,17 +9,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
-from mdsd_opt.auditing.subject import Tokens
+from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.problem import TransportProblem
-
-Vector = NDArray[np.float64]
 
 #: Tokens that a report lists.
 LISTED_TOKENS = 10
@@ -45,17 +42,17 @@ class Cells:
     probabilities : ndarray, shape (k,)
     """
 
-    of_token: NDArray[np.int64]
+    of_token: Integers
     probabilities: Vector
 
-    def counts(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    def counts(self, tokens: Integers) -> Integers:
         """How often each cell was hit; no token may be impossible."""
         return np.bincount(self.of_token[tokens], minlength=self.probabilities.size)
 
 
 def merged_cells(
     probabilities: Vector,
-    order: NDArray[np.int64],
+    order: Integers,
     num_trials: int,
     max_cells: int = MAX_CELLS,
 ) -> Cells:
@@ -92,7 +89,7 @@ def merged_cells(
     return Cells(frozen(of_token), frozen(mass))
 
 
-def by_ratio(target: Vector, drafts: DraftScheme) -> NDArray[np.int64]:
+def by_ratio(target: Vector, drafts: DraftScheme) -> Integers:
     """Tokens by target / draft ratio, ascending: verifiers move mass along this order."""
     propensity = drafts.propensity()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -100,7 +97,7 @@ def by_ratio(target: Vector, drafts: DraftScheme) -> NDArray[np.int64]:
     return np.argsort(ratio, kind="stable")
 
 
-def by_rank(target: Vector) -> NDArray[np.int64]:
+def by_rank(target: Vector) -> Integers:
     """Tokens by probability, descending."""
     return np.argsort(-target, kind="stable")
 
@@ -144,7 +141,7 @@ def output_checks(
 
 def law_checks(
     law: Vector,
-    order: NDArray[np.int64],
+    order: Integers,
     outcomes: Tokens,
     rng: np.random.Generator,
     words: Words,
@@ -180,9 +177,7 @@ def law_checks(
     return (*checks, succession_check(after, points, rng, words.succession, words.dependence))
 
 
-def points_of(
-    law: Vector, order: NDArray[np.int64], outcomes: Tokens, rng: np.random.Generator
-) -> Vector:
+def points_of(law: Vector, order: Integers, outcomes: Tokens, rng: np.random.Generator) -> Vector:
     """Outcomes as points on [0, 1], uniform if they follow the law (randomised)."""
     below = np.empty(law.size)
     below[order] = np.cumsum(law[order]) - law[order]
@@ -196,7 +191,7 @@ def succession_check(
     return Check(name, looks_for, min(1.0, 2.0 * min(after, statistics.recurrence(points, rng))))
 
 
-def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenDeviation, ...]:
+def deviations(counts: Integers, probabilities: Vector) -> tuple[TokenDeviation, ...]:
     """The tokens that carry a deviation, by its size, with scores from exact binomial p-values."""
     trials = int(counts.sum())
     if trials == 0:
@@ -211,7 +206,7 @@ def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenD
 
 
 def listed_deviations(
-    counts: NDArray[np.int64], expected: Vector, p_values: Vector, scores: Vector
+    counts: Integers, expected: Vector, p_values: Vector, scores: Vector
 ) -> tuple[TokenDeviation, ...]:
     """Tokens that are odd by themselves, or by three standard deviations of a fair count."""
     trials = counts.sum()

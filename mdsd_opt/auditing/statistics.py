@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from mdsd_opt.auditing.report import LARGEST_Z, Interval
-
-Vector = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from mdsd_opt.base.array_types import Integers, Vector
 
 #: Levels of the tree that the coarse checks look at: eight groups.
 COARSE_LEVELS = 3
@@ -33,8 +31,8 @@ _LEAST_SIZE = 8
 
 
 def split_scores(
-    counts: Counts, probabilities: Vector, rng: np.random.Generator
-) -> tuple[Vector, NDArray[np.int64]]:
+    counts: Integers, probabilities: Vector, rng: np.random.Generator
+) -> tuple[Vector, Integers]:
     """Independent standard normal scores of multinomial counts, and the depth of each in the tree.
 
     Parameters
@@ -73,7 +71,7 @@ def split_scores(
 
 
 def binomial_scores(
-    hits: Counts, trials: Counts, share: Vector, rng: np.random.Generator
+    hits: Integers, trials: Integers, share: Vector, rng: np.random.Generator
 ) -> Vector:
     """Exactly standard normal scores of binomial counts (randomised)."""
     uniform = rng.random(hits.shape)
@@ -113,7 +111,7 @@ def at_most(hits: int, trials: int, share: float) -> float:
     return float(stats.binom.sf(hits - 1, trials, min(share, 1.0)))
 
 
-def single_tokens(counts: Counts, probabilities: Vector) -> tuple[float, Vector]:
+def single_tokens(counts: Integers, probabilities: Vector) -> tuple[float, Vector]:
     """Smallest p-value over single tokens, corrected for their number, and all of them.
 
     Half of the correction is shared out evenly and half in proportion to the probabilities, so that
@@ -124,9 +122,7 @@ def single_tokens(counts: Counts, probabilities: Vector) -> tuple[float, Vector]
     return float(min(1.0, (each / share).min())), each
 
 
-def consecutive(
-    groups: NDArray[np.int64], probabilities: Vector, rng: np.random.Generator
-) -> float:
+def consecutive(groups: Integers, probabilities: Vector, rng: np.random.Generator) -> float:
     """p-value for independence of each second outcome from the one before it.
 
     Parameters
@@ -232,10 +228,10 @@ def rate_interval(hits: int, trials: int, confidence: float) -> Interval:
 
 
 def distance(
-    outcomes: NDArray[np.int64],
+    outcomes: Integers,
     probabilities: Vector,
     confidence: float,
-    groups: NDArray[np.int64] | None = None,
+    groups: Integers | None = None,
 ) -> tuple[float, Interval]:
     """Total variation between the law of the outcomes and `probabilities`, and an interval.
 

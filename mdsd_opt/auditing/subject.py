@@ -11,10 +11,10 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
+from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
@@ -40,7 +40,6 @@ _CALLS_A_LINE = 256
 #: If all of the first calls raise, the callable is not a verifier at all.
 _HOPELESS_CALLS = 10
 
-Tokens = NDArray[np.int64]
 #: (root, rng) -> the accepted drafts and one more token.
 TreeVerify = Callable[["Node", np.random.Generator], Any]
 Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]

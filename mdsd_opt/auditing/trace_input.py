@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, MdsdError
 
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 ToProbabilities = Callable[[Any], Any]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
@@ -53,9 +54,9 @@ class Trace:
 
     target: NDArray[Any]
     draft: NDArray[Any] | None
-    drafts: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    parents: NDArray[np.int64] | None = None
+    drafts: Integers
+    tokens: Integers
+    parents: Integers | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -123,7 +124,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     )
 
 
-def _ids(arrays: Arrays, key: str, ndim: int, size: int, name: str) -> NDArray[np.int64]:
+def _ids(arrays: Arrays, key: str, ndim: int, size: int, name: str) -> Integers:
     if key not in arrays:
         return frozen(np.empty((size, 0), dtype=np.int64))
     array = arrays[key]
@@ -136,7 +137,7 @@ def _ids(arrays: Arrays, key: str, ndim: int, size: int, name: str) -> NDArray[n
     return frozen(array.astype(np.int64))
 
 
-def _parents(arrays: Arrays, name: str) -> NDArray[np.int64] | None:
+def _parents(arrays: Arrays, name: str) -> Integers | None:
     if "parents" not in arrays:
         return None
     array = arrays["parents"]

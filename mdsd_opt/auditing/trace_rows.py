@@ -12,17 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.draft_audit import transform
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trace_input import RecordedSteps
+from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Groups of tokens by rank under the target: 1st, 2nd to 10th, ...
 RANK_GROUPS = (1, 10, 100, 1_000)
@@ -65,7 +62,7 @@ class FirstTokens:
     expected: Vector
     spread: Vector
     observed: Tokens
-    accepted: NDArray[np.bool_]
+    accepted: Flags
     optima: Vector
     draft_uniforms: Vector | None
     wrong_tokens: ViolationLog

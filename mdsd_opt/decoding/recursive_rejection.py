@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.decoding.valued_rules import Values, as_good
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.verifiers.rejection import accepted
@@ -63,7 +64,7 @@ def without(q: Law, token: int) -> Law:
     return rest
 
 
-def whole_support_masses(target: Law, q: Law, draws: NDArray[np.int64]) -> Law:
+def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:
     """Probability that each draft is passed where every token of q is drawn, once; shape (K,).
 
     A refused token has no target left, and the last one is passed with all that is left: each is

@@ -13,12 +13,11 @@ from mdsd_opt.auditing.randomness.sources import (
     DOUBLE,
     Clock,
     Grid,
-    Integers,
     Shape,
     SourceBits,
-    Vector,
     categories_at,
 )
+from mdsd_opt.base.array_types import Integers, Vector
 
 #: Draws in one call that can be explored; a race counts as one.
 MAX_DRAWS = 12

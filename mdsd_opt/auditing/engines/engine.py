@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.chains import Chain, Laws, Tokens, of_chains
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts.by_name import scheme_maker
@@ -57,7 +57,7 @@ class Engine:
     drafted: Drafted = CHAINS
 
     def __call__(
-        self, target: Laws, draft: Laws, drafts: NDArray[np.int64], rng: np.random.Generator
+        self, target: Laws, draft: Laws, drafts: Integers, rng: np.random.Generator
     ) -> int:
         """The first token that it gives for drafts in one place."""
         root = Node((), (), target=target)

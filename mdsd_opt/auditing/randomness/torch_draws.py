@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid, Source
+from mdsd_opt.base.array_types import Floats
 
 Answer = Callable[..., Any]
 
@@ -159,7 +160,7 @@ def _rounded(weights: Any) -> bool:
     return bool(torch.finfo(weights.dtype).bits < 64) if weights.is_floating_point() else False
 
 
-def _weights(weights: Any) -> NDArray[np.float64]:
+def _weights(weights: Any) -> Floats:
     """Rows of weights (n, V), refused as torch would."""
     shape = (math.prod(weights.shape[:-1]), weights.shape[-1])
     rows = weights.detach().double().cpu().reshape(shape).numpy().copy()

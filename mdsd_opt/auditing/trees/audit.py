@@ -41,8 +41,6 @@ from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 
-Vector = NDArray[np.float64]
-
 METHODS = ("auto", "driven", "sampling")
 
 #: Failures on all of the first calls mean that the rule is called in the wrong way.

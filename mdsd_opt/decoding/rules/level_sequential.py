@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import split_with_tries
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
-Law = NDArray[np.float64]
+Law = Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
