@@ -150,14 +150,9 @@ class DrivenLaw:
     """Law of a callable's output given a draft tuple: call it with the tuple.
 
     Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
-    `found` must not happen; `coarse` is as of `DrawTree`. After the deadline, of
-    `time.perf_counter`, driving ends with `Undrivable`.
-
-    Raises
-    ------
-    InvalidInput
-        The callable draws raw bits (integers, exponentials) or too many uniforms, or compares them
-        with each other: audit it with ``method="sampling"``.
+    `found` must not happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` after the
+    deadline, of `time.perf_counter`, and where the callable draws raw bits (integers, exponentials)
+    or too many uniforms, or compares them with each other.
     """
 
     def __init__(self, subject: Subject, checks: int, deadline: float) -> None:

@@ -33,17 +33,10 @@ MAX_CELLS = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """A partition of the possible tokens.
+    """A partition of the possible tokens."""
 
-    Attributes
-    ----------
-    of_token : ndarray of int64, shape (V,)
-        Cell of each token; -1 for tokens of probability zero.
-    probabilities : ndarray, shape (k,)
-    """
-
-    of_token: Integers
-    probabilities: Vector
+    of_token: Integers  # cell of each token, shape (V,); -1 for tokens of probability zero
+    probabilities: Vector  # of the cells, shape (k,)
 
     def counts(self, tokens: Integers) -> Integers:
         """How often each cell was hit; no token may be impossible."""
@@ -56,15 +49,10 @@ def merged_cells(
     num_trials: int,
     max_cells: int = MAX_CELLS,
 ) -> Cells:
-    """Likely tokens alone, unlikely ones merged with their neighbours in `order`.
+    """Likely tokens alone, unlikely ones merged with their neighbours in `order`, shape (V,).
 
-    Parameters
-    ----------
-    probabilities : ndarray, shape (V,)
-    order : ndarray of int64, shape (V,)
-        In which cells are numbered.
-    num_trials : int
-        Every cell expects at least five of them (unless all tokens together do not).
+    Cells are numbered in that order, and every cell expects at least five of the trials (unless all
+    tokens together do not).
     """
     kept = order[probabilities[order] > 0]
     p = probabilities[kept]
@@ -292,13 +280,8 @@ def acceptance_check(p_value: float) -> Check:
 def length_check(excess: float, width: float, trials: int) -> Check:
     """The check that steps do not give more tokens than any lossless rule, by Hoeffding's bound.
 
-    Parameters
-    ----------
-    excess : float
-        Mean over the trials of what may lie above the optimum.
-    width : float
-        Of the range of one trial.
-    trials : int
+    `excess` is the mean over the trials of what may lie above the optimum, `width` that of the
+    range of one trial.
     """
     p_value = math.exp(-2.0 * trials * (max(excess, 0.0) / width) ** 2)
     looks_for = "more than any lossless rule accepts"

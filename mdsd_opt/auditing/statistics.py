@@ -35,17 +35,8 @@ def split_scores(
 ) -> tuple[Vector, Integers]:
     """Independent standard normal scores of multinomial counts, and the depth of each in the tree.
 
-    Parameters
-    ----------
-    counts : ndarray of int, shape (k,)
-    probabilities : ndarray, shape (k,)
-        Positive; of the cells, in the order in which they are to be grouped.
-    rng : numpy.random.Generator
-        For the randomisation of the discrete counts.
-
-    Returns
-    -------
-    scores, depths : ndarray, shape (k - 1,)
+    Scores and depths have shape (k - 1,). Counts and probabilities, which are positive, are those
+    of k cells in the order in which they are to be grouped; counts are randomised.
     """
     reached = np.concatenate([[0], np.cumsum(counts)])
     mass = np.concatenate([[0.0], np.cumsum(probabilities)])
@@ -125,12 +116,8 @@ def single_tokens(counts: Integers, probabilities: Vector) -> tuple[float, Vecto
 def consecutive(groups: Integers, probabilities: Vector, rng: np.random.Generator) -> float:
     """p-value for independence of each second outcome from the one before it.
 
-    Parameters
-    ----------
-    groups : ndarray of int, shape (N,)
-        Group of each outcome, in the order of the trials.
-    probabilities : ndarray, shape (g,)
-        Of the groups.
+    `groups`, shape (N,), are those of the outcomes in the order of the trials, `probabilities`,
+    shape (g,), their law.
     """
     pairs = groups[: groups.size // 2 * 2].reshape(-1, 2)
     size = probabilities.size

@@ -75,24 +75,17 @@ class StepTree:
 class RecordedSteps:
     """Steps of a chain or a tree of drafts each; those that give one token are trees of depth one.
 
-    Attributes
-    ----------
-    target : array_like, shape (N, V), or (N, M + 1, V)
-        Rows of the root alone where a step gives one token, else of every node.
-    draft_law : array_like of the same shape, sequence of N DraftScheme, or None
-        None where drafts or law were not recorded.
-    drafts : ndarray of int64, shape (N, M) or (N, 0)
-    tokens : ndarray of int64, shape (N, L)
-    of_target, of_draft, make : callable
-        From a recorded row to probabilities, and from those to a scheme.
+    The target has rows of the root alone, shape (N, V), where a step gives one token, else of every
+    node, (N, M + 1, V); the draft law has as many, or a scheme for each step, and is None where
+    drafts or law were not recorded.
     """
 
     tree: StepTree
     target: Any
     draft_law: Any
-    drafts: Tokens
-    tokens: Tokens
-    of_target: ToProbabilities
+    drafts: Tokens  # (N, M) or (N, 0)
+    tokens: Tokens  # (N, L)
+    of_target: ToProbabilities  # from a recorded row
     of_draft: ToProbabilities
     make: SchemeMaker | None
 

@@ -30,42 +30,26 @@ RATIO_GROUPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstTokens:
-    """The first token of each step, transformed.
+    """The first token of each of N steps, transformed.
 
-    Attributes
-    ----------
-    by_rank, by_ratio : ndarray, shape (N,)
-        Randomised integral transform of the emitted token under the target, with the tokens ordered
-        by probability, and by target / draft ratio where draft laws are known; NaN for impossible
-        tokens.
-    rank_law, ratio_law : ndarray, shape (N, g)
-        Probability of each group of tokens at each step.
-    rank_group, ratio_group : ndarray of int, shape (N,)
-        Group of the emitted token.
-    expected, spread, observed : ndarray, shape (V,)
-        Sums over the steps: probability and variance of each token, and how often it came.
-    accepted : ndarray of bool, shape (N,)
-    optima : ndarray, shape (N,)
-        alpha* of each step; NaN where unknown.
-    draft_uniforms : ndarray, shape (N, J), or None
-        Transformed drafts; None if they make a different number of random choices at some steps.
-    wrong_tokens, wrong_drafts : ViolationLog
-        Tokens and drafts that the laws of their steps rule out.
+    Transformed is the emitted token, randomised, under the target, with the tokens ordered by
+    probability, and by target / draft ratio where draft laws are known; NaN for impossible tokens.
+    Drafts are not where they make a different number of random choices at some steps.
     """
 
-    by_rank: Vector
-    by_ratio: Vector
-    rank_law: Vector
+    by_rank: Vector  # (N,)
+    by_ratio: Vector  # (N,)
+    rank_law: Vector  # probability of each group of tokens at each step, (N, g)
     ratio_law: Vector
-    rank_group: Tokens
+    rank_group: Tokens  # of the emitted token, (N,)
     ratio_group: Tokens
-    expected: Vector
-    spread: Vector
-    observed: Tokens
-    accepted: Flags
-    optima: Vector
-    draft_uniforms: Vector | None
-    wrong_tokens: ViolationLog
+    expected: Vector  # sums over the steps of the probability of each token, (V,)
+    spread: Vector  # of its variance
+    observed: Tokens  # how often it came
+    accepted: Flags  # (N,)
+    optima: Vector  # alpha* of each step; NaN where unknown
+    draft_uniforms: Vector | None  # (N, J)
+    wrong_tokens: ViolationLog  # those that the laws of their steps rule out
     wrong_drafts: ViolationLog
 
 

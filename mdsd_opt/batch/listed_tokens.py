@@ -58,12 +58,8 @@ class Listed:
     def of(cls, logprobs: Any, name: str, vocab_size: int | None) -> Listed:
         """Check the list of one side: the probabilities as given, right up to scale.
 
-        Raises
-        ------
-        InvalidInput
-            No mapping, an empty one, or one of more tokens than there are.
-        InvalidDistribution
-            No logarithms of probabilities, or a mass that does not fit into the vocabulary.
+        Raises `InvalidInput` for no mapping, an empty one, or one of more tokens than there are,
+        `InvalidDistribution` where logarithms or mass are none that fit into the vocabulary.
         """
         if not isinstance(logprobs, Mapping) or not logprobs:
             raise InvalidInput(f"{name} is {logprobs!r:.60}: give a mapping token id -> logprob")
