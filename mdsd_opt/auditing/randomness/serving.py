@@ -65,13 +65,7 @@ class Serving:
         raise UnservedDraw(self._refused)
 
     def check(self) -> None:
-        """Raise if anything was drawn past the audit.
-
-        Raises
-        ------
-        UnservedDraw
-            It was, or a generator was seeded anew.
-        """
+        """Raise `UnservedDraw` if anything was drawn past the audit, or a generator seeded anew."""
         if self._refused:
             raise UnservedDraw(self._refused)
         moved = "random" if random.getstate() != self._python_state else ""
