@@ -38,7 +38,7 @@ MAX_LISTED = 8
 _CALLS_A_LINE = 256
 
 #: If all of the first calls raise, the callable is not a verifier at all.
-_HOPELESS_CALLS = 10
+HOPELESS_CALLS = 10
 
 #: (root, rng) -> the accepted drafts and one more token.
 TreeVerify = Callable[["Node", np.random.Generator], Any]
@@ -154,7 +154,7 @@ class Subject:
             except UnservedDraw:
                 raise
             except Exception as error:  # the callable is not ours: anything may come
-                if log.count == n == _HOPELESS_CALLS - 1:
+                if log.count == n == HOPELESS_CALLS - 1:
                     failure = Failure(
                         "exception", type(error).__name__, f"raised {describe(error)}"
                     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.decoding.valued_rules import Values, as_good
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.verifiers.rejection import accepted, without
 
 Law = NDArray[Any]
 
@@ -52,16 +52,6 @@ def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float
         return rest, 0, refused
     rest /= refused
     return rest, mass / refused, refused
-
-
-def without(q: Law, token: int) -> Law:
-    """Law of the next draft where one token is not drawn again; zero where none is left."""
-    rest = q.copy()
-    rest[token] = 0
-    total = rest.sum()
-    if total > 0:
-        rest /= total
-    return rest
 
 
 def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:

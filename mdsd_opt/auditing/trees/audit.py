@@ -21,6 +21,7 @@ from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import LOSSLESS, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import (
+    HOPELESS_CALLS,
     AlwaysFails,
     Failure,
     TreeVerify,
@@ -42,9 +43,6 @@ from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 
 METHODS = ("auto", "driven", "sampling")
-
-#: Failures on all of the first calls mean that the rule is called in the wrong way.
-_HOPELESS_CALLS = 10
 
 _TEXTS = Words(
     "texts",
@@ -357,7 +355,7 @@ class TreeAudit:
                     serving.check()
                 if isinstance(outcome, Failure):
                     log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
-                    if log.count == n + 1 == _HOPELESS_CALLS:
+                    if log.count == n + 1 == HOPELESS_CALLS:
                         raise AlwaysFails(outcome, "It is called with (root, rng).")
                     continue
                 assert isinstance(outcome, tuple)
