@@ -156,12 +156,8 @@ def k_ary(num_drafts: int, depth: int) -> Topology:
             f"a tree of {num_drafts}x{depth} has over 100,000 leaves or {MAX_DEPTH:,} levels: "
             "give fewer"
         )
-    places: dict[Place, int] = {}
-    level: list[Place] = [()]
-    for _ in range(depth):
-        places |= dict.fromkeys(level, num_drafts)
-        level = [(*place, rank) for place in level for rank in range(num_drafts)]
-    return Topology(places, f"{num_drafts}x{depth}")
+    num_nodes = sum(num_drafts**level for level in range(1, depth + 1))
+    return Topology(balanced(num_drafts, num_nodes).num_drafts, f"{num_drafts}x{depth}")
 
 
 def balanced(num_drafts: int, num_nodes: int) -> Topology:
