@@ -123,12 +123,11 @@ class DraftEvidence:
 
 def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> DraftEvidence:
     """Put draft tuples (N, K) to every check there is for their scheme."""
-    points = transform(drafts, tuples, rng)
+    points, can_be_drawn = transform(drafts, tuples, rng)
     log = ViolationLog()
-    for row in tuples[~points.possible]:
+    for row in tuples[~can_be_drawn]:
         log.add("impossible drafts", row, f"drafts {row.tolist()} cannot be drawn under {drafts!r}")
-    possible = tuples[points.possible]
-    uniforms = points.uniforms[points.possible]
+    possible, uniforms = tuples[can_be_drawn], points[can_be_drawn]
     checks = [
         *draft_checks(uniforms, rng),
         *_token_checks(drafts, possible),
@@ -146,24 +145,16 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
     return DraftEvidence(tuple(checks), possible, log, outcomes, probabilities, num_cells)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DraftPoints:
-    """J random choices (N, J) in each draft tuple, and whether the scheme can draft it.
+def transform(
+    drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator
+) -> tuple[Vector, Flags]:
+    """J random choices (N, J) in draft tuples (N, K), and which of these the scheme can draft.
 
-    Rows of impossible tuples mean nothing.
-    """
-
-    uniforms: Vector
-    possible: Flags
-
-
-def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
-    """The points of draft tuples (N, K), padded with -1, under the law of a scheme.
-
-    `UnsupportedScheme` where the law has to be listed and has too many tuples.
+    Rows of impossible tuples mean nothing. `UnsupportedScheme` where the law has to be listed and
+    has too many tuples.
     """
     below, mass, possible = drafts.uniform_intervals(tuples)
-    return DraftPoints(below + rng.random(mass.shape) * mass, possible)
+    return below + rng.random(mass.shape) * mass, possible
 
 
 def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, size: int) -> Tokens:

@@ -77,12 +77,16 @@ def merged_cells(
     return Cells(frozen(of_token), frozen(mass))
 
 
+def ratios(target: Vector, drafts: DraftScheme) -> Vector:
+    """Target / draft ratio of every token; infinite for tokens that are never drafted."""
+    q = drafts.propensity()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(q > 0, target / q, np.inf)
+
+
 def by_ratio(target: Vector, drafts: DraftScheme) -> Integers:
     """Tokens by target / draft ratio, ascending: verifiers move mass along this order."""
-    propensity = drafts.propensity()
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = np.where(propensity > 0, target / propensity, np.inf)
-    return np.argsort(ratio, kind="stable")
+    return np.argsort(ratios(target, drafts), kind="stable")
 
 
 def by_rank(target: Vector) -> Integers:

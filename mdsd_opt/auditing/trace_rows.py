@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mdsd_opt.auditing.draft_audit import transform
+from mdsd_opt.auditing.output_checks import ratios
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trace_input import RecordedSteps
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
@@ -87,7 +88,7 @@ def first_tokens(steps: RecordedSteps, rng: np.random.Generator) -> FirstTokens:
         expected += p
         spread += p * (1 - p)
         rank_law[n], groups[0, n] = _rank_groups(p, token)
-        ratio = None if scheme is None else _ratios(p, scheme)
+        ratio = None if scheme is None else ratios(p, scheme)
         points[:, n] = _points(p, ratio, token, noise[:, n])
         if scheme is not None and ratio is not None:
             member = np.searchsorted(RATIO_GROUPS, ratio, side="right")
@@ -147,7 +148,7 @@ def later_tokens(
                 wrong_tokens.add("impossible token", drafts[n], f"{message}probability is zero")
                 points[:, n] = np.nan
                 break
-            ratio = None if scheme is None else _ratios(p, scheme)
+            ratio = None if scheme is None else ratios(p, scheme)
             points[:, n, place] = _points(p, ratio, token, points[:, n, place])
         for node in range(1, len(tree.children)):
             scheme = steps.scheme(n, node)
@@ -181,12 +182,6 @@ def _mass_before(order_by: Vector, p: Vector, token: int) -> float:
     return float(p[order_by < key].sum() + p[tied[tied < token]].sum())
 
 
-def _ratios(p: Vector, scheme: DraftScheme) -> Vector:
-    q = scheme.propensity()
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(q > 0, p / q, np.inf)
-
-
 def _drafted(
     steps: RecordedSteps,
     n: int,
@@ -197,12 +192,12 @@ def _drafted(
 ) -> Vector:
     """The drafts after a node of a step, transformed, shape (J,)."""
     row = steps.drafts_after(n, node)
-    moved = transform(scheme, row[None], rng)
-    if not moved.possible[0]:
+    points, possible = transform(scheme, row[None], rng)
+    if not possible[0]:
         where = f" after node {node}" if node else ""
         message = f"step {n}: drafts {row.tolist()}{where} cannot be drawn under {scheme!r}"
         wrong.add("impossible drafts", row, message)
-    return moved.uniforms[0]
+    return points[0]
 
 
 def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:
