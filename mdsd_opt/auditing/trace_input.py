@@ -108,8 +108,7 @@ class RecordedSteps:
         if self.draft_law is None:
             return None
         if isinstance(self.draft_law, Sequence):
-            given: DraftScheme = self.draft_law[n]
-            return given
+            return self.draft_law[n]
         drafts = self.drafts_after(n, node)
         if node and not (drafts >= 0).any():  # below the root, which always drafts
             return None

@@ -68,8 +68,7 @@ class Sampling:
 
     def law(self, logits: Floats) -> Floats:
         """Probabilities of every row of logits."""
-        found: Floats = softmax(logits, self.temperature, self.top_k, self.top_p, self.min_p)
-        return found
+        return softmax(logits, self.temperature, self.top_k, self.top_p, self.min_p)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -169,8 +169,7 @@ def _least_value(
     subsets, of_row = subsets.rows(last), of_row[last]
     p = of_row[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_p)])
     q = contained_in(subsets, counts, not most_accepted)
-    values: Floats = (1.0 + p[..., None] - q).min(axis=(0, 1))
-    return values
+    return (1.0 + p[..., None] - q).min(axis=(0, 1))
 
 
 def _ends_of_all(

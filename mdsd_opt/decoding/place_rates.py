@@ -194,8 +194,7 @@ class RunningRates:
     @property
     def table(self) -> RateTable:
         """The mean so far, shape (K + 1, K)."""
-        rates: RateTable = self._passes / self._visits[:, None]
-        return rates
+        return self._passes / self._visits[:, None]
 
     @property
     def max_drafts(self) -> int:

@@ -74,8 +74,7 @@ class TextTree:
 
     def over_next(self, values: Vector) -> Vector:
         """Sum over the last token, of the values of one level."""
-        sums: Vector = values.reshape(-1, self.vocab_size).sum(axis=1)
-        return sums
+        return values.reshape(-1, self.vocab_size).sum(axis=1)
 
     def outermost(self, inside: Flags) -> Integers:
         """Texts of a set that goes on to the end that begin with no other one of it."""

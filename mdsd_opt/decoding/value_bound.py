@@ -144,5 +144,4 @@ def _lowest(y: Vector, f: Vector, slopes: Vector) -> Integers:
         hull.append(i)
     corners = np.array(hull)
     edges = np.diff(f[corners]) / np.diff(y[corners])
-    found: Integers = corners[np.searchsorted(edges, slopes)]
-    return found
+    return corners[np.searchsorted(edges, slopes)]

@@ -118,8 +118,7 @@ class Texts:
 
     def first_token(self, law: Vector) -> Vector:
         """Law of the first token under a law of the texts."""
-        sums: Vector = law.reshape(self.vocab_size, -1).sum(axis=1)
-        return sums
+        return law.reshape(self.vocab_size, -1).sum(axis=1)
 
 
 def drawn_trees(

@@ -62,8 +62,7 @@ class LevelSequential(TreeRule):
 
 def _one(node: Node) -> float:
     """A one in the numbers of the target, of which some may be Fractions."""
-    one: float = node.target.sum() * 0 + 1
-    return one
+    return node.target.sum() * 0 + 1
 
 
 def _next_level(
