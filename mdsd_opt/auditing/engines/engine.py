@@ -88,9 +88,11 @@ class Adapter:
     drafted: Drafted = CHAINS
     takes_long: bool = False
 
-    def loaded(self, name: str) -> Rule:
-        """The function as a rule for trees."""
+    def loaded(self, name: str, version: str) -> Engine:
+        """The function, ready to be called."""
         if self.chain is not None:
-            return of_chains(name, self.chain())
-        assert self.rule is not None
-        return self.rule()
+            rule = of_chains(name, self.chain())
+        else:
+            assert self.rule is not None
+            rule = self.rule()
+        return Engine(name, self.package, version, self.function, self.rebound, rule, self.drafted)
