@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing.chains import audit_chain as audit_chain
     from mdsd_opt.auditing.on_laws import audit_portfolio as audit_portfolio
     from mdsd_opt.auditing.portfolio import PortfolioReport as PortfolioReport
+    from mdsd_opt.auditing.texts import TextAuditReport as TextAuditReport
+    from mdsd_opt.auditing.texts import audit_text as audit_text
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
     from mdsd_opt.auditing.trees import audit_tree as audit_tree
     from mdsd_opt.base.distributions import softmax as softmax
@@ -98,6 +100,7 @@ _HOME = {
     "TopKDrafts": "drafts",
     "TransportPlan": "problem.solution",
     "TransportProblem": "problem",
+    "TextAuditReport": "auditing.texts",
     "TreeAuditReport": "auditing.trees",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
@@ -109,6 +112,7 @@ _HOME = {
     "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",
     "audit_portfolio": "auditing.on_laws",
+    "audit_text": "auditing.texts",
     "audit_trace": "auditing",
     "audit_tree": "auditing.trees",
     "best_draft_temperature": "corpora.draft_choice",

@@ -80,7 +80,7 @@ def _by_race(q: Floats, most: int) -> Floats:
 
     slowest = float(np.partition(q, q.size - most)[: q.size - most + 1].sum())
     require_race(q.size, most, slowest)
-    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT)
+    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT, False)
     light = q * t[-1] < _LIGHT
     if light.any() and float(q[light].sum()) * t[-1] > 600.0:  # their law has no numbers in float64
         light[:] = False

@@ -19,6 +19,9 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 #: Drafts after a text, how they are drawn, and their place.
 Hung = dict[Tokens, tuple[DraftScheme, Integers]]
 
+#: A function under audit, which may ask a model, may find another one in its place.
+_default_rng = np.random.default_rng
+
 #: Texts that an audit tells apart.
 MAX_TEXTS = 200_000
 
@@ -40,7 +43,7 @@ class TableModel:
         self.vocab_size, self.seed, self.concentration = vocab_size, seed, concentration
 
     def __call__(self, text: Tokens) -> Vector:
-        rng = np.random.default_rng([self.seed, self.vocab_size, len(text), *text])
+        rng = _default_rng([self.seed, self.vocab_size, len(text), *text])
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
 
