@@ -15,7 +15,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
@@ -31,12 +30,10 @@ from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
+from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, UnservedDraw
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Tuples whose law is held against the frequencies one by one.
 _MAX_TUPLES = 20_000
@@ -126,12 +123,11 @@ class DraftEvidence:
 
 def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> DraftEvidence:
     """Put draft tuples (N, K) to every check there is for their scheme."""
-    points = transform(drafts, tuples, rng)
+    points, can_be_drawn = transform(drafts, tuples, rng)
     log = ViolationLog()
-    for row in tuples[~points.possible]:
+    for row in tuples[~can_be_drawn]:
         log.add("impossible drafts", row, f"drafts {row.tolist()} cannot be drawn under {drafts!r}")
-    possible = tuples[points.possible]
-    uniforms = points.uniforms[points.possible]
+    possible, uniforms = tuples[can_be_drawn], points[can_be_drawn]
     checks = [
         *draft_checks(uniforms, rng),
         *_token_checks(drafts, possible),
@@ -149,24 +145,16 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
     return DraftEvidence(tuple(checks), possible, log, outcomes, probabilities, num_cells)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DraftPoints:
-    """J random choices (N, J) in each draft tuple, and whether the scheme can draft it.
+def transform(
+    drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator
+) -> tuple[Vector, Flags]:
+    """J random choices (N, J) in draft tuples (N, K), and which of these the scheme can draft.
 
-    Rows of impossible tuples mean nothing.
-    """
-
-    uniforms: Vector
-    possible: NDArray[np.bool_]
-
-
-def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> DraftPoints:
-    """The points of draft tuples (N, K), padded with -1, under the law of a scheme.
-
-    `UnsupportedScheme` where the law has to be listed and has too many tuples.
+    Rows of impossible tuples mean nothing. `UnsupportedScheme` where the law has to be listed and
+    has too many tuples.
     """
     below, mass, possible = drafts.uniform_intervals(tuples)
-    return DraftPoints(below + rng.random(mass.shape) * mass, possible)
+    return below + rng.random(mass.shape) * mass, possible
 
 
 def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, size: int) -> Tokens:
@@ -265,7 +253,7 @@ def _repeat_probabilities(drafts: DraftScheme) -> dict[tuple[int, int], float]:
     return {(i, j): float(laws[i] @ laws[j]) for i, j in combinations(sorted(laws), 2)}
 
 
-def _prefix_sets(propensity: Vector) -> list[NDArray[np.bool_]]:
+def _prefix_sets(propensity: Vector) -> list[Flags]:
     order = np.argsort(-propensity, kind="stable")
     reached = np.cumsum(propensity[order])
     ends = np.searchsorted(reached, np.array(_PREFIX_SHARES) * reached[-1]) + 1

@@ -18,7 +18,6 @@ from mdsd_opt.auditing.randomness.sources import EdgeSource
 from mdsd_opt.auditing.subject import (
     Failure,
     Subject,
-    Tokens,
     TreeVerify,
     ViolationLog,
     answered,
@@ -26,6 +25,7 @@ from mdsd_opt.auditing.subject import (
     described,
     judged,
 )
+from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.errors import UnservedDraw, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 

@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.report import Coverage, Level
 from mdsd_opt.auditing.subject import (
     Failure,
     Subject,
-    Tokens,
     ViolationLog,
     draft_argument,
     judged,
     outcome_of,
 )
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
-Vector = NDArray[np.float64]
 ConditionalLaw = Callable[[Tokens], Vector]
 
 #: Numbers that the laws of all draft tuples may take up together.
@@ -152,14 +150,9 @@ class DrivenLaw:
     """Law of a callable's output given a draft tuple: call it with the tuple.
 
     Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
-    `found` must not happen; `coarse` is as of `DrawTree`. After the deadline, of
-    `time.perf_counter`, driving ends with `Undrivable`.
-
-    Raises
-    ------
-    InvalidInput
-        The callable draws raw bits (integers, exponentials) or too many uniforms, or compares them
-        with each other: audit it with ``method="sampling"``.
+    `found` must not happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` after the
+    deadline, of `time.perf_counter`, and where the callable draws raw bits (integers, exponentials)
+    or too many uniforms, or compares them with each other.
     """
 
     def __init__(self, subject: Subject, checks: int, deadline: float) -> None:

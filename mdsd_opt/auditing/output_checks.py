@@ -9,17 +9,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
-from mdsd_opt.auditing.subject import Tokens
+from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.problem import TransportProblem
-
-Vector = NDArray[np.float64]
 
 #: Tokens that a report lists.
 LISTED_TOKENS = 10
@@ -36,38 +33,26 @@ MAX_CELLS = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """A partition of the possible tokens.
+    """A partition of the possible tokens."""
 
-    Attributes
-    ----------
-    of_token : ndarray of int64, shape (V,)
-        Cell of each token; -1 for tokens of probability zero.
-    probabilities : ndarray, shape (k,)
-    """
+    of_token: Integers  # cell of each token, shape (V,); -1 for tokens of probability zero
+    probabilities: Vector  # of the cells, shape (k,)
 
-    of_token: NDArray[np.int64]
-    probabilities: Vector
-
-    def counts(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    def counts(self, tokens: Integers) -> Integers:
         """How often each cell was hit; no token may be impossible."""
         return np.bincount(self.of_token[tokens], minlength=self.probabilities.size)
 
 
 def merged_cells(
     probabilities: Vector,
-    order: NDArray[np.int64],
+    order: Integers,
     num_trials: int,
     max_cells: int = MAX_CELLS,
 ) -> Cells:
-    """Likely tokens alone, unlikely ones merged with their neighbours in `order`.
+    """Likely tokens alone, unlikely ones merged with their neighbours in `order`, shape (V,).
 
-    Parameters
-    ----------
-    probabilities : ndarray, shape (V,)
-    order : ndarray of int64, shape (V,)
-        In which cells are numbered.
-    num_trials : int
-        Every cell expects at least five of them (unless all tokens together do not).
+    Cells are numbered in that order, and every cell expects at least five of the trials (unless all
+    tokens together do not).
     """
     kept = order[probabilities[order] > 0]
     p = probabilities[kept]
@@ -92,15 +77,19 @@ def merged_cells(
     return Cells(frozen(of_token), frozen(mass))
 
 
-def by_ratio(target: Vector, drafts: DraftScheme) -> NDArray[np.int64]:
-    """Tokens by target / draft ratio, ascending: verifiers move mass along this order."""
-    propensity = drafts.propensity()
+def ratios(target: Vector, drafts: DraftScheme) -> Vector:
+    """Target / draft ratio of every token; infinite for tokens that are never drafted."""
+    q = drafts.propensity()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = np.where(propensity > 0, target / propensity, np.inf)
-    return np.argsort(ratio, kind="stable")
+        return np.where(q > 0, target / q, np.inf)
 
 
-def by_rank(target: Vector) -> NDArray[np.int64]:
+def by_ratio(target: Vector, drafts: DraftScheme) -> Integers:
+    """Tokens by target / draft ratio, ascending: verifiers move mass along this order."""
+    return np.argsort(ratios(target, drafts), kind="stable")
+
+
+def by_rank(target: Vector) -> Integers:
     """Tokens by probability, descending."""
     return np.argsort(-target, kind="stable")
 
@@ -144,7 +133,7 @@ def output_checks(
 
 def law_checks(
     law: Vector,
-    order: NDArray[np.int64],
+    order: Integers,
     outcomes: Tokens,
     rng: np.random.Generator,
     words: Words,
@@ -180,9 +169,7 @@ def law_checks(
     return (*checks, succession_check(after, points, rng, words.succession, words.dependence))
 
 
-def points_of(
-    law: Vector, order: NDArray[np.int64], outcomes: Tokens, rng: np.random.Generator
-) -> Vector:
+def points_of(law: Vector, order: Integers, outcomes: Tokens, rng: np.random.Generator) -> Vector:
     """Outcomes as points on [0, 1], uniform if they follow the law (randomised)."""
     below = np.empty(law.size)
     below[order] = np.cumsum(law[order]) - law[order]
@@ -196,7 +183,7 @@ def succession_check(
     return Check(name, looks_for, min(1.0, 2.0 * min(after, statistics.recurrence(points, rng))))
 
 
-def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenDeviation, ...]:
+def deviations(counts: Integers, probabilities: Vector) -> tuple[TokenDeviation, ...]:
     """The tokens that carry a deviation, by its size, with scores from exact binomial p-values."""
     trials = int(counts.sum())
     if trials == 0:
@@ -211,7 +198,7 @@ def deviations(counts: NDArray[np.int64], probabilities: Vector) -> tuple[TokenD
 
 
 def listed_deviations(
-    counts: NDArray[np.int64], expected: Vector, p_values: Vector, scores: Vector
+    counts: Integers, expected: Vector, p_values: Vector, scores: Vector
 ) -> tuple[TokenDeviation, ...]:
     """Tokens that are odd by themselves, or by three standard deviations of a fair count."""
     trials = counts.sum()
@@ -297,13 +284,8 @@ def acceptance_check(p_value: float) -> Check:
 def length_check(excess: float, width: float, trials: int) -> Check:
     """The check that steps do not give more tokens than any lossless rule, by Hoeffding's bound.
 
-    Parameters
-    ----------
-    excess : float
-        Mean over the trials of what may lie above the optimum.
-    width : float
-        Of the range of one trial.
-    trials : int
+    `excess` is the mean over the trials of what may lie above the optimum, `width` that of the
+    range of one trial.
     """
     p_value = math.exp(-2.0 * trials * (max(excess, 0.0) / width) ** 2)
     looks_for = "more than any lossless rule accepts"

@@ -12,20 +12,17 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy import stats
-from scipy.optimize import brentq
+from scipy import special, stats
 
 from mdsd_opt.auditing.report import Check
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 #: Draft tokens that an audit may draw; it holds all of them.
 MAX_DRAWN = 200_000_000
-
 
 #: Total variation put down to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6
@@ -109,16 +106,9 @@ def generator_of(rng: Any) -> np.random.Generator:
     )
 
 
-@lru_cache(maxsize=256)
 def needed_noncentrality(dof: int, level: float, power: float) -> float:
     """Noncentrality at which chi-square with `dof` exceeds its `level` threshold with `power`."""
-    threshold = stats.chi2.isf(level, dof)
-    high = threshold + 1.0
-    while stats.ncx2.sf(threshold, dof, high) < power:
-        high *= 2.0
-    return float(
-        brentq(lambda excess: stats.ncx2.sf(threshold, dof, excess) - power, 1e-9, high, rtol=1e-9)
-    )
+    return float(special.chndtrinc(stats.chi2.isf(level, dof), dof, 1 - power))
 
 
 def detectable_bias(num_trials: int, num_cells: int, level: float, power: float) -> float:

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from mdsd_opt.auditing.report import LARGEST_Z, Interval
-
-Vector = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from mdsd_opt.base.array_types import Integers, Vector
 
 #: Levels of the tree that the coarse checks look at: eight groups.
 COARSE_LEVELS = 3
@@ -33,21 +31,12 @@ _LEAST_SIZE = 8
 
 
 def split_scores(
-    counts: Counts, probabilities: Vector, rng: np.random.Generator
-) -> tuple[Vector, NDArray[np.int64]]:
+    counts: Integers, probabilities: Vector, rng: np.random.Generator
+) -> tuple[Vector, Integers]:
     """Independent standard normal scores of multinomial counts, and the depth of each in the tree.
 
-    Parameters
-    ----------
-    counts : ndarray of int, shape (k,)
-    probabilities : ndarray, shape (k,)
-        Positive; of the cells, in the order in which they are to be grouped.
-    rng : numpy.random.Generator
-        For the randomisation of the discrete counts.
-
-    Returns
-    -------
-    scores, depths : ndarray, shape (k - 1,)
+    Scores and depths have shape (k - 1,). Counts and probabilities, which are positive, are those
+    of k cells in the order in which they are to be grouped; counts are randomised.
     """
     reached = np.concatenate([[0], np.cumsum(counts)])
     mass = np.concatenate([[0.0], np.cumsum(probabilities)])
@@ -73,7 +62,7 @@ def split_scores(
 
 
 def binomial_scores(
-    hits: Counts, trials: Counts, share: Vector, rng: np.random.Generator
+    hits: Integers, trials: Integers, share: Vector, rng: np.random.Generator
 ) -> Vector:
     """Exactly standard normal scores of binomial counts (randomised)."""
     uniform = rng.random(hits.shape)
@@ -113,7 +102,7 @@ def at_most(hits: int, trials: int, share: float) -> float:
     return float(stats.binom.sf(hits - 1, trials, min(share, 1.0)))
 
 
-def single_tokens(counts: Counts, probabilities: Vector) -> tuple[float, Vector]:
+def single_tokens(counts: Integers, probabilities: Vector) -> tuple[float, Vector]:
     """Smallest p-value over single tokens, corrected for their number, and all of them.
 
     Half of the correction is shared out evenly and half in proportion to the probabilities, so that
@@ -124,17 +113,11 @@ def single_tokens(counts: Counts, probabilities: Vector) -> tuple[float, Vector]
     return float(min(1.0, (each / share).min())), each
 
 
-def consecutive(
-    groups: NDArray[np.int64], probabilities: Vector, rng: np.random.Generator
-) -> float:
+def consecutive(groups: Integers, probabilities: Vector, rng: np.random.Generator) -> float:
     """p-value for independence of each second outcome from the one before it.
 
-    Parameters
-    ----------
-    groups : ndarray of int, shape (N,)
-        Group of each outcome, in the order of the trials.
-    probabilities : ndarray, shape (g,)
-        Of the groups.
+    `groups`, shape (N,), are those of the outcomes in the order of the trials, `probabilities`,
+    shape (g,), their law.
     """
     pairs = groups[: groups.size // 2 * 2].reshape(-1, 2)
     size = probabilities.size
@@ -232,10 +215,10 @@ def rate_interval(hits: int, trials: int, confidence: float) -> Interval:
 
 
 def distance(
-    outcomes: NDArray[np.int64],
+    outcomes: Integers,
     probabilities: Vector,
     confidence: float,
-    groups: NDArray[np.int64] | None = None,
+    groups: Integers | None = None,
 ) -> tuple[float, Interval]:
     """Total variation between the law of the outcomes and `probabilities`, and an interval.
 

@@ -11,10 +11,10 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
+from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
@@ -38,9 +38,8 @@ MAX_LISTED = 8
 _CALLS_A_LINE = 256
 
 #: If all of the first calls raise, the callable is not a verifier at all.
-_HOPELESS_CALLS = 10
+HOPELESS_CALLS = 10
 
-Tokens = NDArray[np.int64]
 #: (root, rng) -> the accepted drafts and one more token.
 TreeVerify = Callable[["Node", np.random.Generator], Any]
 Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]
@@ -158,7 +157,7 @@ class Subject:
             except UnservedDraw:
                 raise
             except Exception as error:  # the callable is not ours: anything may come
-                if log.count == n == _HOPELESS_CALLS - 1:
+                if log.count == n == HOPELESS_CALLS - 1:
                     failure = Failure(
                         "exception", type(error).__name__, f"raised {describe(error)}"
                     )

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
@@ -27,11 +26,9 @@ from mdsd_opt.auditing.report import LARGEST_Z, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Settings, generator_of
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.distributions import check_sampling_parameters, softmax
 from mdsd_opt.errors import InvalidInput
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Cells of [0, 1]^L in which whole steps are counted, at most.
 _MAX_CELLS = 64

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, MdsdError
 
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 ToProbabilities = Callable[[Any], Any]
 
 
@@ -76,24 +75,17 @@ class StepTree:
 class RecordedSteps:
     """Steps of a chain or a tree of drafts each; those that give one token are trees of depth one.
 
-    Attributes
-    ----------
-    target : array_like, shape (N, V), or (N, M + 1, V)
-        Rows of the root alone where a step gives one token, else of every node.
-    draft_law : array_like of the same shape, sequence of N DraftScheme, or None
-        None where drafts or law were not recorded.
-    drafts : ndarray of int64, shape (N, M) or (N, 0)
-    tokens : ndarray of int64, shape (N, L)
-    of_target, of_draft, make : callable
-        From a recorded row to probabilities, and from those to a scheme.
+    The target has rows of the root alone, shape (N, V), where a step gives one token, else of every
+    node, (N, M + 1, V); the draft law has as many, or a scheme for each step, and is None where
+    drafts or law were not recorded.
     """
 
     tree: StepTree
     target: Any
     draft_law: Any
-    drafts: Tokens
-    tokens: Tokens
-    of_target: ToProbabilities
+    drafts: Tokens  # (N, M) or (N, 0)
+    tokens: Tokens  # (N, L)
+    of_target: ToProbabilities  # from a recorded row
     of_draft: ToProbabilities
     make: SchemeMaker | None
 
@@ -116,8 +108,7 @@ class RecordedSteps:
         if self.draft_law is None:
             return None
         if isinstance(self.draft_law, Sequence):
-            given: DraftScheme = self.draft_law[n]
-            return given
+            return self.draft_law[n]
         drafts = self.drafts_after(n, node)
         if node and not (drafts >= 0).any():  # below the root, which always drafts
             return None

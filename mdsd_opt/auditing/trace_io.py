@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
@@ -53,9 +54,9 @@ class Trace:
 
     target: NDArray[Any]
     draft: NDArray[Any] | None
-    drafts: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    parents: NDArray[np.int64] | None = None
+    drafts: Integers
+    tokens: Integers
+    parents: Integers | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -116,34 +117,25 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     return Trace(
         target=frozen(target),
         draft=None if draft is None else frozen(draft),
-        drafts=_ids(arrays, "drafts", 2, size, name),
-        tokens=_ids(arrays, "tokens", target.ndim - 1, size, name),
-        parents=_parents(arrays, name),
+        drafts=(
+            _ids(arrays, "drafts", (size, "K"), name)
+            if "drafts" in arrays
+            else frozen(np.empty((size, 0), dtype=np.int64))
+        ),
+        tokens=_ids(arrays, "tokens", (size, "L")[: target.ndim - 1], name),
+        parents=_ids(arrays, "parents", ("M",), name) if "parents" in arrays else None,
         metadata=_described(text, name),
     )
 
 
-def _ids(arrays: Arrays, key: str, ndim: int, size: int, name: str) -> NDArray[np.int64]:
-    if key not in arrays:
-        return frozen(np.empty((size, 0), dtype=np.int64))
+def _ids(arrays: Arrays, key: str, shape: tuple[int | str, ...], name: str) -> Integers:
+    """Integers of a shape, in which a letter stands for any number."""
     array = arrays[key]
-    if array.ndim != ndim or len(array) != size or array.dtype.kind not in "iu":
-        shape = f"({size},)" if ndim == 1 else f"({size}, K)"
+    fits = array.ndim == len(shape) and (isinstance(shape[0], str) or shape[0] == len(array))
+    if not fits or array.dtype.kind not in "iu":
         raise UnreadableFile(
             f"{name}: {key} has shape {array.shape} and dtype {array.dtype}: give integers of "
-            f"shape {shape}"
-        )
-    return frozen(array.astype(np.int64))
-
-
-def _parents(arrays: Arrays, name: str) -> NDArray[np.int64] | None:
-    if "parents" not in arrays:
-        return None
-    array = arrays["parents"]
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise UnreadableFile(
-            f"{name}: parents has shape {array.shape} and dtype {array.dtype}: give integers of "
-            "shape (drafts,)"
+            f"shape ({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
         )
     return frozen(array.astype(np.int64))
 

@@ -12,17 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.draft_audit import transform
+from mdsd_opt.auditing.output_checks import ratios
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trace_input import RecordedSteps
+from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Groups of tokens by rank under the target: 1st, 2nd to 10th, ...
 RANK_GROUPS = (1, 10, 100, 1_000)
@@ -33,42 +31,26 @@ RATIO_GROUPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstTokens:
-    """The first token of each step, transformed.
+    """The first token of each of N steps, transformed.
 
-    Attributes
-    ----------
-    by_rank, by_ratio : ndarray, shape (N,)
-        Randomised integral transform of the emitted token under the target, with the tokens ordered
-        by probability, and by target / draft ratio where draft laws are known; NaN for impossible
-        tokens.
-    rank_law, ratio_law : ndarray, shape (N, g)
-        Probability of each group of tokens at each step.
-    rank_group, ratio_group : ndarray of int, shape (N,)
-        Group of the emitted token.
-    expected, spread, observed : ndarray, shape (V,)
-        Sums over the steps: probability and variance of each token, and how often it came.
-    accepted : ndarray of bool, shape (N,)
-    optima : ndarray, shape (N,)
-        alpha* of each step; NaN where unknown.
-    draft_uniforms : ndarray, shape (N, J), or None
-        Transformed drafts; None if they make a different number of random choices at some steps.
-    wrong_tokens, wrong_drafts : ViolationLog
-        Tokens and drafts that the laws of their steps rule out.
+    Transformed is the emitted token, randomised, under the target, with the tokens ordered by
+    probability, and by target / draft ratio where draft laws are known; NaN for impossible tokens.
+    Drafts are not where they make a different number of random choices at some steps.
     """
 
-    by_rank: Vector
-    by_ratio: Vector
-    rank_law: Vector
+    by_rank: Vector  # (N,)
+    by_ratio: Vector  # (N,)
+    rank_law: Vector  # probability of each group of tokens at each step, (N, g)
     ratio_law: Vector
-    rank_group: Tokens
+    rank_group: Tokens  # of the emitted token, (N,)
     ratio_group: Tokens
-    expected: Vector
-    spread: Vector
-    observed: Tokens
-    accepted: NDArray[np.bool_]
-    optima: Vector
-    draft_uniforms: Vector | None
-    wrong_tokens: ViolationLog
+    expected: Vector  # sums over the steps of the probability of each token, (V,)
+    spread: Vector  # of its variance
+    observed: Tokens  # how often it came
+    accepted: Flags  # (N,)
+    optima: Vector  # alpha* of each step; NaN where unknown
+    draft_uniforms: Vector | None  # (N, J)
+    wrong_tokens: ViolationLog  # those that the laws of their steps rule out
     wrong_drafts: ViolationLog
 
 
@@ -106,7 +88,7 @@ def first_tokens(steps: RecordedSteps, rng: np.random.Generator) -> FirstTokens:
         expected += p
         spread += p * (1 - p)
         rank_law[n], groups[0, n] = _rank_groups(p, token)
-        ratio = None if scheme is None else _ratios(p, scheme)
+        ratio = None if scheme is None else ratios(p, scheme)
         points[:, n] = _points(p, ratio, token, noise[:, n])
         if scheme is not None and ratio is not None:
             member = np.searchsorted(RATIO_GROUPS, ratio, side="right")
@@ -166,7 +148,7 @@ def later_tokens(
                 wrong_tokens.add("impossible token", drafts[n], f"{message}probability is zero")
                 points[:, n] = np.nan
                 break
-            ratio = None if scheme is None else _ratios(p, scheme)
+            ratio = None if scheme is None else ratios(p, scheme)
             points[:, n, place] = _points(p, ratio, token, points[:, n, place])
         for node in range(1, len(tree.children)):
             scheme = steps.scheme(n, node)
@@ -200,12 +182,6 @@ def _mass_before(order_by: Vector, p: Vector, token: int) -> float:
     return float(p[order_by < key].sum() + p[tied[tied < token]].sum())
 
 
-def _ratios(p: Vector, scheme: DraftScheme) -> Vector:
-    q = scheme.propensity()
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(q > 0, p / q, np.inf)
-
-
 def _drafted(
     steps: RecordedSteps,
     n: int,
@@ -216,12 +192,12 @@ def _drafted(
 ) -> Vector:
     """The drafts after a node of a step, transformed, shape (J,)."""
     row = steps.drafts_after(n, node)
-    moved = transform(scheme, row[None], rng)
-    if not moved.possible[0]:
+    points, possible = transform(scheme, row[None], rng)
+    if not possible[0]:
         where = f" after node {node}" if node else ""
         message = f"step {n}: drafts {row.tolist()}{where} cannot be drawn under {scheme!r}"
         wrong.add("impossible drafts", row, message)
-    return moved.uniforms[0]
+    return points[0]
 
 
 def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:

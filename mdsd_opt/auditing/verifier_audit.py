@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
@@ -42,18 +41,17 @@ from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
     Subject,
-    Tokens,
     ViolationLog,
     load_verifier,
     simulated,
     simulation,
 )
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.problem import TransportProblem
 
-Vector = NDArray[np.float64]
 Sampler = Callable[[np.random.Generator, int], Any]
 
 METHODS = ("auto", "enumeration", "driven", "sampling")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.errors import InvalidInput
@@ -90,9 +91,7 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
     draft = draft.rechunk((*target.chunks[:-1], -1))
     last = target.ndim - 1
 
-    def block(
-        p: NDArray[Any], q: NDArray[Any], block_info: dict[Any, Any] | None = None
-    ) -> NDArray[np.float64]:
+    def block(p: NDArray[Any], q: NDArray[Any], block_info: dict[Any, Any] | None = None) -> Floats:
         location = block_info[0]["array-location"] if block_info else []
         sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
         rates = work.rates(*work.rows(*sides, tuple(start for start, _ in location[:-1])))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch.row_functions import entry
 from mdsd_opt.batch.rows import RowWork, Sampling
@@ -242,7 +243,7 @@ def verify_on_device(
     target: Opened,
     draft: Opened,
     drafts: Opened,
-    uniforms: NDArray[np.float64] | None,
+    uniforms: Floats | None,
     request: VerificationRequest,
     device: str | None,
 ) -> BatchVerdict | None:
@@ -279,7 +280,7 @@ def verify_in_chunks(
     target: NDArray[Any],
     draft: NDArray[Any],
     drafts: NDArray[Any],
-    uniforms: NDArray[np.float64] | None,
+    uniforms: Floats | None,
     request: VerificationRequest,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> BatchVerdict | str:

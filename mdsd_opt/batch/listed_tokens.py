@@ -29,12 +29,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Integers, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY, SUM_TOLERANCE
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
-
-Vector = NDArray[np.float64]
 
 #: By how much the mass of the tokens that are not listed may exceed what fits beside the others,
 #: beyond what rounding explains.
@@ -60,12 +58,8 @@ class Listed:
     def of(cls, logprobs: Any, name: str, vocab_size: int | None) -> Listed:
         """Check the list of one side: the probabilities as given, right up to scale.
 
-        Raises
-        ------
-        InvalidInput
-            No mapping, an empty one, or one of more tokens than there are.
-        InvalidDistribution
-            No logarithms of probabilities, or a mass that does not fit into the vocabulary.
+        Raises `InvalidInput` for no mapping, an empty one, or one of more tokens than there are,
+        `InvalidDistribution` where logarithms or mass are none that fit into the vocabulary.
         """
         if not isinstance(logprobs, Mapping) or not logprobs:
             raise InvalidInput(f"{name} is {logprobs!r:.60}: give a mapping token id -> logprob")
@@ -191,7 +185,7 @@ class Subsets:
     common_p: Vector
     common_q: Vector
     draft_only: Vector  # q of tokens that the draft alone lists, descending, shape (A,)
-    num_draft_only: NDArray[np.int64]  # how many of them are in H, shape (R,)
+    num_draft_only: Integers  # how many of them are in H, shape (R,)
     target_only_mass: Vector  # p of the tokens in H that the target alone lists, shape (R,)
     target_open: Vector  # tokens in H that the target does not list, shape (R,)
     draft_open: Vector  # those that the draft does not, shape (R,)
@@ -232,7 +226,7 @@ class Subsets:
         """The largest or smallest q of the tokens in H that the draft does not list, shape (R,)."""
         return _open_mass(self.draft, self.draft_open, self.num_draft_open, most)
 
-    def rows(self, chosen: NDArray[np.bool_]) -> Subsets:
+    def rows(self, chosen: Flags) -> Subsets:
         """The subsets of some rows alone."""
         return replace(
             self,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.rates import checked_counts, checked_integer
@@ -18,7 +18,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers.frontier.relaxation import the_budget
 from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows
 
-Rates = NDArray[np.float64]
+Rates = Floats
 
 _SPREADS = ("equal", "best")
 

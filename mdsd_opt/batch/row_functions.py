@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.array_types import Floats, Integers, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
@@ -41,9 +41,9 @@ RowFunction = Callable[
         NDArray[Any],
         float,
         float,
-        NDArray[np.int64],
-        NDArray[np.float64],
-        NDArray[np.float64],
+        Integers,
+        Floats,
+        Floats,
     ],
     None,
 ]
@@ -134,9 +134,9 @@ class FormulaRows:
         draft: NDArray[Any],
         target_scale: float,
         draft_scale: float,
-        num_drafts: NDArray[np.int64],
-        rates: NDArray[np.float64],
-        totals: NDArray[np.float64],
+        num_drafts: Integers,
+        rates: Floats,
+        totals: Floats,
     ) -> None:
         counts = num_drafts.tolist()
         for row in range(len(target)):

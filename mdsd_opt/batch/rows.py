@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened, frozen
 from mdsd_opt.base.distributions import bad_row_error, check_sampling_parameters, softmax
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
@@ -65,12 +66,9 @@ class Sampling:
             return 1.0
         return math.log2(math.e) / max(float(self.temperature), 1e-300)
 
-    def law(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    def law(self, logits: Floats) -> Floats:
         """Probabilities of every row of logits."""
-        found: NDArray[np.float64] = softmax(
-            logits, self.temperature, self.top_k, self.top_p, self.min_p
-        )
-        return found
+        return softmax(logits, self.temperature, self.top_k, self.top_p, self.min_p)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +107,7 @@ class LogitRows:
         # One kind of array, read-only, whatever was given: each other kind would be compiled anew.
         return frozen(rows.view(dtype))
 
-    def _masked(self, rows: NDArray[Any], start: int) -> NDArray[np.float64]:
+    def _masked(self, rows: NDArray[Any], start: int) -> Floats:
         """Put -inf where a token is filtered out."""
         values = rows.astype(np.float64)
         largest = values.max(axis=1)
@@ -117,7 +115,7 @@ class LogitRows:
             raise self.bad_row(start + int(np.argmin(np.isfinite(largest))))
         return np.where(self.sampling.law(values) > 0, values, -np.inf)
 
-    def probabilities(self, row: int) -> NDArray[np.float64]:
+    def probabilities(self, row: int) -> Floats:
         """One row in float64, counted in the flattened batch, shape (V,)."""
         values = self.values[np.unravel_index(row, self.values.shape[:-1])].astype(np.float64)
         if not np.isfinite(values.max()):
@@ -254,13 +252,13 @@ class RowWork:
         samplings = self.target_sampling, self.draft_sampling
         return paired_rows(target, draft, *samplings, self.pad, origin)
 
-    def rates(self, target: LogitRows, draft: LogitRows) -> NDArray[np.float64]:
+    def rates(self, target: LogitRows, draft: LogitRows) -> Floats:
         """Rates of all rows, shape (..., len(num_drafts))."""
         return self.run(self.row_function(), len(self.num_drafts), target, draft)
 
     def run(
         self, function: RowFunction, num_columns: int, target: LogitRows, draft: LogitRows
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """What a function finds for each row, shape (..., num_columns)."""
         rates = np.empty((math.prod(target.index_shape), num_columns))
         one_by_one = getattr(function, "is_slow", False)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Vector
 from mdsd_opt.batch.listed_tokens import Listed, Subsets
 from mdsd_opt.batch.rates import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
@@ -127,7 +127,7 @@ def interval_ends(
     counts: Sequence[int],
     scheme: str,
     vocab_size: int | None,
-) -> tuple[NDArray[np.float64], Listed, Listed]:
+) -> tuple[Floats, Listed, Listed]:
     """Both ends for several K, shape (len(counts), 2), and what the lists say."""
     made = SINGLE_MODEL_SCHEMES[checked_scheme(scheme)].composition
     if made is None or not made.is_random:
@@ -159,9 +159,9 @@ def interval_ends(
 def _least_value(
     subsets: Subsets,
     counts: list[int],
-    contained_in: Callable[[Subsets, list[int], bool], NDArray[np.float64]],
+    contained_in: Callable[[Subsets, list[int], bool], Floats],
     most_accepted: bool,
-) -> NDArray[np.float64]:
+) -> Floats:
     """min over H of 1 + P(H) - Q(H), for every K, with the tails that leave it large or small."""
     of_row = subsets.target_mass(most=most_accepted)
     # Q grows from row to row: of rows with the same p the last has the least value.
@@ -169,13 +169,12 @@ def _least_value(
     subsets, of_row = subsets.rows(last), of_row[last]
     p = of_row[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_p)])
     q = contained_in(subsets, counts, not most_accepted)
-    values: NDArray[np.float64] = (1.0 + p[..., None] - q).min(axis=(0, 1))
-    return values
+    return (1.0 + p[..., None] - q).min(axis=(0, 1))
 
 
 def _ends_of_all(
     target: Listed, draft: Listed, counts: Sequence[int], scheme: str, replaced: bool
-) -> list[NDArray[np.float64]]:
+) -> list[Floats]:
     tokens = list(target.probabilities)
     if target.probabilities.keys() != draft.probabilities.keys():
         raise InvalidInput("both sides list a whole vocabulary, and not the same one")
@@ -185,8 +184,6 @@ def _ends_of_all(
     return [rates - errors, rates + errors]
 
 
-Vector = NDArray[np.float64]
-
 #: Step of the trapezoidal rule in log t. The integrand is analytic for |Im log t| < pi/2, so the
 #: error is about exp(-pi^2 / step); of the K-th ring it is as narrow as 1 / sqrt(K).
 _STEP, _STEP_OF_RING = 0.28, 0.5
@@ -195,7 +192,7 @@ _STEP, _STEP_OF_RING = 0.28, 0.5
 _LEAST_RATE = 1e-12
 
 
-def _with_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDArray[np.float64]:
+def _with_replacement(subsets: Subsets, counts: list[int], most: bool) -> Floats:
     """Q of every subset and K, shape (R, C + 1, len(counts))."""
     fixed = np.concatenate([[0.0], np.cumsum(subsets.draft_only)])[subsets.num_draft_only]
     fixed = fixed + subsets.draft_open_mass(most)
@@ -203,7 +200,7 @@ def _with_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDArra
     return np.minimum(inside, 1.0)[..., None] ** np.array(counts)
 
 
-def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDArray[np.float64]:
+def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> Floats:
     """Q of every subset and K, shape (R, C + 1, len(counts)); no less, or no more, than it."""
     outside = np.maximum(_mass_outside(subsets, most), 0.0)
     rate = np.maximum(outside, _LEAST_RATE)
@@ -226,7 +223,7 @@ def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDA
     return np.clip(contained + (errors if most else -errors), 0.0, 1.0)
 
 
-def _mass_outside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
+def _mass_outside(subsets: Subsets, most: bool) -> Floats:
     """q of what is outside H, summed from it, never as 1 - sum; shape (R, C + 1)."""
     rest = np.concatenate([np.cumsum(subsets.draft_only[::-1])[::-1], [0.0]])
     open_mass = subsets.draft.tail + subsets.draft.slack - subsets.draft_open_mass(most)
@@ -239,7 +236,7 @@ def _nodes(slowest: float, step: float) -> Vector:
     return np.exp(np.arange(-37.0, np.log(40.0 / slowest) + step, step))
 
 
-def _rang_at_first(subsets: Subsets, t: Vector, num_drafts: int, most: bool) -> NDArray[np.float64]:
+def _rang_at_first(subsets: Subsets, t: Vector, num_drafts: int, most: bool) -> Floats:
     """Pr(n clocks of H without its common tokens rang by t), shape (R, K, T)."""
     law = np.zeros((1, num_drafts, t.size))
     law[:, 0] = 1.0
@@ -256,14 +253,14 @@ def _rang_at_first(subsets: Subsets, t: Vector, num_drafts: int, most: bool) -> 
     return both
 
 
-def _with_token(law: NDArray[np.float64], q: float, t: Vector) -> NDArray[np.float64]:
+def _with_token(law: Floats, q: float, t: Vector) -> Floats:
     hit = -np.expm1(-q * t)
     found = law * (1.0 - hit)
     found[:, 1:] += law[:, :-1] * hit
     return found
 
 
-def _poisson(mass: Vector, cap: float, t: Vector, num_drafts: int) -> NDArray[np.float64]:
+def _poisson(mass: Vector, cap: float, t: Vector, num_drafts: int) -> Floats:
     """Pr(n of infinitely many small tokens rang by t)."""
     from scipy.special import gammaln, xlogy
 
@@ -272,7 +269,7 @@ def _poisson(mass: Vector, cap: float, t: Vector, num_drafts: int) -> NDArray[np
     return np.exp(xlogy(n, mean) - mean - gammaln(n + 1.0))
 
 
-def _at_cap(mass: Vector, cap: float, t: Vector, num_drafts: int) -> NDArray[np.float64]:
+def _at_cap(mass: Vector, cap: float, t: Vector, num_drafts: int) -> Floats:
     """Pr(n rang by t) of as many tokens at the cap as the mass allows, and one with the rest."""
     from scipy.special import gammaln, xlogy
 

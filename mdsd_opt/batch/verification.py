@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.rates import check_device
@@ -24,7 +24,7 @@ from mdsd_opt.verifiers.verdicts import BatchVerdict, RelaxedProblems, Uniforms,
 
 _MISSING = -1
 
-Column = NDArray[np.int64] | NDArray[np.float64]
+Column = Integers | Floats
 
 
 def verify_batch(
@@ -139,7 +139,7 @@ def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:
         )
 
 
-def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> Floats:
     """Random numbers as rows, shape (num_rows, 4), once they are seen to be some."""
     values = to_numpy(uniforms, "uniforms").astype(np.float64)
     width = len(Uniforms._fields)
@@ -154,7 +154,7 @@ def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> NDArray[np
 def _decided(
     batch: Batch,
     drafts: Opened,
-    uniforms: NDArray[np.float64] | None,
+    uniforms: Floats | None,
     randomness: Randomness,
     with_rates: bool,
     relax: Mapping[str, float] | None = None,
@@ -204,7 +204,7 @@ class _Decisions:
         self._problems = RelaxedProblems(self._problem, len(self._with_drafts), relax)
 
     def columns(
-        self, uniforms: NDArray[np.float64] | None, randomness: Randomness, with_rates: bool
+        self, uniforms: Floats | None, randomness: Randomness, with_rates: bool
     ) -> dict[str, Column]:
         """What a `BatchVerdict` holds of every row."""
         if uniforms is None:
@@ -218,7 +218,7 @@ class _Decisions:
         columns |= {name: self._spread(values) for name, values in self._problems.distances.items()}
         return columns
 
-    def _there(self, n: int) -> NDArray[np.int64]:
+    def _there(self, n: int) -> Integers:
         """Drafts of a row that has some."""
         drafts = self._drafts[self._with_drafts[n]]
         return drafts[drafts != _MISSING] if self._may_miss else drafts
@@ -230,13 +230,13 @@ class _Decisions:
         scheme = SINGLE_MODEL_SCHEMES[self._work.scheme](q, self._there(n).size)
         return TransportProblem(self._target.probabilities(row), scheme)
 
-    def _spread(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _spread(self, values: Floats) -> Floats:
         """Values over all rows; those without drafts follow the target, and accept nothing."""
         spread = np.zeros(len(self._drafts))
         spread[self._with_drafts] = values
         return spread
 
-    def _tokens(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _tokens(self, uniforms: Floats) -> Integers:
         with_drafts = self._with_drafts
         tokens = np.empty(len(self._drafts), np.int64)
         tokens[with_drafts] = verifiers.get(self._work.verifier).verify_rows(
@@ -269,7 +269,7 @@ class _Decisions:
             best = own if rule is optimal else self._rates_of(optimal)
         return own, np.maximum(best - own, 0.0)
 
-    def _rates_of(self, verifier: str | verifiers.Verifier) -> NDArray[np.float64]:
+    def _rates_of(self, verifier: str | verifiers.Verifier) -> Floats:
         rates = np.zeros(len(self._drafts))
         there = np.flatnonzero(self._counts > 0)
         if there.size == 0:

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan
@@ -129,7 +129,7 @@ def _counts(topology: Topology | DynamicTree) -> list[int]:
     return sorted(set(topology.num_drafts.values()))
 
 
-Model = Callable[[Sequence[int]], NDArray[np.float64]]
+Model = Callable[[Sequence[int]], Floats]
 
 
 def _noise(vocab_size: int) -> tuple[Model, Model]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, sampled
 from mdsd_opt.decoding.device_laws.transfers import known
 from mdsd_opt.decoding.topology import Place, RateTable, Topology, in_draw_order, place_values
@@ -16,7 +17,7 @@ from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 
-Law = NDArray[np.float64]
+Law = Floats
 Tokens = tuple[int, ...]
 
 #: Draft law after a text (the prompt's continuation), of all texts at once: [n, V].
@@ -48,7 +49,7 @@ class Node:
     tokens: Tokens
     place: Place
     drafts: DraftScheme | None = None
-    draws: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    draws: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     children: dict[int, Node] = field(default_factory=dict)
     target: Law = field(default_factory=lambda: np.empty(0))
     values: Law = field(default_factory=lambda: np.empty(0))
@@ -58,7 +59,7 @@ class Node:
         return len(self.tokens)
 
     def add_drafts(
-        self, drafts: DraftScheme, draws: NDArray[np.int64], values: Law | None = None
+        self, drafts: DraftScheme, draws: Integers, values: Law | None = None
     ) -> list[Node]:
         """Hang the draws below this node; return the new nodes.
 

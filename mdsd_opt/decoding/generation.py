@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
@@ -380,14 +380,14 @@ def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:
     return tokens
 
 
-def set_targets(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
+def set_targets(root: Node, laws: Callable[[Tokens], Floats]) -> Node:
     """The root of a tree, every node of which has got its target law."""
     for node in root.walk():
         node.target = laws(node.tokens)
     return root
 
 
-def weigh(root: Node, laws: Callable[[Tokens], NDArray[np.float64]]) -> Node:
+def weigh(root: Node, laws: Callable[[Tokens], Floats]) -> Node:
     """The old name of `set_targets`; it goes with the next release."""
     _warn_of_old_name("decoding.weigh", "decoding.set_targets")
     return set_targets(root, laws)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.decoding.draft_tree import Node
@@ -124,7 +125,7 @@ class ConfidenceRates:
     edges: tuple[float, ...]
     tables: tuple[RateTable, ...]
 
-    def __call__(self, law: NDArray[np.float64]) -> RateTable:
+    def __call__(self, law: Floats) -> RateTable:
         """The table after a node of this draft law."""
         return self.tables[int(np.searchsorted(self.edges, law.max(), side="right"))]
 
@@ -193,8 +194,7 @@ class RunningRates:
     @property
     def table(self) -> RateTable:
         """The mean so far, shape (K + 1, K)."""
-        rates: RateTable = self._passes / self._visits[:, None]
-        return rates
+        return self._passes / self._visits[:, None]
 
     @property
     def max_drafts(self) -> int:

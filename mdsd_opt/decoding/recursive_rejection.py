@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.decoding.valued_rules import Values, as_good
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.verifiers.rejection import accepted, without
 
 Law = NDArray[Any]
 
@@ -53,17 +54,7 @@ def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float
     return rest, mass / refused, refused
 
 
-def without(q: Law, token: int) -> Law:
-    """Law of the next draft where one token is not drawn again; zero where none is left."""
-    rest = q.copy()
-    rest[token] = 0
-    total = rest.sum()
-    if total > 0:
-        rest /= total
-    return rest
-
-
-def whole_support_masses(target: Law, q: Law, draws: NDArray[np.int64]) -> Law:
+def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:
     """Probability that each draft is passed where every token of q is drawn, once; shape (K,).
 
     A refused token has no target left, and the last one is passed with all that is left: each is

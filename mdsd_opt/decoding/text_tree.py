@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.topology import Place, Topology
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
 from mdsd_opt.errors import ProblemTooLarge
 
-Laws = Callable[[Tokens], NDArray[np.float64]]
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Laws = Callable[[Tokens], Floats]
 
 #: Texts: V = 16, three levels.
 MAX_TEXTS = 5_000
@@ -75,10 +74,9 @@ class TextTree:
 
     def over_next(self, values: Vector) -> Vector:
         """Sum over the last token, of the values of one level."""
-        sums: Vector = values.reshape(-1, self.vocab_size).sum(axis=1)
-        return sums
+        return values.reshape(-1, self.vocab_size).sum(axis=1)
 
-    def outermost(self, inside: NDArray[np.bool_]) -> Integers:
+    def outermost(self, inside: Flags) -> Integers:
         """Texts of a set that goes on to the end that begin with no other one of it."""
         return np.flatnonzero(inside & ~inside[self.parent])
 

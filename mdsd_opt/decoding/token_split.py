@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts
 from mdsd_opt.decoding.recursive_rejection import (
     MANY_TOKENS,
@@ -56,7 +57,7 @@ class TokenSplit:
 
 
 def token_split(
-    target: Law, drafts: DraftScheme | None, draws: NDArray[np.int64], values: Values
+    target: Law, drafts: DraftScheme | None, draws: Integers, values: Values
 ) -> TokenSplit:
     """What goes on to the drafts of a node, of a target r p, shape (V,), of mass at most one.
 
@@ -102,7 +103,7 @@ def token_split(
     return TokenSplit(masses, kept)
 
 
-def _by_token(draws: NDArray[np.int64], masses: Law) -> dict[int, float]:
+def _by_token(draws: Integers, masses: Law) -> dict[int, float]:
     """Sums over draws that coincide."""
     sums: defaultdict[int, float] = defaultdict(int)
     for token, mass in zip(draws.tolist(), masses.tolist(), strict=True):
@@ -112,7 +113,7 @@ def _by_token(draws: NDArray[np.int64], masses: Law) -> dict[int, float]:
 
 
 def split_with_tries(
-    target: Law, demand: float, drafts: DraftScheme | None, draws: NDArray[np.int64], values: Values
+    target: Law, demand: float, drafts: DraftScheme | None, draws: Integers, values: Values
 ) -> TokenSplit:
     """`token_split` after `tried_one_by_one`, as one plan; with replacement only.
 
@@ -143,7 +144,7 @@ def split_with_tries(
 
 
 def hull_masses(
-    target: Law, drafts: PrefixDraftScheme, draws: NDArray[np.int64], values: Values
+    target: Law, drafts: PrefixDraftScheme, draws: Integers, values: Values
 ) -> tuple[Law, Law]:
     """Probability that each draft is passed, given the draws, shape (K,), and I, shape (V,).
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import InvalidInput
 
@@ -26,10 +26,10 @@ from mdsd_opt.errors import InvalidInput
 Place = tuple[int, ...]
 
 #: Rates of the places, shape (K + 1, K): [k, j] that place j is passed when k are drawn.
-RateTable = NDArray[np.float64]
+RateTable = Floats
 
 #: One table for every node, or a function from its draft law to one.
-Rates = RateTable | Callable[[NDArray[np.float64]], RateTable]
+Rates = RateTable | Callable[[Floats], RateTable]
 
 #: Levels of a tree; no model reads its drafts as far ahead.
 MAX_DEPTH = 1000
@@ -156,12 +156,8 @@ def k_ary(num_drafts: int, depth: int) -> Topology:
             f"a tree of {num_drafts}x{depth} has over 100,000 leaves or {MAX_DEPTH:,} levels: "
             "give fewer"
         )
-    places: dict[Place, int] = {}
-    level: list[Place] = [()]
-    for _ in range(depth):
-        places |= dict.fromkeys(level, num_drafts)
-        level = [(*place, rank) for place in level for rank in range(num_drafts)]
-    return Topology(places, f"{num_drafts}x{depth}")
+    num_nodes = sum(num_drafts**level for level in range(1, depth + 1))
+    return Topology(balanced(num_drafts, num_nodes).num_drafts, f"{num_drafts}x{depth}")
 
 
 def balanced(num_drafts: int, num_nodes: int) -> Topology:
@@ -243,7 +239,7 @@ def initial_rates(max_drafts: int, first: float = 0.75) -> RateTable:
     return rates_from_alphas(-np.expm1(np.arange(1.0, max_drafts + 1) * np.log1p(-first)))
 
 
-def rates_from_alphas(alphas: NDArray[np.float64]) -> RateTable:
+def rates_from_alphas(alphas: Floats) -> RateTable:
     """The table whose places are passed in draw order, from the rates of 1, 2, ... drafts."""
     passed = np.maximum(np.diff(alphas, prepend=0.0), 0.0)  # rounding may leave less than nothing
     return np.tril(np.tile(passed, (alphas.size + 1, 1)), -1)

@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
-from mdsd_opt.decoding.text_tree import Integers, Laws, RandomTrees, TextTree, Vector
+from mdsd_opt.decoding.text_tree import Laws, RandomTrees, TextTree
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import SolverError

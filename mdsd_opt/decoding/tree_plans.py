@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.decoding.topology import Place, RateTable, Topology
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
@@ -111,10 +111,10 @@ def plan_tree(
 class _Level:
     """What a node with some levels below it can bring; the arrays of `best_below`."""
 
-    below: NDArray[np.float64]
-    best: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    sums: NDArray[np.float64]
+    below: Floats
+    best: Floats
+    counts: Integers
+    sums: Floats
 
     def shares(self, rates: RateTable, drafts: int) -> list[int]:
         """Drafts below each draft of a node that may use so many, in falling order."""

@@ -18,12 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Nested prefixes, at most: they are many where the values are nearly the same.
 MAX_PREFIXES = 10_000
@@ -147,5 +144,4 @@ def _lowest(y: Vector, f: Vector, slopes: Vector) -> Integers:
         hull.append(i)
     corners = np.array(hull)
     edges = np.diff(f[corners]) / np.diff(y[corners])
-    found: Integers = corners[np.searchsorted(edges, slopes)]
-    return found
+    return corners[np.searchsorted(edges, slopes)]

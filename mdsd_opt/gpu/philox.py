@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.verifiers.verdicts import Uniforms
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -23,7 +23,7 @@ class Randomness:
     step: int = 0  # below 2**32; another one for every decision with the same seed
 
 
-def uniforms_of(randomness: Randomness, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def uniforms_of(randomness: Randomness, rows: Integers) -> Floats:
     """The random numbers of rows with these numbers, shape (n, 4), in the order of `Uniforms`.
 
     The counter is made of the row's number, the step, and the place among the four.

@@ -5,7 +5,8 @@ Tables of sums over bins of p/q, and the searches for the best prefix in them, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,8 +149,8 @@ def without_replacement(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence
     their probability.
     """
     most = max(num_drafts)
-    largest = [variant >= most for variant in RACE_VARIANTS].index(True) + 1
-    smallest = [variant >= min(num_drafts) for variant in RACE_VARIANTS].index(True)
+    smallest = bisect_left(RACE_VARIANTS, min(num_drafts))
+    largest = bisect_left(RACE_VARIANTS, most) + 1
     search = PrefixSearch(
         RACE_TABLES,
         ZOOMED_RACE_TABLES,
@@ -187,18 +188,11 @@ def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
     return min(MAX_DRAFTS, _CANDIDATES // per_thread)
 
 
-#: Largest K of a function here, from V and threads a row; of the others `MAX_DRAFTS`.
-_LIMITS: dict[str, Callable[[int, int], int]] = {
-    without_replacement.__name__: lambda vocab_size, threads_per_row: MAX_RACE_DRAFTS,
-    greedy.__name__: most_fixed_drafts,
-    top_k.__name__: most_fixed_drafts,
-}
-
-
 def most_drafts(function: str, vocab_size: int, threads_per_row: int) -> int:
     """Largest K that a function of this module takes."""
-    limit = _LIMITS.get(function)
-    return MAX_DRAFTS if limit is None else limit(vocab_size, threads_per_row)
+    if function in (greedy.__name__, top_k.__name__):
+        return most_fixed_drafts(vocab_size, threads_per_row)
+    return MAX_RACE_DRAFTS if function == without_replacement.__name__ else MAX_DRAFTS
 
 
 def kseq(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,7 @@ def _kernels_for(
     if is_replaced:
         c, head_bytes = np.float32(4 if num_drafts >= 16 else 2), RATIO_RECORDS["RowHead"]
         return RATIO_TABLES, (RATIO_GROUPS,), RESIDUAL_TOKENS, 2, head_bytes, c
-    largest = [variant >= num_drafts for variant in RACE_VARIANTS].index(True) + 1
+    largest = bisect_left(RACE_VARIANTS, num_drafts) + 1
     c, head_bytes = np.float32(max(2.0, num_drafts / 2)), RACE_RECORDS["RaceHead"]
     return RACE_TABLES, RACE_GROUPS[:largest], RACE_RESIDUAL_TOKENS, 5, head_bytes, c
 

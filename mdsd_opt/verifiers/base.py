@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,22 @@ MAX_RATED_TUPLES = 3000
 
 #: Size of a batch, in probabilities of one side, from which threads are started.
 _TOKENS_WORTH_THREADS = 100_000
+
+
+Made = TypeVar("Made")
+
+
+class Remembered(Generic[Made]):
+    """What is made of a problem, once, and kept as long as the problem is."""
+
+    def __init__(self, make: Callable[[TransportProblem], Made]) -> None:
+        self._make = make
+        self._known: WeakKeyDictionary[TransportProblem, Made] = WeakKeyDictionary()
+
+    def __call__(self, problem: TransportProblem) -> Made:
+        if problem not in self._known:
+            self._known[problem] = self._make(problem)
+        return self._known[problem]
 
 
 class Verifier(ABC):

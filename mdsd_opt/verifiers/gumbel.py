@@ -154,11 +154,7 @@ def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float
 def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any]:
     """Pr(X = drafts, Y = j) for every token j; about K V (V + 1)^K operations.
 
-    Parameters
-    ----------
-    p, q : sequences of float or Fraction, length V
-    drafts : sequence of int
-        The draft tuple, of tokens with q > 0.
+    p and q are floats or Fractions, and drafts have q > 0.
     """
     k = len(drafts)
     one = p[0] * 0 + 1

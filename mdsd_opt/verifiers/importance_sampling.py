@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
-from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision
@@ -67,8 +66,8 @@ class ImportanceSampling(Verifier):
         check_names(rule, order)
         if size % 1 != 0 or size < 1:
             raise InvalidInput(f"size is {size!r}: give an integer of at least 1")
-        self._options = (int(size), rule, order)
-        self._known: WeakKeyDictionary[TransportProblem, _Tournament] = WeakKeyDictionary()
+        self._options = options = (int(size), rule, order)
+        self._tournament = Remembered(lambda problem: _tournament_of(problem, *options))
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
@@ -109,11 +108,6 @@ class ImportanceSampling(Verifier):
             hits = (1.0 - tournament.share) @ tournament.rounds[0].wins(tournament.residual)
             return min(bound + float(hits), 1.0)
         return self.rate_with_residual_hits(problem, bound, num_samples, seed)
-
-    def _tournament(self, problem: TransportProblem) -> _Tournament:
-        if problem not in self._known:
-            self._known[problem] = _tournament_of(problem, *self._options)
-        return self._known[problem]
 
 
 def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) -> _Tournament:

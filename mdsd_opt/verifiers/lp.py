@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Solution, TransportPlan
-from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Law
 
@@ -60,11 +59,12 @@ class LinearProgramme(Verifier):
             )
         self._given = None if solution is None else solution.plan
         self._method = method
-        self._plans: WeakKeyDictionary[TransportProblem, TransportPlan] = WeakKeyDictionary()
-        self._rules: WeakKeyDictionary[TransportProblem, dict[bool, _Rule]] = WeakKeyDictionary()
+        self._plan = Remembered(self._plan_of)
+        self._rule = Remembered(lambda problem: _rule_of(problem, self._plan(problem), False))
+        self._exact_rule = Remembered(lambda problem: _rule_of(problem, self._plan(problem), True))
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
-        rule = self._rule(problem, exact)
+        rule = (self._exact_rule if exact else self._rule)(problem)
         accept = nothing_accepted(drafts, rule.residual)
         members = tuple(np.unique(drafts[drafts >= 0]).tolist())
         order = drafts.tolist()
@@ -74,7 +74,7 @@ class LinearProgramme(Verifier):
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """Value of the plan, and residual hits if it is not optimal."""
-        rule = self._rule(problem, exact=False)
+        rule = self._rule(problem)
         law = problem.drafts.support_law()
         rate = 0.0
         for members, drawn in zip(law.sets(), law.mass.tolist(), strict=True):
@@ -83,7 +83,7 @@ class LinearProgramme(Verifier):
             rate += drawn * (accepted + max(1.0 - accepted, 0.0) * hit)
         return min(rate, 1.0)
 
-    def _plan(self, problem: TransportProblem) -> TransportPlan:
+    def _plan_of(self, problem: TransportProblem) -> TransportPlan:
         if self._given is not None:
             if self._given.tokens.max(initial=0) >= problem.vocab_size:
                 raise InvalidInput(
@@ -91,23 +91,15 @@ class LinearProgramme(Verifier):
                     "tokens of the problem: give a solution of the same problem"
                 )
             return self._given
-        if problem not in self._plans:
-            from mdsd_opt.solvers import solve
+        from mdsd_opt.solvers import solve
 
-            solution = solve(problem, self._method, **_OPTIONS.get(self._method, {}))
-            if solution.plan is None:
-                raise InvalidInput(
-                    f"method {self._method!r} gives no plan for {problem!r}: full_lp, "
-                    "dual_lp and max_flow do"
-                )
-            self._plans[problem] = solution.plan
-        return self._plans[problem]
-
-    def _rule(self, problem: TransportProblem, exact: bool) -> _Rule:
-        known = self._rules.setdefault(problem, {})
-        if exact not in known:
-            known[exact] = _rule_of(problem, self._plan(problem), exact)
-        return known[exact]
+        solution = solve(problem, self._method, **_OPTIONS.get(self._method, {}))
+        if solution.plan is None:
+            raise InvalidInput(
+                f"method {self._method!r} gives no plan for {problem!r}: full_lp, dual_lp and "
+                "max_flow do"
+            )
+        return solution.plan
 
 
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, cast
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     death_levels,
     mean_over_levels,
@@ -56,7 +55,7 @@ class RatioHull(Verifier):
     rational: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[TransportProblem, RatioHullLaw] = WeakKeyDictionary()
+        self._hull = Remembered(hull_of)
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         hull = self._hull(problem)
@@ -83,17 +82,13 @@ class RatioHull(Verifier):
         bound = self.acceptance_bound(problem)
         return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
-    def _hull(self, problem: TransportProblem) -> RatioHullLaw:
-        if problem not in self._known:
-            drafts = cast(IndependentDrafts, problem.drafts)  # the only kind that is lossless
-            self._known[problem] = hull_of(problem.target, drafts)
-        return self._known[problem]
 
-
-def hull_of(p: Vector, drafts: IndependentDrafts) -> RatioHullLaw:
+def hull_of(problem: TransportProblem) -> RatioHullLaw:
     """The hull of the drafted tokens in order of p / w, and the law of its selection."""
     from mdsd_opt.verifiers.optimal.choice_kernels import chosen_law
 
+    p = problem.target
+    drafts = cast(IndependentDrafts, problem.drafts)  # the only kind that is lossless
     w = drafts.q.sum(axis=0)
     drafted = drafts.support
     order = drafted[np.argsort(p[drafted] / w[drafted], kind="stable")]

@@ -95,13 +95,7 @@ def _found(verifier: Any) -> Verifier:
 
 
 def checked(found: Any, given: str) -> Verifier:
-    """What was given for a verifier, if it is one.
-
-    Raises
-    ------
-    InvalidInput
-        It is no verifier, or one that has no name or no draft schemes.
-    """
+    """What was given for a verifier; `InvalidInput` if it is none, or has no name or schemes."""
     if not isinstance(found, Verifier):
         kind, of = (
             ("the class", found) if isinstance(found, type) else ("an object of", type(found))

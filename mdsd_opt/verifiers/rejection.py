@@ -30,6 +30,14 @@ def accepted(p: Any, q: Any) -> Any:
     return p / q
 
 
+def without(q: Law, drawn: int | Integers) -> Law:
+    """Law of the next draft where these tokens are not drawn again; zero where none is left."""
+    rest = q.copy()
+    rest[drawn] = 0
+    total = rest.sum()
+    return rest / total if total > 0 else rest
+
+
 def residual_law(p: Law, taken: Law) -> Law:
     """Positive part of p - taken, normalised.
 

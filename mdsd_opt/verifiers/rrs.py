@@ -41,6 +41,7 @@ from mdsd_opt.verifiers.rejection import (
     draft_of,
     nothing_accepted,
     residual_law,
+    without,
 )
 from mdsd_opt.verifiers.verdicts import Decision, Law
 
@@ -138,13 +139,7 @@ def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Intege
         return lambda k, drawn: q[k]
     if drafts.independent_models is not None:
         return lambda k, drawn: q
-
-    def without_drawn(k: int, drawn: Integers) -> Law:
-        rest = q.copy()
-        rest[drawn] = q[0] * 0
-        return rest / rest.sum()
-
-    return without_drawn
+    return lambda k, drawn: without(q, drawn)
 
 
 def _rates_with_replacement(p: Vector, q: Vector, counts: list[int], seed: int) -> Sequence[float]:
@@ -235,7 +230,7 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = 
     left = rest / total
     rate = overlap
     for x in np.flatnonzero(rejected > 0).tolist():
-        rate += float(rejected[x]) * _exact_rate(left, _without(q, x), num_drafts - 1)
+        rate += float(rejected[x]) * _exact_rate(left, without(q, x), num_drafts - 1)
     return min(rate, 1.0)
 
 
@@ -250,13 +245,6 @@ def _second_overlaps(sums: RatioSums, total: float, rest: Vector) -> Vector:
     scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
     gained = sums.overlap(1.0 + scale * total) - sums.overlap(1.0)
     return np.clip(gained / total, 0.0, 1.0)
-
-
-def _without(q: Vector, x: int) -> Vector:
-    rest = q.copy()
-    rest[x] = 0.0
-    total = rest.sum()
-    return rest / total if total > 0 else rest
 
 
 def estimated_rates(

@@ -57,7 +57,7 @@ def test_exactly_the_drawable_tuples_are_possible(case: Case) -> None:
     if inner.scheme == "set_law":  # in any order, behind the fixed tokens
         listed = {(*drafts[:first], *sorted(drafts[first:])) for drafts in listed}
     tuples = np.array(list(product(range(-1, len(case.target)), repeat=k)), dtype=np.int64)
-    possible = transform(case.drafts, tuples, np.random.default_rng(0)).possible
+    _, possible = transform(case.drafts, tuples, np.random.default_rng(0))
     for row, verdict in zip(tuples.tolist(), possible.tolist(), strict=True):
         drawn = tuple(i for i in row if i >= 0)
         padded_last = row == [*drawn, *[-1] * (k - len(drawn))]
@@ -86,8 +86,8 @@ def test_transformed_tuples_tile_the_cube(case: Case) -> None:
         def random(self, shape: Any) -> Any:
             return np.full(shape, self.value)
 
-    low = transform(case.drafts, tuples, Constant(0.0)).uniforms  # type: ignore[arg-type]
-    high = transform(case.drafts, tuples, Constant(1.0)).uniforms  # type: ignore[arg-type]
+    low, _ = transform(case.drafts, tuples, Constant(0.0))  # type: ignore[arg-type]
+    high, _ = transform(case.drafts, tuples, Constant(1.0))  # type: ignore[arg-type]
     assert (low >= -1e-12).all()
     assert (high <= 1 + 1e-12).all()
     volumes = (high - low).prod(axis=1)

@@ -112,17 +112,9 @@ class Node:
 class DrawTree:
     """The tree that foretells `checks` random runs: built again until none contradicts it.
 
-    Attributes
-    ----------
-    num_checks : int
-        Runs that it has foretold, corners included.
-    coarse : bool
-        Whether any draw has less than 53 bits, any weight was found by bisection, or anything was
-        computed in float32 by PyTorch: then rounding shows in the seventh digit.
-
-    Raises
-    ------
-    Undrivable
+    Its `num_checks` are the runs that it has foretold, corners included. It is `coarse` if any draw
+    has less than 53 bits, any weight was found by bisection, or anything was computed in float32 by
+    PyTorch: then rounding shows in the seventh digit. Raises `Undrivable`.
     """
 
     #: Points at which a uniform is tried before bisection.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from mdsd_opt.base.array_types import Vector
+
 Row = tuple[float, ...]
 
 #: What a row leads to, in a form that can be compared.

@@ -14,12 +14,11 @@ from mdsd_opt.auditing.randomness.sources import (
     DOUBLE,
     Clock,
     Grid,
-    Integers,
     Shape,
     SourceBits,
-    Vector,
     categories_at,
 )
+from mdsd_opt.base.array_types import Integers, Vector
 
 #: Draws in one call that can be explored; a race counts as one.
 MAX_DRAWS = 12
@@ -101,24 +100,13 @@ class Tape:
 
     Uniforms in rows of `race_width` are answered as a race, whose winner is :math:`\arg\max_i w_i /
     e_i` with :math:`e_i = -\log u_i`; 0 for none.
-
-    Attributes
-    ----------
-    seen : list of Draw
-        Draws since `restart`.
-    answered : list of float or tuple
-        Their answers, in the form of `Tail.script`.
-    handed_out_rows : bool
-        Whether uniforms were ever answered as a race.
-    trouble : str
-        Why this call can't be explored; empty if it can.
     """
 
     max_draws = MAX_DRAWS
 
     def __init__(self, race_width: int = 0) -> None:
         self._race_width = race_width if race_width > 1 else 0
-        self.handed_out_rows = False
+        self.handed_out_rows = False  # whether uniforms were ever answered as a race
         self._bits = SourceBits(self)
         self.restart((), Tail(0))
 
@@ -126,8 +114,8 @@ class Tape:
         """Answer these values first, then by the tail."""
         self._values, self._tail = values, tail
         self.seen: list[Draw] = []
-        self.answered: list[float | tuple[float, ...]] = []
-        self.trouble = ""
+        self.answered: list[float | tuple[float, ...]] = []  # in the form of `Tail.script`
+        self.trouble = ""  # why this call can't be explored
 
     @property
     def bit_generator(self) -> Any:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.chains import Chain, Laws, Tokens, of_chains
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts.by_name import scheme_maker
@@ -57,7 +57,7 @@ class Engine:
     drafted: Drafted = CHAINS
 
     def __call__(
-        self, target: Laws, draft: Laws, drafts: NDArray[np.int64], rng: np.random.Generator
+        self, target: Laws, draft: Laws, drafts: Integers, rng: np.random.Generator
     ) -> int:
         """The first token that it gives for drafts in one place."""
         root = Node((), (), target=target)
@@ -88,9 +88,11 @@ class Adapter:
     drafted: Drafted = CHAINS
     takes_long: bool = False
 
-    def loaded(self, name: str) -> Rule:
-        """The function as a rule for trees."""
+    def loaded(self, name: str, version: str) -> Engine:
+        """The function, ready to be called."""
         if self.chain is not None:
-            return of_chains(name, self.chain())
-        assert self.rule is not None
-        return self.rule()
+            rule = of_chains(name, self.chain())
+        else:
+            assert self.rule is not None
+            rule = self.rule()
+        return Engine(name, self.package, version, self.function, self.rebound, rule, self.drafted)

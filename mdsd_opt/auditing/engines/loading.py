@@ -27,11 +27,7 @@ from mdsd_opt.errors import InvalidInput, MissingExtra
 def installed_version(package: str, tested: tuple[str, ...], any_version: bool) -> str:
     """The version that is installed: one of those tested, or any, with a warning.
 
-    Raises
-    ------
-    MissingExtra
-    InvalidInput
-        It is not one of those tested, and `any_version` is False.
+    Raises `MissingExtra` where none is, and `InvalidInput` for others without `any_version`.
     """
     try:
         version = metadata.version(package)

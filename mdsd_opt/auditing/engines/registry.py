@@ -68,15 +68,7 @@ def get(name: str, *, any_version: bool = False) -> Engine:
         raise UnknownName.among("engine", name, ADAPTERS)
     adapter = ADAPTERS[name]
     version = installed_version(adapter.package, adapter.tested, any_version)
-    return Engine(
-        name,
-        adapter.package,
-        version,
-        adapter.function,
-        adapter.rebound,
-        adapter.loaded(name),
-        adapter.drafted,
-    )
+    return adapter.loaded(name, version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,13 +95,7 @@ class Serving:
         raise UnservedDraw(self._refused)
 
     def check(self) -> None:
-        """Raise if anything was drawn past the audit.
-
-        Raises
-        ------
-        UnservedDraw
-            It was, or a generator was seeded anew.
-        """
+        """Raise `UnservedDraw` if anything was drawn past the audit, or a generator seeded anew."""
         if self._refused:
             raise UnservedDraw(self._refused)
         mlx_before, self._mlx_state = self._mlx_state, mlx_state()

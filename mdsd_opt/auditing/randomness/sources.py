@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from mdsd_opt.base.array_types import Integers, Vector
+
 Shape = tuple[int, ...]
 
 _UINT64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
@@ -42,7 +41,7 @@ class Grid:
         """Number of k."""
         return 1 << self.bits
 
-    def values(self, k: NDArray[np.int64]) -> Vector:
+    def values(self, k: Integers) -> Vector:
         """What the generator returns for each k."""
         exact = np.ldexp(k.astype(np.float64), -self.bits)
         if self.digits >= self.bits:

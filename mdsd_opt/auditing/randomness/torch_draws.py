@@ -25,6 +25,7 @@ from mdsd_opt.auditing.randomness.sources import (
     SampledSource,
     Source,
 )
+from mdsd_opt.base.array_types import Floats
 
 Answer = Callable[..., Any]
 
@@ -237,7 +238,7 @@ def _rounded(weights: Any) -> bool:
     return bool(torch.finfo(weights.dtype).bits < 64) if weights.is_floating_point() else False
 
 
-def _weights(weights: Any) -> NDArray[np.float64]:
+def _weights(weights: Any) -> Floats:
     """Rows of weights (n, V), refused as torch would."""
     shape = (math.prod(weights.shape[:-1]), weights.shape[-1])
     rows = weights.detach().double().cpu().reshape(shape).numpy().copy()

@@ -21,6 +21,7 @@ from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import LOSSLESS, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
 from mdsd_opt.auditing.subject import (
+    HOPELESS_CALLS,
     AlwaysFails,
     Failure,
     TreeVerify,
@@ -41,12 +42,7 @@ from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 
-Vector = NDArray[np.float64]
-
 METHODS = ("auto", "driven", "sampling")
-
-#: Failures on all of the first calls mean that the rule is called in the wrong way.
-_HOPELESS_CALLS = 10
 
 _TEXTS = Words(
     "texts",
@@ -360,7 +356,7 @@ class TreeAudit:
                     serving.check()
                 if isinstance(outcome, Failure):
                     log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
-                    if log.count == n + 1 == _HOPELESS_CALLS:
+                    if log.count == n + 1 == HOPELESS_CALLS:
                         raise AlwaysFails(outcome, "It is called with (root, rng).")
                     continue
                 assert isinstance(outcome, tuple)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.topology import Place, Topology, in_draw_order, place_values
@@ -16,10 +16,8 @@ from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
-Vector = NDArray[np.float64]
-
 #: Drafts after a text, how they are drawn, and their place.
-Hung = dict[Tokens, tuple[DraftScheme, NDArray[np.int64]]]
+Hung = dict[Tokens, tuple[DraftScheme, Integers]]
 
 #: A function under audit, which may ask a model, may find another one in its place.
 _default_rng = np.random.default_rng
@@ -123,8 +121,7 @@ class Texts:
 
     def first_token(self, law: Vector) -> Vector:
         """Law of the first token under a law of the texts."""
-        sums: Vector = law.reshape(self.vocab_size, -1).sum(axis=1)
-        return sums
+        return law.reshape(self.vocab_size, -1).sum(axis=1)
 
 
 def drawn_trees(

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.tables import BinTable
 from mdsd_opt.decoding.device_laws.transfers import PromisedToken, on_device, on_host
@@ -28,9 +29,6 @@ from mdsd_opt.decoding.recursive_rejection import whole_support_masses
 from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 class BinnedLaw:
@@ -113,7 +111,7 @@ class BinnedDrafts:
         return row[0].astype(np.int64)
 
     def passed(
-        self, target: BinnedLaw, draws: NDArray[np.int64], values: Vector
+        self, target: BinnedLaw, draws: Integers, values: Vector
     ) -> tuple[Vector, BinnedLaw]:
         """What goes on to these draws of a target r p, as `hull_masses` gives it."""
         table, demand = target.table, float(target.a[0])
@@ -123,7 +121,7 @@ class BinnedDrafts:
         return plan.masses(draws, values), BinnedLaw(table, plan.u, plan.v)
 
     def _all_passed(
-        self, table: BinTable, demand: float, draws: NDArray[np.int64]
+        self, table: BinTable, demand: float, draws: Integers
     ) -> tuple[Vector, BinnedLaw]:
         """What `passed` gives where every token is drawn: all of the target there goes on."""
         known = np.array([table.at.get(token, (0.0, 0.0))[:2] for token in draws.tolist()])

@@ -15,8 +15,8 @@ from math import ceil, log2
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.transfers import on_device, on_host
 from mdsd_opt.prefix_search.bins import (
@@ -28,8 +28,6 @@ from mdsd_opt.prefix_search.bins import (
     ratios_at,
     steps_of,
 )
-
-Vector = NDArray[np.float64]
 
 #: By how much the ends of t are moved apart, for the roundings of t in float32: three of them.
 _ROUNDING = 5e-7

@@ -14,7 +14,8 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from mdsd_opt.base.array_types import Floats
 
 _number = count()
 
@@ -24,7 +25,7 @@ def is_host(device: Any) -> bool:
     return bool(device.type == "cpu")
 
 
-def on_host(*parts: Any) -> list[NDArray[np.float64]]:
+def on_host(*parts: Any) -> list[Floats]:
     """Some tensors of numbers that float64 holds, in one copy.
 
     The only place where the host waits for the device.

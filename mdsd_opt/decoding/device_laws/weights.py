@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.device_laws.transfers import on_host
 
 UNIT = 2.0**52
@@ -51,11 +51,11 @@ def integer_weights(
     return law.mul_(UNIT).round_()
 
 
-def probabilities(law: Any) -> NDArray[np.float64]:
+def probabilities(law: Any) -> Floats:
     """A draft law on the host: itself, or what integer weights stand for, which waits for them."""
     if isinstance(law, np.ndarray):
         return law
-    weights: NDArray[np.float64] = on_host(law)[0]
+    weights: Floats = on_host(law)[0]
     return weights / weights.sum()
 
 

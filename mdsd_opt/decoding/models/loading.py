@@ -88,10 +88,7 @@ class LoadedModel:
     def encode_message(self, text: str) -> list[int]:
         """Token ids of a user's message, and the start of the answer, in the chat template.
 
-        Raises
-        ------
-        InvalidInput
-            The tokenizer has none, or it fails.
+        Raises `InvalidInput` if the tokenizer has none, or it fails.
         """
         from jinja2 import TemplateError
 

@@ -15,10 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 MULTI_STEP: dict[str, type[TreeRule]] = {
-    "traversal": Traversal,
-    "traversal_hull": TraversalHull,
-    "level_sequential": LevelSequential,
-    "block_verification": BlockVerification,
+    rule.name: rule for rule in (Traversal, TraversalHull, LevelSequential, BlockVerification)
 }
 
 #: Short names; `rule_names` lists the long ones.

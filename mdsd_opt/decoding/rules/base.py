@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.device_laws.laws import BinnedLaw
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.verifiers.base import draw, normalised, positive_part
 
-Law = NDArray[np.float64]
+Law = Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -66,7 +66,9 @@ class TopDown(TreeRule):
         node = root
         while True:
             if node.drafts is None:
-                return super().verify(_alone(node), rng)
+                _, extra = rng.random(2)
+                token = Stop(node, 1.0, node.target).draw(extra)
+                return Accepted((*node.tokens, token), node.depth)
             if isinstance(node.target, BinnedLaw):
                 masses, rest = self._decided(node)
                 ways = [Stop(node.children[t], mass, rest.masses) for t, mass in masses.items()]
@@ -80,7 +82,3 @@ class TopDown(TreeRule):
             if token not in node.children:
                 return Accepted((*node.tokens, token), node.depth)
             node = node.children[token]
-
-
-def _alone(node: Node) -> Node:
-    return Node(node.tokens, node.place, target=node.target)

@@ -15,16 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.recursive_rejection import (
-    after_refusal,
-    draft_law,
-    tried_one_by_one,
-    without,
-)
+from mdsd_opt.decoding.recursive_rejection import after_refusal, draft_law, tried_one_by_one
 from mdsd_opt.decoding.rules.base import Law, Stop, TreeRule, completed
 from mdsd_opt.decoding.token_split import token_split
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.verifiers.rejection import accepted, without
 
 
 class Traversal(TreeRule):

@@ -36,14 +36,20 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 from mdsd_opt.base.array_types import Flags, Integers
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import MAX_RATED_TUPLES, Verifier, draw, impossible_drafts, target_of
+from mdsd_opt.verifiers.base import (
+    MAX_RATED_TUPLES,
+    Remembered,
+    Verifier,
+    draw,
+    impossible_drafts,
+    target_of,
+)
 from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
@@ -78,8 +84,8 @@ class Optimal(Verifier):
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (DraftScheme,)
 
     def __init__(self, gap: float = 1e-6) -> None:
-        self._gap = checked_tolerance("gap", gap)
-        self._fitted: WeakKeyDictionary[TransportProblem, FittedRule] = WeakKeyDictionary()
+        gap = checked_tolerance("gap", gap)
+        self._rule = Remembered(lambda problem: FittedRule(fitted(problem, gap)))
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
@@ -119,11 +125,6 @@ class Optimal(Verifier):
         places = places_drawn(scheme, plan, drafts)
         accept[places] = acceptance_probabilities(plan, drafts[places])
         return Decision(accept, plan.residual)
-
-    def _rule(self, problem: TransportProblem) -> FittedRule:
-        if problem not in self._fitted:
-            self._fitted[problem] = FittedRule(fitted(problem, self._gap))
-        return self._fitted[problem]
 
     def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
         drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws

@@ -276,29 +276,16 @@ class SelectionPlan(ABC):
     """Selection marginal p_I over groups of drafted tokens, in ascending order of p/w.
 
     A group is a single token, or all tokens of similar ratio. All numbers are float64 or Fractions.
-
-    Attributes
-    ----------
-    is_replaced : bool
-        Whether the drafts that are random are independent draws from one law.
-    x, w, gains : ndarray, shape (n,)
-        p_I and weight of each group, and what it adds to Q.
-    above : ndarray, shape (n + 1,)
-        Weight from each group on.
-    split : int
-        Number of groups in the optimal prefix H.
-    raised, capped : int
-        The groups below the first stand on the water level c, those from the second on at c'.
     """
 
-    is_replaced: bool
-    x: Numbers
-    w: Numbers
-    gains: Numbers
-    above: Numbers
-    split: int
-    raised: int
-    capped: int
+    is_replaced: bool  # whether the drafts that are random are independent draws from one law
+    x: Numbers  # p_I of each group, shape (n,)
+    w: Numbers  # its weight
+    gains: Numbers  # what it adds to Q
+    above: Numbers  # weight from each group on, shape (n + 1,)
+    split: int  # number of groups in the optimal prefix H
+    raised: int  # the groups below it stand on the water level c
+    capped: int  # those from it on stand on c'
 
     @abstractmethod
     def places(self, tokens: Tokens) -> Tokens:

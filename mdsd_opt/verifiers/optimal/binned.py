@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, race_sums_of_row, ratios
 from mdsd_opt.prefix_search.bucket_kernels import row_table
 from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searchable
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Verifier
+from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     TokenPlan,
     acceptance_probabilities,
@@ -94,7 +93,7 @@ class BinnedOptimal(Verifier):
 
     def __init__(self, exact: Verifier) -> None:
         self._exact = exact
-        self._known: WeakKeyDictionary[TransportProblem, BinnedPlan] = WeakKeyDictionary()
+        self._plan = Remembered(_plan_of)
 
     def acceptance_rate(self, problem: TransportProblem) -> CertifiedRate:
         """Probability of accepting a draft; the optimum is at most its `gap` higher.
@@ -119,9 +118,8 @@ class BinnedOptimal(Verifier):
             return self._exact._verify(problem, tokens, uniforms)
         return verdict(output_token(self._plan(problem), tokens, uniforms), tokens)
 
-    def _plan(self, problem: TransportProblem) -> BinnedPlan:
-        if problem not in self._known:
-            draws = problem.drafts.random_draws
-            assert draws is not None
-            self._known[problem] = BinnedPlan(problem.target, draws)
-        return self._known[problem]
+
+def _plan_of(problem: TransportProblem) -> BinnedPlan:
+    draws = problem.drafts.random_draws
+    assert draws is not None
+    return BinnedPlan(problem.target, draws)

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -183,19 +183,6 @@ def descend(evaluate: Callable[[Vector], tuple[float, Vector]], size: int) -> No
         x, value, gradient = new, new_value, new_gradient
 
 
-class League(Protocol):
-    """The draft law as seen by the tokens that compete with each other."""
-
-    @property
-    def members(self) -> Integers:
-        """The tokens that compete, ascending."""
-        ...
-
-    def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """E max, and the probability that each member wins; theta is of shape (members,)."""
-        ...
-
-
 def leagues_of(drafts: DraftScheme, subset: Flags) -> tuple[League, League]:
     """The league of the tokens inside H, and that of the tokens outside."""
     form = product_form(drafts)
@@ -223,10 +210,13 @@ def require_leagues(drafts: DraftScheme) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IndependentLeague:
-    members: Integers
+    """Independent draws, as seen by the tokens that compete with each other."""
+
+    members: Integers  # the tokens, ascending
     parts: list[tuple[float, Floats, Vector]]  # weight, q (n, K), base (K,)
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
+        """E max, and the probability that each member wins; theta is of shape (members,)."""
         from mdsd_opt.verifiers.optimal.choice_kernels import independent_law
 
         order = np.argsort(theta)
@@ -255,12 +245,15 @@ def _independent_league(form: ProductForm, subset: Flags, outside: bool) -> _Ind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ListedLeague:
-    members: Integers
+    """Listed draft sets, as seen by the tokens that compete with each other."""
+
+    members: Integers  # the tokens, ascending
     tokens: Integers  # places in `members`
     offsets: Integers
     mass: Vector
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
+        """As of `_IndependentLeague`."""
         from mdsd_opt.verifiers.optimal.choice_kernels import listed_law
 
         largest = int(np.diff(self.offsets).max(initial=0))
@@ -280,6 +273,9 @@ def _listed_league(law: SupportLaw, subset: Flags, outside: bool) -> _ListedLeag
     members, tokens = np.unique(law.tokens[kept], return_inverse=True)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return _ListedLeague(members.astype(np.int64), tokens, offsets, law.mass[sets])
+
+
+League = _IndependentLeague | _ListedLeague
 
 
 def win_probabilities(theta: Sequence[Any]) -> list[Any]:

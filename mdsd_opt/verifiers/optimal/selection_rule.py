@@ -27,35 +27,18 @@ _MAX_EXACT_TUPLES = 20_000
 class SelectionRule(ABC):
     """Drafts outside the subset H beat those inside; among the rest a number of each token decides.
 
-    Attributes
-    ----------
-    scores : ndarray, shape (V,)
-        The number: a potential or a height.
-    subset : ndarray of bool, shape (V,)
-        H, whose tokens are selected only where no other token is drafted.
-    fixed : ndarray of int64
-        Tokens that are drafted for certain and take no part.
-    repeats : bool
-        Whether a token drafted twice takes part twice.
-    selection : ndarray, shape (V,)
-        p_Z, the law of the selected draft.
-    target : ndarray, shape (V,)
-        The target without the fixed tokens.
-    bound, upper : float
-        Acceptance rate without residual hits, and what no lossless rule exceeds.
-    evaluations : int
-        Of p_Z, or of its sums over the vocabulary, in the fit of both sides.
+    Tokens of H are selected only where no other token is drafted. Arrays of tokens have shape (V,).
     """
 
-    scores: Vector
-    subset: Flags
-    fixed: Integers
-    repeats: bool
-    selection: Vector
-    target: Vector
-    bound: float
-    upper: float
-    evaluations: int
+    scores: Vector  # the number: a potential or a height
+    subset: Flags  # H
+    fixed: Integers  # tokens that are drafted for certain and take no part
+    repeats: bool  # whether a token drafted twice takes part twice
+    selection: Vector  # p_Z, the law of the selected draft
+    target: Vector  # without the fixed tokens
+    bound: float  # acceptance rate without residual hits
+    upper: float  # what no lossless rule exceeds
+    evaluations: int  # of p_Z, or of its sums over the vocabulary, in the fit of both sides
 
     @property
     def gap(self) -> float:
