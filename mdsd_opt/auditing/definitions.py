@@ -70,13 +70,18 @@ def load_definitions(
             f"{', '.join(names)} of {file} need {', '.join(sorted(foreign))} from other packages: "
             "give them by name, as they are or something that stands in for them"
         )
-    module = ModuleType(file.stem)
+    # no import finds a name with a space
+    module = ModuleType(f"definitions of {file.name}")
     vars(module).update(given)
     body = [statement for statement in _flat(tree.body) if statement in kept]
     # annotations may name what is not there
     flags = __future__.annotations.compiler_flag
     code = compile(ast.Module(body, []), str(file), "exec", flags, dont_inherit=True)
-    exec(code, vars(module))
+    sys.modules[module.__name__] = module  # where a dataclass looks up its annotations
+    try:
+        exec(code, vars(module))
+    finally:
+        del sys.modules[module.__name__]
     return module
 
 

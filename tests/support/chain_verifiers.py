@@ -40,6 +40,11 @@ def count_and_last(p: Any, q: Any, drafts: Any) -> tuple[int, int]:
     return len(tokens) - 1, tokens[-1]
 
 
+def row_of_count_and_last(p: Any, q: Any, drafts: Any) -> Any:
+    """The same as an array of one row."""
+    return np.array([count_and_last(p, q, drafts)])
+
+
 def accepted_and_last(p: Any, q: Any, drafts: Any) -> tuple[list[int], int]:
     """The accepted ones, and one more token."""
     tokens = standard(p, q, drafts)
@@ -93,6 +98,14 @@ def until_it_differs(p: Any, q: Any, drafts: Any) -> list[int]:
     return tokens
 
 
+def certain_drafts(p: Any, q: Any, drafts: Any) -> list[int]:
+    """Takes every draft as certain: accepted with p(x), and p without x after a refusal."""
+    for n, x in enumerate(drafts):
+        if not random.random() < p[n, x]:
+            return [*map(int, drafts[:n]), drawn(struck_out(p[n], q[n], int(x)))]
+    return [*map(int, drafts), drawn(p[len(drafts)])]
+
+
 def gumbel(p: Any, q: Any, drafts: Any) -> list[int]:
     """As `standard`, the last token by the largest of p over an exponential."""
 
@@ -114,18 +127,20 @@ def uniforms_first(p: Any, q: Any, drafts: Any) -> list[int]:
     return [*map(int, drafts[:n]), drawn(row)]
 
 
-#: Ten kinds of correct code.
+#: Kinds of correct code.
 CORRECT: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         standard,
         padded,
         count_and_last,
+        row_of_count_and_last,
         accepted_and_last,
         tokens_and_count,
         with_generator,
         block,
         until_it_differs,
+        certain_drafts,
         gumbel,
         uniforms_first,
     )
