@@ -15,6 +15,7 @@ from stand_ins import Overlaid, Replayed, Rows, Tables, mlx_in_numpy
 import mdsd_opt as mo
 from mdsd_opt.auditing import load_definitions
 from mdsd_opt.auditing.trees import TableModel
+from mdsd_opt.decoding import Topology
 
 Verify = Callable[..., Any]
 
@@ -62,8 +63,12 @@ def chains(**options: Any) -> Callable[[Verify], Any]:
 
 
 def of_trees(verify: Verify) -> Any:
-    """The same of two drafts, drawn with replacement, and two after each of them."""
-    return mo.audit_portfolio(verify, 0, tree="2x2", **LIMITS)
+    """Texts of three tokens after two drafts, drawn with replacement, and two after the first."""
+    target, draft = TableModel(3, 6), TableModel(3, 7)
+    return mo.audit_tree(
+        verify, target, draft, Topology({(): 2, (0,): 2}, "2, 2 after the first"), 0,
+        method="driven", driven_checks=5, seconds=900.0,
+    )  # fmt: skip
 
 
 def of_texts(step: Callable[[Any, Any], list[int]], size: int = 3, length: int = 3) -> Any:
@@ -272,7 +277,7 @@ def hsd_texts(load: Any) -> Verify:
 
 def mtplx(load: Any) -> Verify:
     """The token after an accepted draft is its caller's."""
-    function = load()
+    function = load(kv_attention_failure_line=str)
 
     def verify(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
         x = int(drafts[0])
@@ -285,11 +290,17 @@ def mtplx(load: Any) -> Verify:
 
 
 def rotalabs_tokens(load: Any) -> Verify:
-    function = load(PreTrainedModel=None)
+    """By default, with what draws its tokens in its package."""
+    sampling = load_definitions(
+        "rotalabs_accel/speculative/sampling.py", "sample_from_logits", package="rotalabs-accel"
+    )
+    function = load(
+        PreTrainedModel=None, DynamicCache=tuple, sample_from_logits=sampling.sample_from_logits
+    )
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         drawn = q[range(len(q)), drafts]
-        return function(Rows(p), PROMPT, drafts, drawn, None, temperature=1.0, top_p=1.0)[0]
+        return function(Rows(p), PROMPT, drafts, drawn, None)[0]
 
     return verify
 

@@ -88,6 +88,28 @@ def block(p: Any, q: Any, drafts: Any) -> list[int]:
     return [*map(int, drafts[:accepted]), drawn(left)]
 
 
+def hierarchical(p: Any, q: Any, drafts: Any, *, whole_capped: bool = True) -> list[int]:
+    """Hierarchical verification (Zhou et al., 2026): all drafts first, then shorter beginnings.
+
+    Every ratio p/q of a beginning is capped at 1 along the way. With that of the whole chain not
+    capped, and the others only where they end, it is the rule of the authors' code.
+    """
+    n, ratio = len(drafts), [1.0]
+    for i, x in enumerate(drafts):
+        ratio.append(ratio[-1] * p[i, x] / q[i, x])
+        if whole_capped:
+            ratio[-1] = min(1.0, ratio[-1])
+    if random.random() < ratio[n]:
+        return [*map(int, drafts), drawn(p[n])]
+    for i in range(n - 1, -1, -1):
+        r = min(1.0, ratio[i])
+        left = np.maximum(r * p[i] - q[i], 0.0)
+        stay = left.sum() / (left.sum() + 1 - r) if left.sum() > 0 else 0.0
+        if i == 0 or ratio[i + 1] >= 1 or random.random() < stay:
+            break
+    return [*map(int, drafts[:i]), drawn(left if left.sum() > 0 else p[i])]
+
+
 def until_it_differs(p: Any, q: Any, drafts: Any) -> list[int]:
     """Draws from the target, and goes on while that is the draft."""
     tokens: list[int] = []
@@ -139,6 +161,7 @@ CORRECT: dict[str, Callable[..., Any]] = {
         tokens_and_count,
         with_generator,
         block,
+        hierarchical,
         until_it_differs,
         certain_drafts,
         gumbel,
