@@ -4,7 +4,7 @@
 
 Both start from the same bfloat16 logits of made-up models, take turns, and draw the same kind of
 tree. Printed: medians, and how much less than the optimal rule the ones on bins may pass: from the
-sums over bins alone, as on tables, and with each token's own p, as the collapsed verifier.
+sums over bins alone, as on tables, and with each token's own p, as the binned verifier.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 
 
 class Noise:
@@ -106,7 +106,7 @@ def _gaps(root: Node) -> list[tuple[float, float]]:
             scheme = WithReplacement if drafts.replaced else WithoutReplacement
             q = drafts.weights.double().cpu().numpy()
             of_sums = LinearPlan(law.table, 1.0, drafts.num_drafts, drafts.replaced)
-            of_tokens = CollapsedPlan(np.asarray(law), scheme(q / q.sum(), drafts.num_drafts))
+            of_tokens = BinnedPlan(np.asarray(law), scheme(q / q.sum(), drafts.num_drafts))
             found.append((of_sums.gap, of_tokens.gap))
     return found
 

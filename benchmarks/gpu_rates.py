@@ -79,19 +79,19 @@ def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Call
     """The kernel alone, without the check of the rows that a call ends with."""
     from mdsd_opt.base.arrays import Opened
     from mdsd_opt.gpu import interop, rates
-    from mdsd_opt.gpu.engine import engine_of_device
     from mdsd_opt.gpu.pair import Pair
+    from mdsd_opt.gpu.runtime import runtime_of_device
 
-    engine = engine_of_device(interop.current_device())
+    runtime = runtime_of_device(interop.current_device())
     scale = float(np.log2(np.e))
     given = [Opened.of(target), Opened.of(draft)]
     with interop.on_stream_of(given[0]) as stream:
-        sides = [interop.opened(engine, side, stream, given[0]) for side in given]
+        sides = [interop.opened(runtime, side, stream, given[0]) for side in given]
     if sides[0] is None or sides[1] is None:
         raise TypeError("logits that the kernels do not read")
     pair = Pair(sides[0], sides[1], scale, scale)
     function = getattr(rates, drafts)
-    return lambda: function(engine, pair, (num_drafts,))
+    return lambda: function(runtime, pair, (num_drafts,))
 
 
 def softmaxes(xp: Any, target: Any, draft: Any) -> list[Any]:

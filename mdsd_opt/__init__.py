@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
     from mdsd_opt.batch.top_logprobs import acceptance_interval as acceptance_interval
-    from mdsd_opt.corpora.accepted import AcceptedRate as AcceptedRate
-    from mdsd_opt.corpora.accepted import accepted_rates as accepted_rates
     from mdsd_opt.corpora.draft_choice import best_draft_temperature as best_draft_temperature
     from mdsd_opt.corpora.draft_choice import compare_draft_schemes as compare_draft_schemes
+    from mdsd_opt.corpora.engine_output import AcceptedRate as AcceptedRate
+    from mdsd_opt.corpora.engine_output import accepted_rates as accepted_rates
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
     from mdsd_opt.drafts import FixedPlusDrafts as FixedPlusDrafts
     from mdsd_opt.drafts import GreedyDrafts as GreedyDrafts
@@ -77,7 +77,7 @@ _old_names.install()
 # `import mdsd_opt` stays quick.
 _HOME = {
     "AcceptanceInterval": "batch.top_logprobs",
-    "AcceptedRate": "corpora.accepted",
+    "AcceptedRate": "corpora.engine_output",
     "AuditReport": "auditing",
     "Certificate": "problem.certificate",
     "DraftSetLaw": "drafts",
@@ -99,7 +99,7 @@ _HOME = {
     "WithoutReplacement": "drafts",
     "acceptance_interval": "batch.top_logprobs",
     "acceptance_rates": "batch",
-    "accepted_rates": "corpora.accepted",
+    "accepted_rates": "corpora.engine_output",
     "audit": "auditing",
     "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",

@@ -33,6 +33,7 @@ MOVED = {
     "mdsd_opt.distributions": "mdsd_opt.base.distributions",
     "mdsd_opt.files": "mdsd_opt.base.files",
     "mdsd_opt.files.problems": "mdsd_opt.problem.files",
+    "mdsd_opt.gpu.engine": "mdsd_opt.gpu.runtime",
     "mdsd_opt.models": "mdsd_opt.decoding.models",
     "mdsd_opt.report": "mdsd_opt.cli.report",
     "mdsd_opt.solution": "mdsd_opt.problem.solution",

@@ -30,10 +30,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def built_kernels(tmp_path_factory):
-    """`support.host_engine.build`, which compiles each library once for all processes of a run."""
+    """`support.host_runtime.build`, which compiles each library once for all processes of a run."""
     import fcntl
 
-    from support.host_engine import build
+    from support.host_runtime import build
 
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

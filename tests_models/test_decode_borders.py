@@ -243,12 +243,12 @@ def test_implementations_of_attention(run, attention):
 def test_flexible_attention_gets_no_mask_of_a_tree():
     """It would write beyond its memory."""
     model = model_of("llama", 0).model
-    assert tree_pass._agrees(model, TreePass, None)
+    assert tree_pass.agrees(model, TreePass, None)
     model.config._attn_implementation = "flex_attention"
     asked = []
     model.forward = lambda *args, **given: asked.append(args)
-    assert not tree_pass._agrees(model, StaticTreePass, None)
-    assert not tree_pass._agrees(model, TreePass, None)
+    assert not tree_pass.agrees(model, StaticTreePass, None)
+    assert not tree_pass.agrees(model, TreePass, None)
     assert not asked
 
 

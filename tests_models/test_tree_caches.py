@@ -99,7 +99,7 @@ def test_an_interrupted_pass_leaves_no_half_a_cache(way):
 def test_a_cache_that_shows_no_keys_is_read_again(way):
     model = model_of("llama", 0).model
     tree = way(model)
-    tree._move = lambda path: False
+    tree.move = lambda path: False
     ask = counted(tree, model)
     ids = text_of(9)
     assert ask(ids, [(), (3,), (5,), (5, 2)]) == 12
@@ -115,9 +115,9 @@ def test_a_static_cache_that_is_outgrown_is_read_again():
     assert ask(ids, [(3,), (5, 2), (5, 4)]) == 9 + 4  # room for 26 from now on
     assert ask([*ids, 5, 4, 1], [()]) == 1
     assert ask([*ids, 5, 4, 1], [(2,), (2, 2)]) == 2
-    layer = tree._cache.layers[0]
+    layer = tree.cache.layers[0]
     assert layer.keys.shape[-2] == 26
-    assert int(tree._cache.get_seq_length()) == 14
+    assert int(tree.cache.get_seq_length()) == 14
 
 
 def test_a_static_cache_stays_where_it_is():
@@ -127,7 +127,7 @@ def test_a_static_cache_stays_where_it_is():
     with torch.inference_mode():
         for token in range(8):
             tree.logits(ids, [(), (3,), (5,), (5, 2)])
-            places.add(tree._cache.layers[1].values.data_ptr())
+            places.add(tree.cache.layers[1].values.data_ptr())
             ids = [*ids, 5, 2, token]
     assert len(places) == 1
 

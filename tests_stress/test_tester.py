@@ -74,7 +74,7 @@ def test_a_certificate_that_believes_everything_is_counted(kind, monkeypatch):
 
 
 def test_evidence_that_is_believed_is_counted(monkeypatch):
-    monkeypatch.setattr(certificate, "_claim_violations", lambda *given: [])
+    monkeypatch.setattr(certificate, "claim_violations", lambda *given: [])
     assert _wrong("evidence", "Solution", range(1)) > 10
 
 

@@ -119,8 +119,8 @@ def test_distinct_drafts_near_the_target_and_far_from_it(size, topology, near, m
     """By the sums that a device makes, too."""
     pair = Pair(4, size, 64, near)
     found = []
-    for summed in (tables._summed_on_cpu, tables._summed_on_device):
-        monkeypatch.setattr(tables, "_summed_on_cpu", summed)
+    for summed in (tables.summed_on_cpu, tables.summed_on_device):
+        monkeypatch.setattr(tables, "summed_on_cpu", summed)
         rule = get_rule("level_sequential")
         law, accepted = output_law(rule, pair, pair.drafts, topology, Distinct)
         np.testing.assert_allclose(law, text_law(pair, topology.depth + 1), rtol=0, atol=2e-15)
@@ -389,7 +389,7 @@ def test_nothing_on_the_device_waits_for_a_number():
     table = replace(
         undrafted_table(lambda: weights[0]), draft=weights[0], bins=bins[0], p=np.ones(64)
     )
-    rest = BinnedLaw(table, np.ones(64), np.zeros(64))._masses()
+    rest = BinnedLaw(table, np.ones(64), np.zeros(64)).masses()
     assert draw(rest[None], uniforms[:1, :1]).shape == (1, 1)
 
 

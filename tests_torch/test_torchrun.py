@@ -11,7 +11,7 @@ OPTIONS = ("--schemes", "top_k", "--verifiers", "optimal", "-k", "1", "--json")
 
 def torchrun(folder, out):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    rates = [*RUN, "rates", str(folder), "--out", str(out), *OPTIONS, "--engine", "torchrun"]
+    rates = [*RUN, "rates", str(folder), "--out", str(out), *OPTIONS, "--executor", "torchrun"]
     return [*launch, "--no-python", *rates]
 
 

@@ -165,7 +165,7 @@ def transform(drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator) -> 
 
     `UnsupportedScheme` where the law has to be listed and has too many tuples.
     """
-    below, mass, possible = drafts.draw_masses(tuples)
+    below, mass, possible = drafts.uniform_intervals(tuples)
     return DraftPoints(below + rng.random(mass.shape) * mass, possible)
 
 

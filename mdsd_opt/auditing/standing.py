@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.audit_report import AuditReport, Standing
 from mdsd_opt.auditing.report import Interval
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.chains import frontier_of
 from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import distances
-from mdsd_opt.solvers.frontier.relaxation import frontier_of
 
 Vector = NDArray[np.float64]
 

@@ -1,5 +1,6 @@
 """What every room stands on. Public are `mdsd_opt.softmax` and `mdsd_opt.show_versions` alone.
 
+- `array_types`: arrays in annotations
 - `arrays`: arrays of any library, to NumPy and back; logits, log-probabilities or probabilities
 - `distributions`: logits and weights to validated probabilities; filters; exact twins
 - `checked`: tolerances, amounts, and arrays of a kind that callers give

@@ -52,7 +52,7 @@ class Opened:
         return tuple(self.array.shape)
 
     def numpy(self) -> NDArray[Any]:
-        """On the host, without a change of dtype."""
+        """Bring it to the host, without a change of dtype."""
         if self.library == "torch":
             return _from_torch(self.array)
         if self.library == "cupy":
@@ -106,8 +106,7 @@ def _from_torch(tensor: Any) -> NDArray[Any]:
 
         bits: NDArray[Any] = tensor.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
-    result: NDArray[Any] = tensor.numpy()
-    return result
+    return tensor.numpy()
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -161,7 +160,7 @@ def _check(given: Opened, kind: str | None) -> None:
 
 
 def _first_rows(given: Opened) -> NDArray[Any]:
-    """Along the last axis but one; never all of them, as a reshape might copy."""
+    """The first rows along the last axis but one; never all of them, as a reshape might copy."""
     array = given.array[(0,) * (len(given.shape) - 2)]
     if len(given.shape) > 1:
         array = array[:_ROWS_SEEN]

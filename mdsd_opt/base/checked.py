@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
 
@@ -31,7 +32,7 @@ def checked_amount(name: str, value: Any) -> Any:
     raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
 
 
-def floats(array: Any, name: str) -> NDArray[np.float64]:
+def floats(array: Any, name: str) -> Floats:
     """Real numbers of any precision, in float64: what is beyond its range becomes infinite."""
     values = to_numpy(array, name)
     try:
@@ -50,7 +51,7 @@ def integers(array: Any, name: str) -> NDArray[Any]:
     return values if values.dtype == np.int32 else values.astype(np.int64, copy=False)
 
 
-def mask(array: Any, name: str, size: int, of: str) -> NDArray[np.bool_]:
+def mask(array: Any, name: str, size: int, of: str) -> Flags:
     """Booleans of shape (size,); `InvalidInput` for anything else."""
     values = to_numpy(array, name)
     if values.shape != (size,) or values.dtype != np.bool_:

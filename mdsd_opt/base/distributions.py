@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import frozen, library_of, like, to_numpy
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
-
-Probabilities = NDArray[np.float64]
 
 #: How far a sum of probabilities may be from one before it is an error instead of rounding.
 SUM_TOLERANCE = 1e-3
@@ -86,7 +85,7 @@ def check_sampling_parameters(
         raise InvalidInput(f"min_p is {min_p!r}: give a number in [0, 1], or None")
 
 
-def checked_logits(logits: Any, name: str) -> NDArray[np.float64]:
+def checked_logits(logits: Any, name: str) -> Floats:
     """Logits in float64, or an error that names the first bad row."""
     values = to_numpy(logits, name).astype(np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
@@ -114,7 +113,7 @@ def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> 
     return InvalidDistribution(f"{name}{where} {problem}. Check the model's output or its mask.")
 
 
-def _softmax_rows(values: NDArray[np.float64], temperature: float) -> Probabilities:
+def _softmax_rows(values: Floats, temperature: float) -> Floats:
     if temperature == 0:
         one_hot = np.zeros_like(values)
         np.put_along_axis(one_hot, values.argmax(axis=-1)[..., None], 1.0, axis=-1)
@@ -128,11 +127,11 @@ def _softmax_rows(values: NDArray[np.float64], temperature: float) -> Probabilit
 
 
 def filter_tokens(
-    probabilities: Probabilities,
+    probabilities: Floats,
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
-) -> Probabilities:
+) -> Floats:
     """Apply top-k, top-p and min-p, in that order, and renormalise. Ties are kept."""
     result = probabilities
     if top_k is not None and top_k < result.shape[-1]:
@@ -150,7 +149,7 @@ def filter_tokens(
     return result
 
 
-def _renormalised(weights: Probabilities) -> Probabilities:
+def _renormalised(weights: Floats) -> Floats:
     weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
@@ -162,8 +161,8 @@ class Distribution:
     `values`, shape (V,), are read-only and sum to one; `exact` starts from the numbers as `given`.
     """
 
-    values: Probabilities
-    given: tuple[Fraction, ...] | NDArray[np.float64]
+    values: Floats
+    given: tuple[Fraction, ...] | Floats
 
     @classmethod
     def of(cls, weights: Any, name: str) -> Distribution:
@@ -188,7 +187,7 @@ class Distribution:
 
     @classmethod
     def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
-        """Of Fractions that sum to one, however small; floats below 1e-300 are zero."""
+        """Take Fractions that sum to one, however small; floats below 1e-300 are zero."""
         tiny = Fraction(SMALLEST_PROBABILITY)
         values = np.array([float(x) if x >= tiny else 0.0 for x in rational], dtype=np.float64)
         return cls(frozen(values), rational)
@@ -220,7 +219,7 @@ class Distribution:
         return rational if total == 1 else tuple(x / total for x in rational)
 
 
-def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> NDArray[np.float64]:
+def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
     """Each Fraction as the nearest float; those that only Fractions can tell from 0 are refused."""
     for i, x in enumerate(rational):
         if 0 < x < SMALLEST_PROBABILITY:
@@ -233,7 +232,7 @@ def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> NDArray[np.flo
     return np.array([float(x) for x in rational], dtype=np.float64)
 
 
-def _validated(values: NDArray[np.float64], name: str) -> Probabilities:
+def _validated(values: Floats, name: str) -> Floats:
     if values.ndim != 1 or values.size == 0:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
@@ -253,8 +252,7 @@ def _validated(values: NDArray[np.float64], name: str) -> Probabilities:
             f"{name} sums to {total:.6g}, not 1. Were these logits or counts? For logits use "
             "TransportProblem.from_logits or mdsd_opt.softmax; divide counts by their sum."
         )
-    normalised: Probabilities = values / total
-    return normalised
+    return values / total
 
 
 def is_rational(weights: Any) -> bool:
@@ -268,7 +266,7 @@ def is_rational(weights: Any) -> bool:
     )
 
 
-def mass_of_others(masses: NDArray[Any], tokens: NDArray[np.int64]) -> Any:
+def mass_of_others(masses: NDArray[Any], tokens: Integers) -> Any:
     """Sum of all masses but those of some tokens: no difference, in which a small rest is lost."""
     total, start = masses[:0].sum(), 0
     for token in sorted(set(tokens.tolist())):

@@ -11,31 +11,15 @@ from typing import Any, TextIO
 from mdsd_opt._version import __version__
 from mdsd_opt.errors import InvalidInput
 
-#: Dependencies by the name they are imported or spoken of, and the distributions that provide them.
-_DISTRIBUTIONS = {
-    "numpy": ("numpy",),
-    "scipy": ("scipy",),
-    "numba": ("numba",),
-    "highspy": ("highspy",),
-    "cvxpy": ("cvxpy",),
-    "safetensors": ("safetensors",),
-    "ml_dtypes": ("ml-dtypes",),
-    "rich": ("rich",),
-    "typer": ("typer",),
-    "pycddlib": ("pycddlib",),
-    "pplpy": ("pplpy",),
-    "normaliz": ("pynormaliz",),
-    "ortools": ("ortools",),
-    "igraph": ("igraph",),
-    "pot": ("pot",),
-    "matplotlib": ("matplotlib",),
-    "torch": ("torch",),
-    "transformers": ("transformers",),
-    "jax": ("jax",),
-    "dask": ("dask",),
-    "ray": ("ray",),
-    "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
-}
+#: Dependencies by the name they are imported or spoken of.
+_DEPENDENCIES = (
+    "numpy", "scipy", "numba", "highspy", "cvxpy", "safetensors", "ml_dtypes", "rich", "typer",
+    "pycddlib", "pplpy", "normaliz", "ortools", "igraph", "pot", "matplotlib", "torch",
+    "transformers", "jax", "dask", "ray", "cupy",
+)  # fmt: skip
+
+#: Distributions of another name that provide one.
+_PROVIDERS = {"normaliz": ["pynormaliz"], "cupy": ["cupy", "cupy-cuda12x", "cupy-cuda13x"]}
 
 
 def versions() -> dict[str, str]:
@@ -46,8 +30,8 @@ def versions() -> dict[str, str]:
         "cpus": str(os.cpu_count()),
         "mdsd_opt": __version__,
     }
-    for name, distributions in _DISTRIBUTIONS.items():
-        found = (_installed(distribution) for distribution in distributions)
+    for name in _DEPENDENCIES:
+        found = (_installed(distribution) for distribution in _PROVIDERS.get(name, [name]))
         result[name] = next((version for version in found if version), "not installed")
     return result
 

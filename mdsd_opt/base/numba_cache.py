@@ -45,7 +45,7 @@ _log = logging.getLogger("mdsd_opt.numba")
 _PACKAGE = Path(__file__).parents[1]
 
 #: What kernels may import from, beside other kernels.
-OTHER_SOURCES = ("base/distributions.py", "problem/water_filling.py")
+OTHER_SOURCES = ("base/array_types.py", "base/distributions.py", "problem/water_filling.py")
 
 #: Folders of other versions that are left in place when a new one is made.
 _FOLDERS_KEPT = 7
@@ -145,7 +145,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
-            _say_once(_NO_FOLDER)
+            say_once(_NO_FOLDER)
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         code = self._function.__code__
@@ -160,7 +160,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
 
 
 def cache_folder() -> Path:
-    """Where this version of the kernels keeps its code; it need not exist."""
+    """The folder where this version of the kernels keeps its code; it need not exist."""
     return _cache_root() / _folder_name()
 
 
@@ -206,7 +206,8 @@ def _is_ours(function: Any) -> bool:
 
 
 @functools.cache
-def _say_once(message: str) -> None:
+def say_once(message: str) -> None:
+    """Warn of something that need not be said again."""
     _log.warning("mdsd_opt: %s", message)
 
 
@@ -219,7 +220,7 @@ class _CompilationNote(event.Listener):  # type: ignore[misc]  # numba has no ty
     def on_start(self, event: Any) -> None:
         if _is_ours(event.data["dispatcher"].py_func):
             with self._lock:
-                _say_once(_COMPILING)
+                say_once(_COMPILING)
 
     def on_end(self, event: Any) -> None:
         pass

@@ -2,13 +2,14 @@
 
 Public are the names below, and `top_logprobs`: certified intervals where only the likeliest tokens
 are known (`listed_tokens`: of what they are made). A `batch` knows whose arrays it holds, and what
-is asked of every row: a `RowJob` (`job`), which cuts `rows` into tasks for threads. `row_functions`
-finds what computes the rates of which drafts and verifier; `device` does it on CUDA. `rates`,
-`relaxed` and `verification` are the doors.
+is asked of every row: a `RowWork`, which cuts `rows` into tasks for threads. `row_functions` finds
+what computes the rates of which drafts and verifier; `device` does it on CUDA. `rates`, `relaxed`
+and `verification` are the doors.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.batch.rates import acceptance_rates
@@ -20,13 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["acceptance_rates", "relaxed_rates", "verify_batch"]
 
 
+_IMPORTED_LATER = {"relaxed_rates": "relaxed", "verify_batch": "verification"}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "relaxed_rates":
-        from mdsd_opt.batch.relaxed import relaxed_rates
-
-        return relaxed_rates
-    if name == "verify_batch":
-        from mdsd_opt.batch.verification import verify_batch
-
-        return verify_batch
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _IMPORTED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_IMPORTED_LATER[name]}"), name)

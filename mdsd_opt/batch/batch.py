@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened, as_logits
-from mdsd_opt.batch.job import RowJob
+from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.errors import InvalidInput
 
 
@@ -20,7 +20,7 @@ class Batch:
     Nothing is copied or converted before it is known where to.
     """
 
-    job: RowJob
+    work: RowWork
     target: Opened
     draft: Opened
     device: str | None = None
@@ -30,13 +30,13 @@ class Batch:
         cls,
         target_logits: Any,
         draft_logits: Any,
-        job: RowJob,
+        work: RowWork,
         device: str | None,
         kind: str | None = None,
     ) -> Batch:
         """Look once at what was given, and take it as `as_logits` says, whose errors it raises."""
         target = as_logits(Opened.of(target_logits, "target_logits"), kind)
-        return cls(job, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
+        return cls(work, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
 
     @property
     def reference(self) -> Opened:
@@ -57,10 +57,10 @@ class Batch:
         if self.may_use_a_device:
             from mdsd_opt.batch.device import Request, device_rates
 
-            found = device_rates(self.target, self.draft, Request.of(self.job), self.device)
+            found = device_rates(self.target, self.draft, Request.of(self.work), self.device)
             if found is not None:
                 return found if keep_axis else found[..., 0]
-        rates = self.job.rates(*self.job.rows(self.target, self.draft))
+        rates = self.work.rates(*self.work.rows(self.target, self.draft))
         if not keep_axis:
             rates = rates[..., 0]
         return rates[()] if self.reference.library == "numpy" else self.reference.like(rates)
@@ -77,9 +77,9 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
         )
     import dask.array as da
 
-    job = batch.job
-    if job.num_threads is None:  # Dask runs the blocks in parallel already
-        job = replace(job, num_threads=1)
+    work = batch.work
+    if work.num_threads is None:  # Dask runs the blocks in parallel already
+        work = replace(work, num_threads=1)
     target, draft = da.asarray(batch.target.array), da.asarray(batch.draft.array)
     if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1]:
         raise InvalidInput(
@@ -95,17 +95,11 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
     ) -> NDArray[np.float64]:
         location = block_info[0]["array-location"] if block_info else []
         sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
-        rates = job.rates(*job.rows(*sides, tuple(start for start, _ in location[:-1])))
+        rates = work.rates(*work.rows(*sides, tuple(start for start, _ in location[:-1])))
         return rates if keep_axis else rates[..., 0]
 
-    chunks = target.chunks[:-1] + (((len(job.num_drafts),),) if keep_axis else ())
+    chunks = target.chunks[:-1] + (((len(work.num_drafts),),) if keep_axis else ())
     return da.map_blocks(
-        block,
-        target,
-        draft,
-        dtype=np.float64,
-        chunks=chunks,
-        drop_axis=last,
-        new_axis=last if keep_axis else None,
-        meta=np.empty((0,) * len(chunks)),
-    )
+        block, target, draft, dtype=np.float64, chunks=chunks, drop_axis=last,
+        new_axis=last if keep_axis else None, meta=np.empty((0,) * len(chunks)),
+    )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,23 +12,22 @@ from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Opened
-from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.row_functions import entry
-from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.batch.rows import RowWork, Sampling
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates
-from mdsd_opt.gpu.engine import (
+from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, index_shape, with_filters
+from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.runtime import (
     CHUNK_BYTES,
-    Engine,
-    engine_of_device,
+    DeviceLogits,
+    DeviceRuntime,
     is_available,
     require_device,
+    runtime_of_device,
     work_in_chunks,
 )
-from mdsd_opt.gpu.layout import DeviceLogits, index_shape
-from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
-from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
 from mdsd_opt.verifiers import BatchRates, Verifier
 from mdsd_opt.verifiers.verdicts import BatchVerdict, first_places
@@ -37,24 +37,17 @@ def on_device(
     target: Opened,
     draft: Opened,
     device: str | None,
-    in_place: Callable[[Engine, int, Opened], Any],
-    in_chunks: Callable[[Engine, NDArray[Any], NDArray[Any]], Any],
+    in_place: Callable[[DeviceRuntime, int, Opened], Any],
+    in_chunks: Callable[[DeviceRuntime, NDArray[Any], NDArray[Any]], Any],
 ) -> Any | None:
     """What is found on the device, or None where the CPU should work on the batch.
 
     Device None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu"
-    raises instead. ``in_place(engine, stream, reference)`` is for logits of which a side is on the
-    device, and hands results back in the library of `reference`; ``in_chunks(engine, target,
-    draft)`` is for arrays on the host. Text from them is what is in the way.
-
-    Raises
-    ------
-    NoDevice
-        There is no device, and one was asked for.
-    UnsupportedScheme
-        The kernels do not do it, and a device was asked for.
-    InvalidDistribution
-        A row is none.
+    raises instead. ``in_place(runtime, stream, reference)`` is for logits of which a side is on the
+    device, and hands results back in the library of `reference`; ``in_chunks(runtime, target,
+    draft)`` is for arrays on the host. Text from them is what is in the way. Where a device was
+    asked for, raises `NoDevice` if there is none, and `UnsupportedScheme` for what the kernels do
+    not do; always `InvalidDistribution` for a row that is none.
     """
     held = [side for side in (target, draft) if interop.is_on_device(side)]
     if device == "gpu":
@@ -63,10 +56,10 @@ def on_device(
         return None
     if held:
         with interop.on_stream_of(held[0]) as stream:
-            found = in_place(engine_of_device(interop.current_device()), stream, held[0])
+            found = in_place(runtime_of_device(interop.current_device()), stream, held[0])
     else:
-        engine = engine_of_device(interop.current_device())
-        found = in_chunks(engine, target.numpy(), draft.numpy())
+        runtime = runtime_of_device(interop.current_device())
+        found = in_chunks(runtime, target.numpy(), draft.numpy())
     if not isinstance(found, str):
         return found
     if device == "gpu":
@@ -86,11 +79,11 @@ class Request:
     filters: FilterSettings | None = None
 
     @classmethod
-    def of(cls, job: RowJob) -> Request:
-        """What a job asks for."""
-        target, draft = job.target_sampling, job.draft_sampling
+    def of(cls, work: RowWork) -> Request:
+        """What the work on rows is, as a device is told."""
+        target, draft = work.target_sampling, work.draft_sampling
         filters = filter_settings(target, draft)
-        return cls(job.scheme, job.verifier, job.num_drafts, target.scale, draft.scale, filters)
+        return cls(work.scheme, work.verifier, work.num_drafts, target.scale, draft.scale, filters)
 
     @property
     def declared(self) -> BatchRates:
@@ -123,23 +116,25 @@ class Request:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""
 
-    def pair(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> Pair:
+    def pair(self, runtime: DeviceRuntime, target: DeviceLogits, draft: DeviceLogits) -> Pair:
         """Both sides as the kernels take them; filters are launched."""
         pair = Pair(target, draft, self.target_scale, self.draft_scale)
-        return pair if self.filters is None else with_filters(engine, pair, self.filters)
+        return pair if self.filters is None else with_filters(runtime, pair, self.filters)
 
-    def compute(self, engine: Engine, target: DeviceLogits, draft: DeviceLogits) -> RowRates:
+    def compute(
+        self, runtime: DeviceRuntime, target: DeviceLogits, draft: DeviceLogits
+    ) -> RowRates:
         """Launch the kernels; several times where there are many numbers of drafts."""
-        pair = self.pair(engine, target, draft)
+        pair = self.pair(runtime, target, draft)
         function: Callable[..., RowRates] = getattr(rates, self.declared.device)
         step = rates.MAX_COUNTS
         parts = [
-            function(engine, pair, self.num_drafts[i : i + step])
+            function(runtime, pair, self.num_drafts[i : i + step])
             for i in range(0, len(self.num_drafts), step)
         ]
         if len(parts) == 1:
             return parts[0]
-        return RowRates(engine.join([part.rates for part in parts]), None, parts[0].is_bad)
+        return RowRates(runtime.join([part.rates for part in parts]), None, parts[0].is_bad)
 
 
 def filter_settings(target: Sampling, draft: Sampling) -> FilterSettings | None:
@@ -158,64 +153,58 @@ NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
 def device_rates(target: Opened, draft: Opened, request: Request, device: str | None) -> Any | None:
     """Rates of shape (..., len(num_drafts)), or None and errors as `on_device` says."""
 
-    def in_place(engine: Engine, stream: int, reference: Opened) -> Any:
-        obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
-        sides = None if obstacle else _opened(engine, target, draft, stream, reference)
+    def in_place(runtime: DeviceRuntime, stream: int, reference: Opened) -> Any:
+        obstacle = request.obstacle(runtime.threads_per_row, target.shape, draft.shape)
+        sides = None if obstacle else _opened(runtime, target, draft, stream, reference)
         if sides is None:
             return obstacle or NOT_READ
-        result = request.compute(engine, *sides)
+        result = request.compute(runtime, *sides)
         shape = index_shape(*sides)
-        interop.check_rows(engine.download(result.is_bad), shape, target, draft)
+        interop.check_rows(runtime.download(result.is_bad), shape, target, draft)
         found = result.rates.reshape(*shape, len(request.num_drafts))
         return interop.handed_back(reference, found)
 
-    def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> Any:
-        return rates_in_chunks(engine, p, q, request)
-
-    return on_device(target, draft, device, in_place, in_chunks)
+    return on_device(target, draft, device, in_place, partial(rates_in_chunks, request=request))
 
 
 def _opened(
-    engine: Engine, target: Opened, draft: Opened, stream: int, reference: Opened
+    runtime: DeviceRuntime, target: Opened, draft: Opened, stream: int, reference: Opened
 ) -> tuple[DeviceLogits, DeviceLogits] | None:
     """Both sides as the kernels read them; None if they are of types that these do not read."""
-    p, q = (interop.opened(engine, side, stream, reference) for side in (target, draft))
+    p, q = (interop.opened(runtime, side, stream, reference) for side in (target, draft))
     return None if p is None or q is None else (p, q)
 
 
 def rates_in_chunks(
-    engine: Engine,
+    runtime: DeviceRuntime,
     target: NDArray[Any],
     draft: NDArray[Any],
     request: Request,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Any:
     """Rates of arrays on the host, of any size, or what is in the way."""
-    obstacle = request.obstacle(engine.threads_per_row, target.shape, draft.shape)
-    if obstacle:
-        return obstacle
-    if not (interop.is_readable(target) and interop.is_readable(draft)):
-        return NOT_READ
+    obstacle = request.obstacle(runtime.threads_per_row, target.shape, draft.shape)
+    if obstacle or not (interop.is_readable(target) and interop.is_readable(draft)):
+        return obstacle or NOT_READ
     shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
     found = np.empty((int(np.prod(shape)), len(request.num_drafts)))
     is_bad = np.empty(found.shape[0], np.int32)
 
     def collect(result: RowRates, rows: slice) -> None:
-        found[rows] = engine.download(result.rates)
-        is_bad[rows] = engine.download(result.is_bad)
+        found[rows] = runtime.download(result.rates)
+        is_bad[rows] = runtime.download(result.is_bad)
 
-    work_in_chunks(
-        engine.lane,
-        target,
-        draft,
-        lambda p, q, start: request.compute(engine, p, q),
-        collect,
-        chunk_bytes,
-    )
-    interop.check_rows(
-        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
-    )
+    def compute(p: DeviceLogits, q: DeviceLogits, start: int) -> RowRates:
+        return request.compute(runtime, p, q)
+
+    work_in_chunks(runtime.lane, target, draft, compute, collect, chunk_bytes)
+    _check_sent(is_bad, shape, target, draft)
     return found.reshape(*shape, len(request.num_drafts))[()]
+
+
+def _check_sent(is_bad: Any, shape: tuple[int, ...], p: NDArray[Any], q: NDArray[Any]) -> None:
+    sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
+    interop.check_rows(is_bad, shape, *sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +215,15 @@ class VerificationRequest:
     randomness: Randomness
     with_rates: bool
 
-    def obstacle(self, engine: Engine, target: Sequence[int], draft: Sequence[int]) -> str:
+    def obstacle(self, runtime: DeviceRuntime, target: Sequence[int], draft: Sequence[int]) -> str:
         """Why the kernels cannot do it, for logits of these shapes; "" if it can."""
         if not self.rule.declared.decides_on_device:
             return f"no kernel decides by {self.rule.names}"
-        return self.rule.obstacle(engine.threads_per_row, target, draft)
+        return self.rule.obstacle(runtime.threads_per_row, target, draft)
 
     def compute(
         self,
-        engine: Engine,
+        runtime: DeviceRuntime,
         target: DeviceLogits,
         draft: DeviceLogits,
         drafts: Any,
@@ -242,17 +231,11 @@ class VerificationRequest:
         first_row: int = 0,
     ) -> RowTokens:
         """Launch the kernels on rows of a batch that begin with `first_row`."""
-        pair = self.rule.pair(engine, target, draft)
+        pair = self.rule.pair(runtime, target, draft)
         return verify_rows(
-            engine,
-            pair,
-            drafts,
-            self.randomness,
-            uniforms,
-            first_row,
-            self.with_rates,
+            runtime, pair, drafts, self.randomness, uniforms, first_row, self.with_rates,
             SINGLE_MODEL_SCHEMES[self.rule.scheme].draws_independently(),
-        )
+        )  # fmt: skip
 
 
 def verify_on_device(
@@ -265,34 +248,34 @@ def verify_on_device(
 ) -> BatchVerdict | None:
     """Decisions by the kernel, or None and errors as `on_device` says."""
 
-    def in_place(engine: Engine, stream: int, reference: Opened) -> BatchVerdict | str:
+    def in_place(runtime: DeviceRuntime, stream: int, reference: Opened) -> BatchVerdict | str:
         import cupy
 
-        obstacle = request.obstacle(engine, target.shape, draft.shape)
-        sides = None if obstacle else _opened(engine, target, draft, stream, reference)
+        obstacle = request.obstacle(runtime, target.shape, draft.shape)
+        sides = None if obstacle else _opened(runtime, target, draft, stream, reference)
         if sides is None:
             return obstacle or NOT_READ
         held = interop.is_on_device(drafts)
         ids = cupy.from_dlpack(drafts.array) if held else cupy.asarray(drafts.numpy())
         ids = cupy.ascontiguousarray(ids.astype(np.int64).reshape(-1, ids.shape[-1]))
-        draws = None if uniforms is None else engine.upload(uniforms)
-        result = request.compute(engine, *sides, ids, draws)
+        draws = None if uniforms is None else runtime.upload(uniforms)
+        result = request.compute(runtime, *sides, ids, draws)
         shape = index_shape(*sides)
-        interop.check_rows(engine.download(result.is_bad), shape, target, draft)
+        interop.check_rows(runtime.download(result.is_bad), shape, target, draft)
         hits = ids == result.tokens[:, None]
         places = cupy.where(hits.any(axis=1), hits.argmax(axis=1), -1).astype(np.int64)
         told = (result.rates, result.gaps) if request.with_rates else ()
         columns = (result.tokens, places, *told)
         return BatchVerdict(*(interop.handed_back(reference, x.reshape(shape)) for x in columns))
 
-    def in_chunks(engine: Engine, p: NDArray[Any], q: NDArray[Any]) -> BatchVerdict | str:
-        return verify_in_chunks(engine, p, q, drafts.numpy(), uniforms, request)
+    def in_chunks(runtime: DeviceRuntime, p: NDArray[Any], q: NDArray[Any]) -> BatchVerdict | str:
+        return verify_in_chunks(runtime, p, q, drafts.numpy(), uniforms, request)
 
     return on_device(target, draft, device, in_place, in_chunks)
 
 
 def verify_in_chunks(
-    engine: Engine,
+    runtime: DeviceRuntime,
     target: NDArray[Any],
     draft: NDArray[Any],
     drafts: NDArray[Any],
@@ -304,11 +287,9 @@ def verify_in_chunks(
 
     The same as in one piece, to the bit: random numbers go by the row's number in the whole batch.
     """
-    obstacle = request.obstacle(engine, target.shape, draft.shape)
-    if obstacle:
-        return obstacle
-    if not (interop.is_readable(target) and interop.is_readable(draft)):
-        return NOT_READ
+    obstacle = request.obstacle(runtime, target.shape, draft.shape)
+    if obstacle or not (interop.is_readable(target) and interop.is_readable(draft)):
+        return obstacle or NOT_READ
     shape = drafts.shape[:-1]
     rows = drafts.astype(np.int64).reshape(-1, drafts.shape[-1])
     beside: dict[str, NDArray[Any]] = {"drafts": rows}
@@ -318,18 +299,16 @@ def verify_in_chunks(
     rates, gaps = (np.empty(len(rows) if request.with_rates else 0) for _ in range(2))
 
     def compute(p: DeviceLogits, q: DeviceLogits, start: int, ids: Any, draws: Any = None) -> Any:
-        return request.compute(engine, p, q, ids, draws, start)
+        return request.compute(runtime, p, q, ids, draws, start)
 
     def collect(result: RowTokens, part: slice) -> None:
-        tokens[part] = engine.download(result.tokens)
-        is_bad[part] = engine.download(result.is_bad)
+        tokens[part] = runtime.download(result.tokens)
+        is_bad[part] = runtime.download(result.is_bad)
         if request.with_rates:
-            rates[part] = engine.download(result.rates)
-            gaps[part] = engine.download(result.gaps)
+            rates[part] = runtime.download(result.rates)
+            gaps[part] = runtime.download(result.gaps)
 
-    work_in_chunks(engine.lane, target, draft, compute, collect, chunk_bytes, beside)
-    interop.check_rows(
-        is_bad, shape, Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
-    )
+    work_in_chunks(runtime.lane, target, draft, compute, collect, chunk_bytes, beside)
+    _check_sent(is_bad, shape, target, draft)
     columns = [tokens, first_places(rows, tokens), *((rates, gaps) if request.with_rates else ())]
     return BatchVerdict(*(column.reshape(shape)[()] for column in columns))

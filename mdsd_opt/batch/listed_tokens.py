@@ -12,7 +12,11 @@ are of four kinds: listed on both sides, only the draft's (their p is open), onl
 For a token that only the draft lists has at least the q of any that it does not list, and its p
 counts no more than theirs; a token that only the target lists costs at least the p of any that it
 does not list, and its q counts as theirs: exchanging one for the other in H never makes it worse.
-Proofs: docs/theory/unknown-tails.md.
+
+By how much the logarithms of a list may be off is read off the numbers themselves. A list was
+written in some format: bfloat16, float16, float32, float64, or so many decimal places or digits.
+The coarsest in which all of its numbers can be written is taken, so that the true format is never
+coarser than that. Proofs, and what is assumed of servers: docs/theory/unknown-tails.md.
 """
 
 from __future__ import annotations
@@ -20,13 +24,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY, SUM_TOLERANCE
-from mdsd_opt.batch.rounding import rounding
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 Vector = NDArray[np.float64]
@@ -40,27 +45,14 @@ _TOLERANCE = 1e-5
 class Listed:
     """One side: the likeliest tokens, and what is left for the others.
 
-    Attributes
-    ----------
-    probabilities : dict
-        Token -> probability.
-    cap : float
-        The smallest of them: no other token has more.
-    tail : float
-        Mass of the tokens that are not listed.
-    slack : float
-        How much more there may be of it, or of any other tokens.
-    roundings : ndarray, shape (n,)
-        By how much each logarithm may be off. That of the last token listed, which has the largest,
-        goes for all that are not.
-    shift : float
-        By how much all of them may be off together.
+    `roundings`, shape (n,), are by how much each logarithm may be off: that of the last token
+    listed, which has the largest, goes for all that are not. `shift`: all of them together.
     """
 
     probabilities: dict[Hashable, float]
-    cap: float
-    tail: float
-    slack: float
+    cap: float  # the smallest of them: no other token has more
+    tail: float  # mass of the tokens that are not listed
+    slack: float  # how much more there may be of it, or of any other tokens
     roundings: Vector
     shift: float
 
@@ -139,7 +131,7 @@ class Listed:
         return math.ceil(self.tail / self.cap) if self.tail else 0
 
     def draws_errors(self, counts: Sequence[int], *, replaced: bool) -> Vector:
-        """By how much chances of K draws may be off, shape (len(counts),), but for slack and shift.
+        """Errors that chances of K draws may have, shape (len(counts),), but for slack and shift.
 
         A draw is off, in total variation, by no more than the mean error of the tokens that are
         left: after whichever draws before it.
@@ -191,33 +183,24 @@ def _largest_mean(mass: Vector, errors: Vector, drawn: int) -> float:
 class Subsets:
     """Prefixes of the sequence of half-listed tokens (rows, R) and of common ones (columns, C + 1).
 
-    Attributes
-    ----------
-    common_p, common_q : ndarray, shape (C,)
-        Tokens listed on both sides, by ascending p/q.
-    draft_only : ndarray, shape (A,)
-        q of the tokens that the draft alone lists, descending; `num_draft_only` of them are in H.
-    target_only_mass : ndarray, shape (R,)
-        p of the tokens in H that the target alone lists.
-    target_open, draft_open : ndarray, shape (R,)
-        Tokens in H that the target, the draft does not list; `num_...` those of the vocabulary.
+    Tokens listed on both sides come by ascending p/q, shape (C,).
     """
 
     target: Listed
     draft: Listed
     common_p: Vector
     common_q: Vector
-    draft_only: Vector
-    num_draft_only: NDArray[np.int64]
-    target_only_mass: Vector
-    target_open: Vector
-    draft_open: Vector
-    num_target_open: int
+    draft_only: Vector  # q of tokens that the draft alone lists, descending, shape (A,)
+    num_draft_only: NDArray[np.int64]  # how many of them are in H, shape (R,)
+    target_only_mass: Vector  # p of the tokens in H that the target alone lists, shape (R,)
+    target_open: Vector  # tokens in H that the target does not list, shape (R,)
+    draft_open: Vector  # those that the draft does not, shape (R,)
+    num_target_open: int  # in the whole vocabulary
     num_draft_open: int
 
     @classmethod
     def of(cls, target: Listed, draft: Listed, vocab_size: int | None) -> Subsets:
-        """Those of two lists. A vocabulary of unknown size has room for the tails side by side."""
+        """The subsets that two lists leave; without a size of V there is room for both tails."""
         p, q = target.probabilities, draft.probabilities
         common = [(p[token], q[token]) for token in p.keys() & q.keys()]
         common.sort(key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
@@ -234,18 +217,11 @@ class Subsets:
         between = np.concatenate([np.zeros(first), taken, np.full(last, float(neither))])
         after = np.concatenate([np.zeros(first + len(taken), np.int64), np.arange(1, last + 1)])
         return cls(
-            target,
-            draft,
-            np.array([pair[0] for pair in common]),
-            np.array([pair[1] for pair in common]),
-            np.array(draft_only, dtype=np.float64),
-            before,
-            np.concatenate([[0.0], np.cumsum(target_only)])[after],
-            before + between,
-            between + after,
-            first + neither,
-            last + neither,
-        )
+            target, draft, np.array([pair[0] for pair in common]),
+            np.array([pair[1] for pair in common]), np.array(draft_only, dtype=np.float64), before,
+            np.concatenate([[0.0], np.cumsum(target_only)])[after], before + between,
+            between + after, first + neither, last + neither,
+        )  # fmt: skip
 
     def target_mass(self, most: bool) -> Vector:
         """The largest or smallest p of H without its common tokens, shape (R,)."""
@@ -257,7 +233,7 @@ class Subsets:
         return _open_mass(self.draft, self.draft_open, self.num_draft_open, most)
 
     def rows(self, chosen: NDArray[np.bool_]) -> Subsets:
-        """Some of the rows alone."""
+        """The subsets of some rows alone."""
         return replace(
             self,
             num_draft_only=self.num_draft_only[chosen],
@@ -278,7 +254,7 @@ def _open_mass(side: Listed, inside: Vector, everywhere: int, most: bool) -> Vec
 
 
 def _numbers_taken(neither: int, target: Listed, draft: Listed) -> list[float]:
-    """How many tokens that no side lists H has where it has the least value, some of them.
+    """Numbers of tokens that no side lists, for the H of least value: it has one of these.
 
     Between these numbers the value is monotone or concave.
     """
@@ -286,3 +262,73 @@ def _numbers_taken(neither: int, target: Listed, draft: Listed) -> list[float]:
             draft.tail / draft.cap if draft.cap else 0.0]  # fmt: skip
     numbers = {0, neither} | {int(f(x)) for x in full for f in (math.floor, math.ceil)}
     return [float(min(max(x, 0), neither)) for x in sorted(numbers) if 0 <= x <= neither]
+
+
+#: Formats and their significant bits, the coarsest first.
+_FORMATS: tuple[tuple[Any, int], ...] = (
+    (ml_dtypes.bfloat16, 8), (np.float16, 11), (np.float32, 24),
+)  # fmt: skip
+
+#: Numbers that fit none of these.
+_DOUBLE_BITS = 53
+
+#: Numbers of fewer bits were computed in float32: log_softmax sums 16-bit logits in it, too.
+_SINGLE_BITS = 24
+
+#: In units of the last bit of one: what exp and log may be off, and the rounding of their sum.
+_FUNCTIONS, _LOG_OF_SUM = 4.0, 32.0
+
+#: A sum over the vocabulary is made of so many running sums at least: lanes of a processor.
+_RUNNING_SUMS = 8
+
+#: Tokens of a vocabulary of unknown size.
+_VOCAB_SIZE = 1 << 18
+
+
+def rounding(logprobs: Vector, vocab_size: int | None) -> tuple[Vector, float]:
+    """How far each logarithm may be off, shape (n,), and how far all of them together.
+
+    Each by the rounding of the number itself, and of what it was computed from; together by the
+    error of the logarithm of the sum over the vocabulary, by which all are shifted alike.
+    """
+    telling = logprobs[np.isfinite(logprobs) & (logprobs != 0)]  # the others fit all formats
+    printed = _of_decimals(logprobs, telling)
+    bits = next((bits for dtype, bits in _FORMATS if _fits(logprobs, printed, dtype)), _DOUBLE_BITS)
+    if not telling.size:  # certainties alone: as in float32
+        bits = _SINGLE_BITS
+    computed = _SINGLE_BITS if bits <= _SINGLE_BITS else _DOUBLE_BITS
+    unit = 2.0**-computed
+    each = printed + _last_bit(logprobs, bits) / 2 + _last_bit(logprobs, computed)
+    sums = (_VOCAB_SIZE if vocab_size is None else vocab_size) / _RUNNING_SUMS
+    return each + _FUNCTIONS * unit, (sums + _LOG_OF_SUM) * unit
+
+
+def _of_decimals(logprobs: Vector, telling: Vector) -> Vector:
+    """Half a unit of the last place or digit of numbers that were rounded when printed."""
+    if not telling.size:
+        return np.zeros_like(logprobs)
+    written = [Decimal(repr(x)).as_tuple() for x in telling.tolist()]
+    places = -min(int(number.exponent) for number in written)
+    digits = max(len(number.digits) for number in written)
+    with np.errstate(divide="ignore"):
+        first = np.floor(np.log10(np.abs(logprobs)))
+    return np.where(
+        np.isfinite(logprobs), 0.5 * np.maximum(10.0**-places, 10.0 ** (first - digits + 1)), 0.0
+    )
+
+
+def _fits(logprobs: Vector, printed: Vector, dtype: Any) -> bool:
+    """Whether all are numbers of a format, as such, rounded when printed, or as short as can be."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = logprobs.astype(dtype)
+        far = np.abs(numbers.astype(np.float64) - logprobs) > printed  # false for infinities
+    shortest = (
+        float(str(number)) == x for number, x in zip(numbers[far], logprobs[far], strict=True)
+    )
+    return all(shortest)
+
+
+def _last_bit(x: Vector, bits: int) -> Vector:
+    """Distance of neighbouring numbers of so many bits, zero at zero and infinity."""
+    exponent = np.frexp(x)[1]
+    return np.where(np.isfinite(x) & (x != 0), np.ldexp(1.0, exponent - bits), 0.0)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import RowJob
-from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.batch.rows import RowWork, Sampling
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier
@@ -108,7 +107,7 @@ def acceptance_rates(
     """
     check_device(device)
     counts = checked_counts(num_drafts)
-    job = RowJob(
+    work = RowWork(
         drafts,
         verifier,
         counts,
@@ -118,8 +117,8 @@ def acceptance_rates(
         pad,
         checked_integer(seed, "seed", 0),
     )
-    job.row_function()  # an error of names comes before one of arrays
-    batch = Batch.open(target_logits, draft_logits, job, device, kind)
+    work.row_function()  # an error of names comes before one of arrays
+    batch = Batch.open(target_logits, draft_logits, work, device, kind)
     return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
 
 
@@ -130,6 +129,7 @@ def check_device(device: str | None) -> None:
 
 
 def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
+    """Every K that is asked for; `InvalidInput` unless there is one, and each is a number."""
     given = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
     if not given:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
@@ -137,6 +137,7 @@ def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def checked_integer(value: Any, name: str, least: int = 1) -> int:
+    """The value as an int; `InvalidInput` for anything else, and below `least`."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
-from mdsd_opt.batch.rows import Sampling
+from mdsd_opt.batch.rows import RowWork, Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.solvers.frontier.budgets import the_budget
+from mdsd_opt.solvers.frontier.relaxation import the_budget
 from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows
 
 Rates = NDArray[np.float64]
@@ -126,7 +125,7 @@ def relaxed_rates(
         raise InvalidInput(f"{name} is infinite: there is nothing to spread")
     counts = checked_counts(num_drafts)
     functions = tuple(row_function(scheme, "optimal", counts, 0) for scheme in schemes)
-    job = RowJob(
+    work = RowWork(
         schemes[0],
         "optimal",
         counts,
@@ -135,15 +134,15 @@ def relaxed_rates(
         progress,
         pad,
     )
-    batch = Batch.open(target_logits, draft_logits, job, "cpu", kind)
+    batch = Batch.open(target_logits, draft_logits, work, "cpu", kind)
     if "dask" in (batch.target.library, batch.draft.library):
         raise InvalidInput("relaxed_rates takes no Dask arrays: call it on their blocks")
-    rows = job.rows(batch.target, batch.draft)
+    rows = work.rows(batch.target, batch.draft)
     asked = RelaxedRows(functions, schemes, name, amounts)
     shape = len(schemes), len(counts), len(amounts)
 
     def run(asked: RelaxedRows) -> Rates:
-        found = job.run(asked, shape[0] * shape[1] * asked.num_columns, *rows)
+        found = work.run(asked, shape[0] * shape[1] * asked.num_columns, *rows)
         return found.reshape(-1, *shape[:2], asked.num_columns)
 
     rates = run(asked) if spread == "equal" else _Spread(asked, run).rates()
@@ -164,7 +163,7 @@ class _Spread:
     run: Callable[[RelaxedRows], Rates]
 
     def rates(self) -> Rates:
-        """Of all rows, shape (rows, schemes, K, budgets)."""
+        """Rates of all rows, shape (rows, schemes, K, budgets)."""
         slopes: tuple[float, ...] = (0.0, *_SLOPES)
         for _ in range(_PASSES):
             _, costs = self._at(slopes)

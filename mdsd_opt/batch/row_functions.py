@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
@@ -23,7 +24,7 @@ from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import BatchRates, Verifier
-from mdsd_opt.verifiers.rates import RowFormula, Vector
+from mdsd_opt.verifiers.rates import RowFormula
 
 #: Computes the rates of rows of logits, without the GIL: called as
 #: ``function(target, draft, target_scale, draft_scale, num_drafts, rates, totals)``.
@@ -113,7 +114,7 @@ def row_function(
 
 
 def _by_kernel(name: str, *arguments: Any) -> None:
-    """By a function of its name; numba comes with it, which a device does without."""
+    """Call a kernel by its name; numba comes with it, which a device does without."""
     from mdsd_opt.prefix_search import rates
 
     (loaded(name) if ":" in name else getattr(rates, name))(*arguments)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch.listed_tokens import Listed, Subsets
+from mdsd_opt.batch.rates import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.drafts.by_name import checked_scheme
@@ -175,8 +176,6 @@ def _least_value(
 def _ends_of_all(
     target: Listed, draft: Listed, counts: Sequence[int], scheme: str, replaced: bool
 ) -> list[NDArray[np.float64]]:
-    from mdsd_opt.batch import acceptance_rates
-
     tokens = list(target.probabilities)
     if target.probabilities.keys() != draft.probabilities.keys():
         raise InvalidInput("both sides list a whole vocabulary, and not the same one")
@@ -198,7 +197,9 @@ _LEAST_RATE = 1e-12
 
 def _with_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDArray[np.float64]:
     """Q of every subset and K, shape (R, C + 1, len(counts))."""
-    inside = _mass_inside(subsets, most)
+    fixed = np.concatenate([[0.0], np.cumsum(subsets.draft_only)])[subsets.num_draft_only]
+    fixed = fixed + subsets.draft_open_mass(most)
+    inside = fixed[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_q)])
     return np.minimum(inside, 1.0)[..., None] ** np.array(counts)
 
 
@@ -225,14 +226,8 @@ def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> NDA
     return np.clip(contained + (errors if most else -errors), 0.0, 1.0)
 
 
-def _mass_inside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
-    fixed = np.concatenate([[0.0], np.cumsum(subsets.draft_only)])[subsets.num_draft_only]
-    fixed = fixed + subsets.draft_open_mass(most)
-    return fixed[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_q)])
-
-
 def _mass_outside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
-    """Summed from what is outside, never as 1 - sum."""
+    """q of what is outside H, summed from it, never as 1 - sum; shape (R, C + 1)."""
     rest = np.concatenate([np.cumsum(subsets.draft_only[::-1])[::-1], [0.0]])
     open_mass = subsets.draft.tail + subsets.draft.slack - subsets.draft_open_mass(most)
     fixed = rest[subsets.num_draft_only] + open_mass
@@ -240,7 +235,7 @@ def _mass_outside(subsets: Subsets, most: bool) -> NDArray[np.float64]:
 
 
 def _nodes(slowest: float, step: float) -> Vector:
-    """From where no clock has rung up to where all of rate `slowest` have."""
+    """Times from where no clock has rung up to where all of rate `slowest` have."""
     return np.exp(np.arange(-37.0, np.log(40.0 / slowest) + step, step))
 
 

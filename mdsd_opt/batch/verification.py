@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.job import RowJob
 from mdsd_opt.batch.rates import check_device
-from mdsd_opt.batch.rows import LogitRows, Sampling, batch_shape
+from mdsd_opt.batch.rows import LogitRows, RowWork, Sampling, batch_shape
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, draw
-from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
-from mdsd_opt.verifiers.verdicts import BatchVerdict, Uniforms, first_places
+from mdsd_opt.verifiers.verdicts import BatchVerdict, RelaxedProblems, Uniforms, first_places
 
 _MISSING = -1
 
@@ -121,8 +119,8 @@ def verify_batch(
         raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")
     samplings = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p)
     ids = Opened.of(drafts, "drafts")
-    job = RowJob(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
-    batch = Batch.open(target_logits, draft_logits, job, device, kind)
+    work = RowWork(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
+    batch = Batch.open(target_logits, draft_logits, work, device, kind)
     index_shape = batch_shape(batch.target.shape, batch.draft.shape)
     _check_drafts(ids, index_shape)
     given = None if uniforms is None else _checked_uniforms(uniforms, index_shape)
@@ -142,7 +140,7 @@ def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:
 
 
 def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """As rows, shape (num_rows, 4)."""
+    """Random numbers as rows, shape (num_rows, 4), once they are seen to be some."""
     values = to_numpy(uniforms, "uniforms").astype(np.float64)
     width = len(Uniforms._fields)
     if values.shape != (*index_shape, width) or not ((values >= 0) & (values < 1)).all():
@@ -167,12 +165,12 @@ def _decided(
     if relax is None and batch.may_use_a_device:
         from mdsd_opt.batch.device import Request, VerificationRequest, verify_on_device
 
-        request = VerificationRequest(Request.of(batch.job), randomness, with_rates)
+        request = VerificationRequest(Request.of(batch.work), randomness, with_rates)
         found = verify_on_device(batch.target, batch.draft, drafts, uniforms, request, batch.device)
         if found is not None:
             return found
-    rows = batch.job.rows(batch.target, batch.draft)
-    decisions = _Decisions(batch.job, *rows, drafts, relax)
+    rows = batch.work.rows(batch.target, batch.draft)
+    decisions = _Decisions(batch.work, *rows, drafts, relax)
     shape = rows[0].index_shape
     return BatchVerdict(**{
         name: batch.reference.like(column.reshape(shape))
@@ -185,19 +183,19 @@ class _Decisions:
 
     def __init__(
         self,
-        job: RowJob,
+        work: RowWork,
         target: LogitRows,
         draft: LogitRows,
         drafts: Opened,
         relax: Mapping[str, float] | None = None,
     ) -> None:
-        self._job = job
+        self._work = work
         self._target = target
         self._draft = draft
         tokens = drafts.numpy()
         self._drafts = tokens.astype(np.int64).reshape(-1, tokens.shape[-1])
         # K of every row. Only with replacement are rows verified with fewer drafts than others.
-        self._may_miss = SINGLE_MODEL_SCHEMES[job.scheme].draws_independently()
+        self._may_miss = SINGLE_MODEL_SCHEMES[work.scheme].draws_independently()
         self._counts = np.full(len(self._drafts), tokens.shape[-1])
         if self._may_miss:
             self._counts = (self._drafts != _MISSING).sum(axis=1)
@@ -216,8 +214,7 @@ class _Decisions:
             "tokens": tokens, "draft_index": first_places(self._drafts, tokens),
         }  # fmt: skip
         if with_rates:
-            rates = self._relaxed_rates() if self._relaxed else self._rates()
-            columns |= zip(("acceptance_rate", "gap"), rates, strict=True)
+            columns |= zip(("acceptance_rate", "gap"), self._rates(), strict=True)
         columns |= {name: self._spread(values) for name, values in self._problems.distances.items()}
         return columns
 
@@ -227,14 +224,14 @@ class _Decisions:
         return drafts[drafts != _MISSING] if self._may_miss else drafts
 
     def _problem(self, n: int) -> TransportProblem:
-        """Of a row that has drafts."""
+        """The problem of a row that has drafts."""
         row = int(self._with_drafts[n])
         q = self._draft.probabilities(row)
-        scheme = SINGLE_MODEL_SCHEMES[self._job.scheme](q, self._there(n).size)
+        scheme = SINGLE_MODEL_SCHEMES[self._work.scheme](q, self._there(n).size)
         return TransportProblem(self._target.probabilities(row), scheme)
 
     def _spread(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Over all rows; those without drafts follow the target, and accept nothing."""
+        """Values over all rows; those without drafts follow the target, and accept nothing."""
         spread = np.zeros(len(self._drafts))
         spread[self._with_drafts] = values
         return spread
@@ -242,11 +239,11 @@ class _Decisions:
     def _tokens(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         with_drafts = self._with_drafts
         tokens = np.empty(len(self._drafts), np.int64)
-        tokens[with_drafts] = verifiers.get(self._job.verifier).verify_rows(
+        tokens[with_drafts] = verifiers.get(self._work.verifier).verify_rows(
             self._problems,
             [self._there(n) for n in range(with_drafts.size)],
             uniforms[with_drafts],
-            self._job.threads,
+            self._work.threads,
             lambda n: self._target.name_of(int(with_drafts[n])),
         )
         for row in np.flatnonzero(self._counts == 0).tolist():
@@ -255,23 +252,22 @@ class _Decisions:
             tokens[row] = draw(p, own.residual)
         return tokens
 
-    def _relaxed_rates(self) -> list[Column]:
-        """The same under relaxed targets, from the problems that have been decided."""
-        optimum, rule = self._problems.rates, verifiers.get(self._job.verifier)
-        if rule is verifiers.get("optimal"):
-            return [self._spread(optimum), np.zeros(len(self._drafts))]
-        own = np.array([
-            float(rule.acceptance_rate(self._problems(n))) for n in range(optimum.size)
-        ])  # fmt: skip
-        return [self._spread(own), self._spread(np.maximum(optimum - own, 0.0))]
+    def _rates(self) -> tuple[Column, Column]:
+        """Acceptance rates of the rows and their gaps; both are zero without drafts.
 
-    def _rates(self) -> list[Column]:
-        """Acceptance rates of the rows and their gaps; both are zero without drafts."""
-        own = self._rates_of(self._job.verifier)
-        optimal = verifiers.get("optimal")
-        if verifiers.get(self._job.verifier) is optimal:
-            return [own, np.zeros_like(own)]
-        return [own, np.maximum(self._rates_of(optimal) - own, 0.0)]
+        Those under relaxed targets come from the problems that have been decided.
+        """
+        rule, optimal = verifiers.get(self._work.verifier), verifiers.get("optimal")
+        if self._relaxed:
+            count = self._with_drafts.size
+            best = own = self._spread(self._problems.rates)
+            if rule is not optimal:
+                rates = (float(rule.acceptance_rate(self._problems(n))) for n in range(count))
+                own = self._spread(np.fromiter(rates, np.float64, count))
+        else:
+            own = self._rates_of(self._work.verifier)
+            best = own if rule is optimal else self._rates_of(optimal)
+        return own, np.maximum(best - own, 0.0)
 
     def _rates_of(self, verifier: str | verifiers.Verifier) -> NDArray[np.float64]:
         rates = np.zeros(len(self._drafts))
@@ -279,7 +275,7 @@ class _Decisions:
         if there.size == 0:
             return rates
         numbers, places = np.unique(self._counts[there], return_inverse=True)
-        job = replace(self._job, verifier=verifier, num_drafts=tuple(numbers.tolist()))
-        found = job.rates(self._target, self._draft).reshape(len(rates), -1)
+        work = replace(self._work, verifier=verifier, num_drafts=tuple(numbers.tolist()))
+        found = work.rates(self._target, self._draft).reshape(len(rates), -1)
         rates[there] = found[there, places]
         return rates

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from mdsd_opt.cddlib_checks import registry as registry  # declares the claims
 from mdsd_opt.cddlib_checks.checking import check, check_condition, conjectures, search
-from mdsd_opt.cddlib_checks.inequalities import Inequality
 from mdsd_opt.cddlib_checks.registry import Conjecture
-from mdsd_opt.cddlib_checks.result import CheckResult, Counterexample
+from mdsd_opt.cddlib_checks.result import CheckResult, Counterexample, Inequality
 
 __all__ = [
     "CheckResult",

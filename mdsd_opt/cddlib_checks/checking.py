@@ -1,4 +1,4 @@
-"""Settle a claim by its engines, in child processes, or look for a counterexample at random.
+"""Settle a claim by its provers, in child processes, or look for a counterexample at random.
 
 A random falsifier lets floating point propose and fractions decide, for sizes beyond exact checks.
 A claim that survives is not proved. How little its survival says is measured in the same run: the
@@ -15,17 +15,16 @@ from operator import index
 from typing import Any
 
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
-from mdsd_opt.cddlib_checks.condition import claimed_condition
+from mdsd_opt.cddlib_checks.condition import claimed_condition, parse_inequalities
 from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
-from mdsd_opt.cddlib_checks.inequalities import parse_inequalities
 from mdsd_opt.cddlib_checks.random_trials import SliceResult, run_slice
 from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
-#: All engines go through the 2**V subsets.
+#: All provers go through the 2**V subsets.
 MAX_VOCAB_SIZE = 16
 
 #: Least seconds for a second look at what is settled.
@@ -70,7 +69,7 @@ def check(
     vocab_size, num_drafts : int
         V and K.
     draft : optional
-        q, shape (V,), for engines that need numbers: Fractions, strings such as "1/3", or floats
+        q, shape (V,), for provers that need numbers: Fractions, strings such as "1/3", or floats
         taken as the dyadic rationals they are; K of them for claims about different drafts. By
         default (1, 2, .., V) divided by its sum.
     engine : str
@@ -182,7 +181,7 @@ def _settle(
     unfinished: list[str] = []
     settled = False
     for number, job in enumerate(jobs):
-        # An equal share of what is left: an engine that takes forever must not starve the next.
+        # An equal share of what is left: a prover that takes forever must not starve the next.
         passed = time.perf_counter() - start
         left = (timeout - passed) / (len(jobs) - number)
         if settled:
@@ -190,7 +189,7 @@ def _settle(
         try:
             evidence = run_in_child(
                 run_with,
-                {"engine": engine, "job": job.engine, "arguments": job.arguments},
+                {"engine": engine, "job": job.prover, "arguments": job.arguments},
                 timeout=left,
                 memory=memory,
                 tick=_ticker(progress, f"{name}, {job.title}"),
@@ -224,7 +223,7 @@ def _settle(
 
 
 def _labelled(found: Sequence[tuple[Job, Evidence]]) -> dict[str, int]:
-    """Sizes of all engines; of equal names the first keeps it, the others tell their engine."""
+    """Sizes of all provers; of equal names the first keeps it, the others tell their prover."""
     sizes: dict[str, int] = {}
     for number, (job, evidence) in enumerate(found, start=1):
         for key, value in evidence.sizes.items():
@@ -328,10 +327,9 @@ def search(
         left = timeout - (time.perf_counter() - begun)
         try:
             # The slice keeps the deadline itself and tells how far it came.
-            result: SliceResult = run_in_child(
+            return run_in_child(
                 run_slice, {**common, **job, "seconds": left}, timeout=left + 30, memory=memory
             )
-            return result
         except OutOfBudget:
             return None
 

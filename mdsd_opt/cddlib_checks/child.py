@@ -54,14 +54,9 @@ def run_in_child(
 
     The job is a function at the top level of an importable module; arguments and result are
     pickled. The timeout, in seconds, includes the start of the process; `memory` bounds the address
-    space, in bytes. `tick` is called now and then with the seconds that have passed.
-
-    Raises
-    ------
-    OutOfBudget
-        Time or memory ran out.
-    SolverError
-        The child died for another reason.
+    space, in bytes. `tick` is called now and then with the seconds that have passed. Raises
+    `OutOfBudget` where time or memory ran out, `SolverError` where the child died for another
+    reason.
     """
     start = time.perf_counter()
     if timeout <= 0:

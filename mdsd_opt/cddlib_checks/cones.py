@@ -20,14 +20,9 @@ from mdsd_opt.cddlib_checks.subsets import Row, describe, draft_sets, mask_of, p
 class ConeFinding:
     """Facets found against facets claimed, with the sizes of both.
 
-    Attributes
-    ----------
-    unexpected : tuple of str
-        Facets nobody claimed: then the claimed inequalities are too weak.
-    violated : tuple of str
-        Claimed inequalities that fail on a generating ray: these are too strong.
-    redundant : tuple of str
-        Claimed inequalities that hold but are no facets: implied by the others.
+    `unexpected` are facets nobody claimed: then the claimed inequalities are too weak; `violated`
+    those claimed that fail on a generating ray, which are too strong; `redundant` those that hold
+    but are no facets: implied by the others.
     """
 
     sizes: dict[str, int]
@@ -115,10 +110,7 @@ def hypograph_cone(vocab_size: int, sizes: Sequence[int]) -> ConeFinding:
 
 
 def _compare(
-    found: set[Row],
-    equalities: set[Row],
-    claimed: dict[Row, str],
-    rays: Sequence[Sequence[int]],
+    found: set[Row], equalities: set[Row], claimed: dict[Row, str], rays: Sequence[Sequence[int]]
 ) -> ConeFinding:
     unexpected = [f"facet {list(row)}" for row in sorted(found - claimed.keys())]
     unexpected += [f"equality {list(row)}" for row in sorted(equalities)]

@@ -103,12 +103,11 @@ def vertices(rows: Iterable[Row]) -> set[Point]:
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
     """Vertices and extreme rays, primitive, of the polyhedron {x: b + a.x >= 0 for all rows}.
 
-    Raises
-    ------
-    ArithmeticError
-        The polyhedron holds a line.
+    Raises `ArithmeticError` where the polyhedron holds a line.
     """
     rows = list(rows)
+    if not rows or len(rows[0]) == 1:  # a space of dimension 0, which engines cannot hold
+        return ({()} if all(b >= 0 for (b,) in rows) else set()), set()
     return _by_engine("generators", _entries(rows) > _VERTICES_BY_PPL, rows)
 
 
@@ -131,10 +130,7 @@ def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
 def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
     """Largest value of objective.x over the rows and a point that attains it; None if empty.
 
-    Raises
-    ------
-    ArithmeticError
-        The linear programme is unbounded.
+    Raises `ArithmeticError` where the linear programme is unbounded.
     """
     rows = list(rows)
     return _by_engine("maximise", _entries(rows) > _PROGRAMMES_BY_PPL, rows, objective)

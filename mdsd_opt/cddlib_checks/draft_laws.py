@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
-from math import gcd, prod
+from math import lcm, prod
 from numbers import Rational
 from typing import Any
 
@@ -82,7 +82,7 @@ def conditional_poisson(odds: Sequence[Fraction], num_drafts: int) -> DraftSetLa
 
 
 def mixed_numbers(q: Sequence[Fraction], num_drafts: int) -> MixtureDrafts:
-    """From 1 to K drafts, with or without replacement, all with the same probability."""
+    """A mixture of 1 to K drafts, with or without replacement, all with the same probability."""
     drafted = sum(x > 0 for x in q)
     parts: list[DraftScheme] = [WithReplacement(q, k) for k in range(1, num_drafts + 1)]
     parts += [WithoutReplacement(q, k) for k in range(2, min(num_drafts, drafted - 1) + 1)]
@@ -148,12 +148,10 @@ def readable(drafts: DraftScheme) -> str:
 
 
 def scope_of(drafts: DraftScheme, targets: str = "every target") -> str:
-    """For what a claim about given drafts was settled."""
+    """What a claim about given drafts was settled for, in words."""
     return f"V = {drafts.vocab_size}, K = {drafts.num_drafts}, {readable(drafts)}, {targets}"
 
 
 def _over_common_denominator(q: Sequence[Fraction]) -> str:
-    scale = 1
-    for x in q:
-        scale = scale * x.denominator // gcd(scale, x.denominator)
+    scale = lcm(*(x.denominator for x in q))
     return f"({', '.join(str(int(x * scale)) for x in q)})/{scale}"

@@ -12,8 +12,7 @@ from fractions import Fraction
 
 from mdsd_opt.cddlib_checks.condition import claimed_condition, subset_inequalities
 from mdsd_opt.cddlib_checks.draft_laws import exact_models, mean_model
-from mdsd_opt.cddlib_checks.inequalities import Inequality
-from mdsd_opt.cddlib_checks.result import Evidence
+from mdsd_opt.cddlib_checks.result import Evidence, Inequality
 from mdsd_opt.cddlib_checks.subsets import (
     containment_table,
     masses_of_subsets,
@@ -133,7 +132,7 @@ def _bound(x: Fraction, exponent: Fraction, below: bool) -> Fraction:
     width = _WIDTH
     while True:  # floating point proposes, integers decide
         proposal = _short(guess * (1 - width if below else 1 + width), below)
-        if _at_most(proposal, x, exponent) if below else _at_least(proposal, x, exponent):
+        if _is_bound(proposal, x, exponent, below):
             return proposal
         width *= 2
 
@@ -146,14 +145,8 @@ def _short(value: Fraction, down: bool) -> Fraction:
     return Fraction(whole if down else whole + 1, scale)
 
 
-def _at_most(y: Fraction, x: Fraction, exponent: Fraction) -> bool:
-    """y <= x**(a/b), that is y**b <= x**a."""
+def _is_bound(y: Fraction, x: Fraction, exponent: Fraction, below: bool) -> bool:
+    """y <= x**(a/b), that is y**b <= x**a; or >=."""
     a, b = exponent.numerator, exponent.denominator
-    left = y.numerator**b * x.denominator**a
-    return left <= x.numerator**a * y.denominator**b
-
-
-def _at_least(y: Fraction, x: Fraction, exponent: Fraction) -> bool:
-    a, b = exponent.numerator, exponent.denominator
-    left = y.numerator**b * x.denominator**a
-    return left >= x.numerator**a * y.denominator**b
+    left, right = y.numerator**b * x.denominator**a, x.numerator**a * y.denominator**b
+    return left <= right if below else left >= right

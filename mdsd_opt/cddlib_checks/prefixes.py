@@ -163,7 +163,7 @@ def _random_model(rng: random.Random, vocab_size: int) -> list[Fraction]:
 def _search_order(
     drafts: DraftScheme, w: Sequence[Fraction], order: Sequence[int]
 ) -> tuple[Counterexample | None, int]:
-    """Over targets with p/w ascending along `order`: does some other subset beat all prefixes?
+    """Whether, for a target with p/w ascending along `order`, another subset beats all prefixes.
 
     For each other subset A, maximise t with P(A) - Q(A) + t <= P(H) - Q(H) for all prefixes H.
     """

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.cddlib_checks.condition import FLOW
 from mdsd_opt.cddlib_checks.draft_laws import document, mean_model
 from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity
@@ -25,8 +25,6 @@ from mdsd_opt.cddlib_checks.subsets import (
     priority_law,
 )
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
-
-Array = NDArray[np.float64]
 
 #: Gaps below this are taken for rounding.
 _TOLERANCE = 1e-11
@@ -128,14 +126,14 @@ def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Inst
     return Instance(p, drafts)
 
 
-def _pair(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -> Instance:
-    """Without replacement, and so many more drafts with it."""
+def _two_schemes(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -> Instance:
+    """Draw drafts without replacement, and `more` drafts than these with it."""
     q = list(_random_law(rng, size))
     drafts = WithoutReplacement(q, num_drafts)
     return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts + more))
 
 
-def _masses(p: Any) -> Array:
+def _masses(p: Any) -> Floats:
     """P of every mask."""
     table = np.zeros(1)
     for x in p:
@@ -143,7 +141,7 @@ def _masses(p: Any) -> Array:
     return table
 
 
-def _containment(drafts: DraftScheme) -> Array:
+def _containment(drafts: DraftScheme) -> Floats:
     """Q of every mask."""
     models = drafts.independent_models
     if models is not None:
@@ -226,7 +224,7 @@ def _verdict_gap(instance: Instance, small: bool = False) -> float:
 
 
 def _formula_gap(instance: Instance, small: bool = False) -> float:
-    """Between the formula and the maximum flow."""
+    """How far the formula and the maximum flow are apart."""
     return abs(1 + _least_excess(instance, small) - _flow_value(instance))
 
 
@@ -289,10 +287,10 @@ OPTIMAL_VALUE = Search(
 CONVEXITY = Search(_single, _convexity_gap, _confirm_convexity, _CONVEXITY_OF_DIFFERENT, _DIFFERENT)
 PREFIX = Search(_single, _prefix_gap, _confirm_prefix, _PREFIX_OF_DIFFERENT, _DIFFERENT)
 DOMINANCE = Search(
-    _pair,
+    _two_schemes,
     _containment_gap,
     _confirm_containment,
-    Search(partial(_pair, more=1), _containment_gap, _confirm_containment),
+    Search(partial(_two_schemes, more=1), _containment_gap, _confirm_containment),
     "K drafts without replacement against K + 1 with it",
 )
 CONVEXITY_NON_IDENTICAL = replace(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from mdsd_opt.cddlib_checks import engines, enumerations, prefixes, random_trials
+from mdsd_opt.cddlib_checks import prefixes, provers, random_trials
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.draft_laws import (
     battery,
@@ -41,14 +41,14 @@ _BOTH = ("with_replacement", "without_replacement")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One engine with its arguments, to be run in a child process.
+    """One prover with its arguments, to be run in a child process.
 
     Where it `decides`, its proof covers all that the jobs after it could show: they are a second
     look, which takes no longer than the proof did.
     """
 
     title: str
-    engine: Callable[..., Evidence]
+    prover: Callable[..., Evidence]
     arguments: dict[str, Any]
     decides: bool = False
 
@@ -67,7 +67,7 @@ class Conjecture:
     status : str
         "theorem", "conjecture" or "false".
     method : str
-        The engines that settle it.
+        The provers that settle it.
     smallest : tuple of int
         The least V and K for which the claim says anything.
     """
@@ -82,7 +82,7 @@ class Conjecture:
     search: Search | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """What is said of it, for JSON."""
         told = ("name", "statement", "source", "status", "method")
         return {name: getattr(self, name) for name in told}
 
@@ -115,8 +115,8 @@ def _of_size(v: int, k: int) -> dict[str, Any]:
     return {"vocab_size": v, "num_drafts": k}
 
 
-def _of_drafts(title: str, engine: Any, drafts: DraftScheme, **more: Any) -> Job:
-    return Job(title, engine, {"drafts": drafts, **more})
+def _of_drafts(title: str, prover: Any, drafts: DraftScheme, **more: Any) -> Job:
+    return Job(title, prover, {"drafts": drafts, **more})
 
 
 @claim(
@@ -130,7 +130,7 @@ def acceptance_one(v: int, k: int, draft: Any) -> list[Job]:
     """
     drafts = drafts_for("with_replacement", v, k, draft)
     return [
-        Job("cone of all drafts", engines.acceptance_cone, _of_size(v, k), decides=True),
+        Job("cone of all drafts", provers.acceptance_cone, _of_size(v, k), decides=True),
         _of_drafts("polytope of given drafts", acceptance_polytope, drafts),
     ]
 
@@ -142,7 +142,7 @@ def acceptance_one(v: int, k: int, draft: Any) -> list[Job]:
 )
 def optimal_value(v: int, k: int, draft: Any) -> list[Job]:
     """alpha* = 1 + min_H [P(H) - Q(H)], for every law of the drafts"""
-    return [Job("cone of all drafts", engines.value_cone, _of_size(v, k))]
+    return [Job("cone of all drafts", provers.value_cone, _of_size(v, k))]
 
 
 @claim(
@@ -153,13 +153,13 @@ def projection(v: int, k: int, draft: Any) -> list[Job]:
     """eliminating the plan from the transport constraints leaves exactly P(S) >= Q(S)"""
     drafts = drafts_for("with_replacement", v, k, draft)
     return [
-        _of_drafts("plans of the vertices", engines.lifted_vertices, drafts),
-        _of_drafts("elimination of the plan", engines.projection, drafts),
+        _of_drafts("plans of the vertices", provers.lifted_vertices, drafts),
+        _of_drafts("elimination of the plan", provers.projection, drafts),
     ]
 
 
 def _chosen(v: int, k: int, draft: Any) -> list[DraftScheme]:
-    """With and without replacement, the q given or the default one."""
+    """Drafts with and without replacement, of the q given or the default one."""
     return [drafts_for(name, v, k, draft) for name in _BOTH]
 
 
@@ -222,7 +222,7 @@ def excess_supermodular(v: int, k: int, draft: Any) -> list[Job]:
     return [
         _of_drafts(
             f"pairs of sets {drafts.scheme.replace('_', ' ')}",
-            enumerations.excess_supermodular,
+            provers.excess_supermodular,
             drafts,
         )
         for drafts in _chosen(v, k, draft)
@@ -256,7 +256,7 @@ def without_replacement_dominates(v: int, k: int, draft: Any) -> list[Job]:
 
 
 def _inclusion(title: str, better: DraftScheme, worse: DraftScheme) -> Job:
-    return Job(title, engines.dominates, {"better": better, "worse": worse})
+    return Job(title, provers.dominates, {"better": better, "worse": worse})
 
 
 @claim("priority orders", _VERTICES)
@@ -268,7 +268,7 @@ def vertex_counts(v: int, k: int, draft: Any) -> list[Job]:
     if draft is None and v > 1:  # one token that is never drafted
         total = v * (v - 1) // 2
         chosen += _chosen(v, k, [f"{i}/{total}" for i in range(v)])
-    return [_of_drafts("vertices", engines.vertex_counts, drafts) for drafts in chosen]
+    return [_of_drafts("vertices", provers.vertex_counts, drafts) for drafts in chosen]
 
 
 @claim(
@@ -279,8 +279,8 @@ def vertex_counts(v: int, k: int, draft: Any) -> list[Job]:
 def facets_without_replacement(v: int, k: int, draft: Any) -> list[Job]:
     """without replacement, the facets are P(A) >= Q(A) for |A| >= K and p >= 0, no others"""
     drafts = drafts_for("without_replacement", v, k, draft)
-    cone = Job("cone of all drafts", engines.large_subsets_cone, _of_size(v, k), decides=True)
-    polytope = _of_drafts("polytope of given drafts", engines.large_subsets_polytope, drafts)
+    cone = Job("cone of all drafts", provers.large_subsets_cone, _of_size(v, k), decides=True)
+    polytope = _of_drafts("polytope of given drafts", provers.large_subsets_polytope, drafts)
     return [cone, polytope] if k < v else [polytope]
 
 
@@ -293,7 +293,7 @@ def hull_rule(v: int, k: int, draft: Any) -> list[Job]:
     return [
         _of_drafts(
             f"enumeration {drafts.scheme.replace('_', ' ')}",
-            enumerations.hull_rule_evidence,
+            provers.hull_rule_evidence,
             drafts,
             targets=targets,
         )
@@ -314,7 +314,7 @@ def vertex_counts_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     vertices, as many as for identical drafts
     """
     drafts = drafts_for("independent", v, k, draft)
-    return [_of_drafts("vertices", engines.vertex_counts, drafts)]
+    return [_of_drafts("vertices", provers.vertex_counts, drafts)]
 
 
 @claim("this package", "all subsets of all targets compared in fractions")
@@ -323,7 +323,7 @@ def threshold_sets_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     q_k, where c_k = prod_{l != k} q_l(H): a prefix of an order that depends on H itself
     """
     drafts = drafts_for("independent", v, k, draft)
-    return [_of_drafts("all optimal subsets", enumerations.threshold_sets, drafts, targets=60)]
+    return [_of_drafts("all optimal subsets", provers.threshold_sets, drafts, targets=60)]
 
 
 @claim("geometric below arithmetic mean", _INCLUSION)

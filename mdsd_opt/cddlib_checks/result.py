@@ -1,13 +1,50 @@
-"""What a check returns."""
+"""What a check returns, and the inequalities it speaks of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from mdsd_opt.cddlib_checks.inequalities import Inequality
+from mdsd_opt.cddlib_checks.subsets import mask_of
+
+
+@dataclass(frozen=True, slots=True)
+class Inequality:
+    """sum_i c_i p_i >= bound, a claim about targets.
+
+    Attributes
+    ----------
+    coefficients : tuple of Fraction, shape (V,)
+    bound : Fraction
+    """
+
+    coefficients: tuple[Fraction, ...]
+    bound: Fraction
+
+    @classmethod
+    def on_subset(cls, vocab_size: int, tokens: Sequence[int], bound: Fraction) -> Inequality:
+        """P(tokens) >= bound."""
+        mask = mask_of(tokens)
+        return cls(tuple(Fraction(mask >> i & 1) for i in range(vocab_size)), bound)
+
+    def slack(self, p: Sequence[Fraction]) -> Fraction:
+        """Left side minus right side: negative where the inequality is violated."""
+        total = -self.bound
+        for c, x in zip(self.coefficients, p, strict=True):
+            if c:
+                total += c * x
+        return total
+
+    def __str__(self) -> str:
+        text = ""
+        for i, c in enumerate(self.coefficients):
+            if c:
+                sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
+                factor = "" if abs(c) == 1 else f"{abs(c)} "
+                text += f"{sign}{factor}p{i}"
+        return f"{text or '0'} >= {self.bound}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +80,7 @@ class Counterexample:
     confirmed: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: fractions become strings."""
+        """All of it for JSON: fractions become strings."""
         return {
             "kind": self.kind,
             "explanation": self.explanation,
@@ -90,7 +127,7 @@ def describe_drafts(drafts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one engine found: proved within its scope (True), refuted, or not settled (None).
+    """What one prover found: proved within its scope (True), refuted, or not settled (None).
 
     The scope says for which V, K, drafts and targets.
     """
@@ -122,7 +159,7 @@ class CheckResult:
     scope : str
         What exactly was settled.
     reason : str
-        Why undecided, or which engine ran out of time although another settled the claim.
+        Why undecided, or which prover ran out of time although another settled the claim.
     sizes : dict of str to int
         Rows, rays, vertices and the like.
     seconds : float
@@ -151,7 +188,7 @@ class CheckResult:
         return {True: "holds", False: "refuted", None: "undecided"}[self.holds]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: fractions become strings."""
+        """All of it for JSON: fractions become strings."""
         return {
             "name": self.name,
             "statement": self.statement,

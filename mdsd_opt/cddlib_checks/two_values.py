@@ -49,14 +49,14 @@ def two_values(drafts: WithReplacement, many: int, length: int) -> Evidence:
         if tuple(q[i] for i in order) in seen:  # tokens of equal q are alike
             continue
         seen.add(tuple(q[i] for i in order))
-        longer, shorter = (_chains(q, order, many, few, n) for n in (length, length - 1))
+        longer, shorter = (chains_of(q, order, many, few, n) for n in (length, length - 1))
         for prices, constant, first in _bounds(longer, shorter, worth):
             bounds += 1
             if constant < _price_of_drafts(law, prices, first):
                 told = f"prices {list(prices)} of the order {list(order)} bound nothing"
                 odd = Counterexample("no bound", told, document(drafts))
                 return Evidence(False, scope, (odd,))
-        for p, value in _vertices(q, order, longer, shorter):
+        for p, value in vertices_below(q, order, longer, shorter):
             vertices += 1
             optimum = _optimum(law, p, worth)
             if optimum != value:
@@ -74,7 +74,9 @@ def _pair_law(q: Sequence[Fraction], many: int, few: int) -> PairLaw:
     return {(s, r): x * y for s, x in first.items() for r, y in second.items() if x and y}
 
 
-def _chains(q: Sequence[Fraction], order: Sequence[int], many: int, few: int, count: int) -> Chains:
+def chains_of(
+    q: Sequence[Fraction], order: Sequence[int], many: int, few: int, count: int
+) -> Chains:
     """All falling chains of so many prefixes, with the sum of 1 - a_j^m1 a_{j-1}^m2."""
     a = list(accumulate((q[i] for i in order), initial=Fraction(0)))
     listed = []
@@ -109,7 +111,7 @@ def _price_of_drafts(law: PairLaw, prices: Sequence[int], worth: int) -> Fractio
     )  # fmt: skip
 
 
-def _vertices(
+def vertices_below(
     q: Sequence[Fraction], order: Sequence[int], longer: Chains, shorter: Chains
 ) -> Iterator[tuple[Point, Fraction]]:
     """Targets with p/q ascending along `order` at which F has a vertex, and F there.

@@ -27,9 +27,6 @@ def _matrix(rows: Iterable[Sequence[int | Fraction]], kind: str) -> Any:
 
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
     """Vertices and extreme rays; `ArithmeticError` where there is a line."""
-    rows = list(rows)
-    if rows and len(rows[0]) == 1:  # a space of dimension 0, which cddlib cannot hold
-        return ({()} if all(b >= 0 for (b,) in rows) else set()), set()
     _, gmp = _cdd()
     found = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
     if found.lin_set:

@@ -60,9 +60,7 @@ def _inequalities(polyhedron: Any) -> tuple[set[Row], set[Row]]:
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
     """Vertices and extreme rays; `ArithmeticError` where there is a line."""
     rows = list(rows)
-    size = len(rows[0]) - 1 if rows else 0
-    if size == 0:
-        return ({()} if all(b >= 0 for (b,) in rows) else set()), set()
+    size = len(rows[0]) - 1
     points, rays = set(), set()
     for generator in _polyhedron(rows).minimized_generators():
         if generator.is_line():

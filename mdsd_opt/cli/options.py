@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -34,22 +34,15 @@ LogitFiles = Annotated[
 ]
 Kind = Annotated[
     str | None,
-    typer.Option(
-        help="What the arrays hold: logits, logprobs or probs; logits if left out, but those that "
-        "look like probabilities are refused."
-    ),
+    "What the arrays hold: logits, logprobs or probs; logits if left out, but those that "
+    "look like probabilities are refused.",
 ]
 TargetModel = Annotated[
-    str,
-    typer.Option(
-        help="Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub."
-    ),
+    str, "Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub."
 ]
-DraftModel = Annotated[
-    str, typer.Option(help="The same, or skip:14,18 for the target without these decoder layers.")
-]
-Threads = Annotated[int | None, typer.Option(help="CPU threads; all by default.")]
-Plot = Annotated[Path | None, typer.Option(help="Save the picture (.png, .svg or .pdf).")]
+DraftModel = Annotated[str, "The same, or skip:14,18 for the target without these decoder layers."]
+Threads = Annotated[int | None, "CPU threads; all by default."]
+Plot = Annotated[Path | None, "Save the picture (.png, .svg or .pdf)."]
 Report = Annotated[
     Path | None,
     typer.Option(
@@ -57,11 +50,14 @@ Report = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Progress bar on stderr.")
-]
-Engine = Annotated[
-    str | None, typer.Option(help="Of a folder: local (by default), torchrun, dask or ray.")
+Progress = Annotated[bool | None, "Progress bar on stderr."]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        "--engine",  # its old name
+        help="Of a folder: local (by default), torchrun, dask or ray.",
+    ),
 ]
 Verify = Annotated[
     bool,
@@ -72,28 +68,79 @@ Verify = Annotated[
 ]
 RankTimeout = Annotated[
     float | None,
-    typer.Option(
-        help="Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 "
-        "if left out."
-    ),
+    "Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 "
+    "if left out.",
 ]
-Workers = Annotated[
-    int | None, typer.Option(help="Of a folder: processes to start on this machine.")
-]
-Address = Annotated[str | None, typer.Option(help="Of a folder: a Dask or Ray cluster that runs.")]
+Workers = Annotated[int | None, "Of a folder: processes to start on this machine."]
+Address = Annotated[str | None, "Of a folder: a Dask or Ray cluster that runs."]
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How a verb's logits become probabilities."""
 
-    temperature: Annotated[float, typer.Option(help="Of the target; 0 is greedy.")] = 1.0
-    draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft; the target's unless given.")
+    temperature: Annotated[float, "Of the target; 0 is greedy."] = 1.0
+    draft_temperature: Annotated[float | None, "Of the draft; the target's unless given."] = None
+    top_k: Annotated[int | None, "Top-k filter, on each side."] = None
+    top_p: Annotated[float | None, "Top-p filter, on each side."] = None
+    min_p: Annotated[float | None, "Min-p filter, on each side."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """How the shards of a folder are scored."""
+
+    executor: Executor = None
+    workers: Workers = None
+    address: Address = None
+    verify: Verify = True
+    rank_timeout: RankTimeout = None
+    out: Annotated[
+        Path | None,
+        "Of a folder: where the rates of each shard are kept, from which a run that was "
+        "killed goes on; inside the folder if left out.",
     ] = None
-    top_k: Annotated[int | None, typer.Option(help="Top-k filter, on each side.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Top-p filter, on each side.")] = None
-    min_p: Annotated[float | None, typer.Option(help="Min-p filter, on each side.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody wants to know, by the options, whatever kind of input it is to be found in."""
+
+    paths: Sequence[Path]
+    schemes: list[str]
+    verifiers: list[str]
+    num_drafts: list[int]
+    sampling: Sampling
+    folder: Folder
+    confidence: float
+    threads: int | None
+    progress: bool
+    seed: int
+    all_schemes: bool  # the schemes are all there are
+    usual_schemes: bool  # they are those that are taken if none are named
+    best_temperature: bool = False
+    kind: str | None = None
+    pad: bool = False
+    vocab_size: int | None = None
+    accepted: Path | None = None
+    plot: Path | None = None
+
+    @property
+    def of_rows(self) -> dict[str, Any]:
+        """The options that rows of logits take."""
+        return {**asdict(self.sampling), "pad": self.pad, "seed": self.seed}
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Raise if one of these options is given, by its name on the command line."""
+        given = {
+            "no-verify" if field.name == "verify" else field.name.replace("_", "-")
+            for group in (self, self.sampling, self.folder)
+            for field in fields(group)
+            if field.default is not MISSING and getattr(group, field.name) != field.default
+        }
+        for name in names:
+            if name in given:
+                raise InvalidInput(why.format(name=f"--{name}"))
 
 
 def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -101,10 +148,16 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
 
     The command line has the fields in its place. Where the verb has a parameter of the name of a
     field, that is the option, and the field gets its value, too. `helps` are other words on some.
+    A text in an annotation, as in ``Annotated[int, "Of the sampling."]``, is the option's help; of
+    a bool it makes a flag, without its opposite.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(verb, eval_str=True).parameters
+        signature = inspect.signature(verb, eval_str=True).parameters
+        own = {
+            name: x.replace(annotation=_as_option(name, x.annotation))
+            for name, x in signature.items()
+        }
         groups: dict[str, Any] = {
             name: x.annotation for name, x in own.items() if is_dataclass(x.annotation)
         }
@@ -117,9 +170,9 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
             for field in fields(groups[name]):
                 hint = hints[field.name]
                 if field.name in helps:
-                    hint = Annotated[hint.__origin__, typer.Option(help=helps[field.name])]
+                    hint = Annotated[hint.__origin__, helps[field.name]]
                 if field.name not in own:
-                    told = {"annotation": hint, "default": field.default}
+                    told = {"annotation": _as_option(field.name, hint), "default": field.default}
                     shown.append(parameter.replace(name=field.name, **told))
 
         @wraps(verb)
@@ -136,6 +189,23 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
         return gathered
 
     return decorate
+
+
+#: Options of one letter, beside these of a word.
+_SHORT = {"num_drafts": "-k"}
+
+
+def _as_option(name: str, hint: Any) -> Any:
+    """The annotation as Typer reads it, where it is a type and a text."""
+    told = getattr(hint, "__metadata__", (None,))[0]
+    if not isinstance(told, str):
+        return hint
+    long = f"--{name.replace('_', '-')}"
+    if name in _SHORT:
+        names = [long, _SHORT[name]]
+    else:
+        names = [long] if hint.__origin__ is bool else []
+    return Annotated[hint.__origin__, typer.Option(*names, help=told)]
 
 
 def parse_schemes(text: str) -> list[str]:
@@ -201,12 +271,12 @@ def parse_counts(text: str) -> list[int]:
 
 
 def given_sample(paths: Sequence[Path] | None, kind: str | None) -> LogitsSample:
-    """Those of the files, of whatever kind, as logits; the bundled ones without files."""
+    """The logits of the files, whatever kind they hold; the bundled ones without files."""
     return stored_sample(paths).taken_as(kind if paths else "logits")
 
 
 def stored_sample(paths: Sequence[Path] | None) -> LogitsSample:
-    """The same as they are stored."""
+    """What the files hold, as it is stored; the bundled logits without files."""
     from mdsd_opt.base.files.logits import load_logits
     from mdsd_opt.data import sample_logits_path
 

@@ -103,7 +103,7 @@ def look_here_for_modules() -> None:
 
 
 def remark(text: Any) -> None:
-    """One line to stderr."""
+    """Print one line to stderr."""
     print(f"mdsd-opt: {text}", file=sys.stderr)
 
 
@@ -128,7 +128,7 @@ def notices_afterwards() -> Iterator[None]:
 
 
 def natural_width(table: Table) -> int:
-    """Of a table in which no line is broken that could be whole."""
+    """Width of a table in which no line is broken that could be whole."""
     from rich.console import Console
 
     return Console(width=10_000).measure(table).maximum

@@ -1,4 +1,7 @@
-"""What a verb found, as a `View`, and how it is shown: `present`."""
+"""What a verb found, as a `View`, and how it is shown: on a terminal, as JSON, CSV or a page.
+
+A page is one HTML file, tables and picture in it; nothing is fetched from anywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,16 @@ import csv
 import io
 import json
 import os
+import re
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.cli.output import remark, say, show_rows, show_table
 from mdsd_opt.errors import InvalidInput, MissingExtra
@@ -73,8 +81,6 @@ class Form:
         if self.plot is not None:
             check_plot_path(self.plot)
         if self.page is not None:
-            from mdsd_opt.cli.report.pages import check_page_path
-
             check_page_path(self.page)
 
 
@@ -96,8 +102,6 @@ def present(view: View, form: Form) -> None:
             figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=150)
         remark(f"picture saved as {form.plot}")
     if form.page is not None:
-        from mdsd_opt.cli.report.pages import save_page
-
         save_page(form.page, view)
         remark(f"report saved as {form.page}")
 
@@ -155,3 +159,93 @@ def new_figure(**options: Any) -> Any:
     except ImportError as error:
         raise MissingExtra.of("matplotlib", "plot", "the picture") from error
     return Figure(layout="constrained", **options)
+
+
+#: Widest that a picture is shown.
+_PIXELS_AN_INCH = 100
+
+_PAGES = (".html", ".htm")
+
+
+def check_page_path(path: str | os.PathLike[str]) -> None:
+    """Raise unless a page can be made, and written there."""
+    if Path(path).suffix.lower() not in _PAGES:
+        raise InvalidInput(f"--report is {path}: give a name that ends in .html")
+    check_writable(path)
+    _template()
+    new_figure()
+
+
+def save_page(path: str | os.PathLike[str], view: View) -> None:
+    """Write a view as a page that begins with what was found."""
+    from rich.table import Table
+
+    findings = view.findings or [part for part in view.conclusion if isinstance(part, str)]
+    sections = [
+        {
+            "heading": part.heading,
+            "text": part.text,
+            "labelled": part.values,
+            "table": _cells(part.table, view.title) if isinstance(part.table, Table) else None,
+        }
+        for part in (*view.conclusion, *view.tables)
+        if isinstance(part, Section) and part.heading is not None
+    ]
+    page = _template().render(
+        title=view.title,
+        findings=findings,
+        svg=_svg(view.figure.draw()) if view.figure else "",
+        shows=view.figure.shows if view.figure else "",
+        sections=sections,
+        version=__version__,
+        command=shlex.join(["mdsd-opt", *sys.argv[1:]]),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    with atomic_write(path) as file:
+        file.write(page.encode())
+
+
+def _cells(table: Table, page_title: str) -> dict[str, Any]:
+    """What a terminal is shown, without what the title of the page says already."""
+    from rich.text import Text
+
+    cells = [[Text.from_markup(str(cell)).plain for cell in x.cells] for x in table.columns]
+    title = str(table.title or "").splitlines()
+    return {
+        "title": "\n".join(line for line in title if line not in page_title),
+        "caption": str(table.caption or ""),
+        "columns": [
+            (str(x.header).replace("\n", " "), x.justify == "right") for x in table.columns
+        ],
+        "rows": [
+            (line, row.end_section)
+            for line, row in zip(zip(*cells, strict=True), table.rows, strict=True)
+        ],
+    }
+
+
+def _svg(figure: Figure) -> str:
+    """A picture with its letters as outlines, so that no font is needed."""
+    import matplotlib
+
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "path"}):
+        figure.savefig(file, format="svg")
+    whole = file.getvalue().decode("utf-8")
+    drawn = whole[whole.index("<svg") :]
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r' (?:width|height)="[\d.]+pt"', "", drawn, count=2)
+    width = _PIXELS_AN_INCH * figure.get_figwidth()
+    return f'<svg style="width: 100%; max-width: {width:.0f}px"{drawn[4:]}'
+
+
+def _template() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingExtra.of("Jinja", "report", "the report") from error
+    loader = jinja2.PackageLoader("mdsd_opt", "cli/report")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("page.html.jinja")

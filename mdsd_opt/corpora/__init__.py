@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import Corpus, open_corpus
-from mdsd_opt.corpora.engines import ENGINES
+import warnings
+from typing import Any
+
+from mdsd_opt.corpora.corpus import Corpus, RatesConfig, open_corpus
+from mdsd_opt.corpora.executors import EXECUTORS
 from mdsd_opt.corpora.scoring import score_shard
 from mdsd_opt.corpora.summary import CorpusSummary, corpus_rates
 
 __all__ = [
-    "ENGINES",
-    "Corpus",
-    "CorpusSummary",
-    "RatesConfig",
-    "corpus_rates",
-    "open_corpus",
+    "EXECUTORS", "Corpus", "CorpusSummary", "RatesConfig", "corpus_rates", "open_corpus",
     "score_shard",
-]
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ENGINES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    told = "corpora.ENGINES is now corpora.EXECUTORS; the old name goes with the next release"
+    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    return EXECUTORS

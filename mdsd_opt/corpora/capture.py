@@ -22,20 +22,22 @@ from mdsd_opt._version import __version__
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files import file_sha256, read_bytes
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
-from mdsd_opt.corpora.config import RATES_KEY, RatesConfig
-from mdsd_opt.corpora.corpus import MANIFEST_NAME, Manifest, ShardEntry, load_manifest
+from mdsd_opt.corpora.corpus import (
+    MANIFEST_NAME,
+    RATES_KEY,
+    Manifest,
+    RatesConfig,
+    ShardEntry,
+    load_manifest,
+)
 from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
+from mdsd_opt.verifiers.base import draw
 
 __all__ = [
-    "CaptureSettings",
-    "LanguageModel",
-    "capture",
-    "continue_by_logits",
-    "read_prompts",
-    "read_text",
-    "windows",
-]
+    "CaptureSettings", "LanguageModel", "capture", "continue_by_logits", "read_prompts",
+    "read_text", "windows",
+]  # fmt: skip
 
 _DTYPES = ("bfloat16", "float32")
 
@@ -326,14 +328,7 @@ def _logits(model: LanguageModel, text: Sequence[int], rows: Sequence[int]) -> N
 
 def _chooser(temperature: float, rng: np.random.Generator) -> Callable[[NDArray[Any]], int]:
     """Sample a token from logits, one uniform number each."""
-
-    def choose(logits: NDArray[Any]) -> int:
-        p = softmax(np.asarray(logits, dtype=np.float64), temperature)
-        reached = np.cumsum(p)
-        # p = 0 is never chosen: the first token whose sum exceeds the uniform has p > 0
-        return int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
-
-    return choose
+    return lambda x: draw(softmax(np.asarray(x, dtype=np.float64), temperature), rng.random())
 
 
 def _places(start: int, stop: int, count: int | None) -> list[int]:
@@ -412,7 +407,7 @@ _MAX_BYTES = 1 << 30
 
 
 def read_prompts(path: str | os.PathLike[str]) -> list[str]:
-    """One prompt a line; of a .jsonl file the field ``prompt`` (or ``text``) of each object.
+    """Prompts of a file, one a line; in .jsonl the field ``prompt`` (or ``text``) of each.
 
     Raises
     ------

@@ -12,19 +12,12 @@ from mdsd_opt.problem.solution import weighted_count
 
 @dataclass(frozen=True, slots=True)
 class MeanInterval:
-    """A mean and its confidence interval; NaN ends where one group gives no interval.
-
-    Attributes
-    ----------
-    mean, low, high : float
-    num_groups : int
-        Independent groups (sequences, or positions if sequences are unknown) behind it.
-    """
+    """A mean and its confidence interval; NaN ends where one group gives no interval."""
 
     mean: float
     low: float
     high: float
-    num_groups: int
+    num_groups: int  # independent: sequences, or positions if sequences are unknown
 
     @property
     def half_width(self) -> float:

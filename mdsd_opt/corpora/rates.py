@@ -32,27 +32,16 @@ _LEAST_GAP = 1e-6
 class RateRow:
     """Mean acceptance rate of one scheme at one K under one verifier.
 
-    Attributes
-    ----------
-    scheme : str
-    num_drafts : int
-    verifier : str
-    acceptance : MeanInterval
-    bound : bool
-        Whether it is a lower bound of the acceptance rate.
-    gap_closed : float or None
-        (this - rrs) / (optimal - rrs); None without these two or without a gap between them.
-    quantiles : mapping of str to float, optional
-        Of the rates of single positions, such as ``{"q05": 0.31, "q50": 0.97}``.
+    `gap_closed` is (this - rrs) / (optimal - rrs); None without these two or a gap between them.
     """
 
     scheme: str
     num_drafts: int
     verifier: str
     acceptance: MeanInterval
-    bound: bool = False
+    bound: bool = False  # whether it is a lower bound of the acceptance rate
     gap_closed: float | None = None
-    quantiles: Mapping[str, float] | None = None
+    quantiles: Mapping[str, float] | None = None  # over positions, as {"q05": 0.31, "q50": 0.97}
 
     @property
     def estimated(self) -> bool:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.files.arrays import missing_array, read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import load_logits
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import identity, require_sum
+from mdsd_opt.corpora.corpus import RatesConfig, identity, require_sum
 from mdsd_opt.corpora.rates import combinations, rates_of_rows
 from mdsd_opt.errors import UnreadableFile
 

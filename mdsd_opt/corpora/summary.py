@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,8 @@ from numpy.typing import NDArray
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch.row_functions import is_bound
-from mdsd_opt.corpora.config import RatesConfig
-from mdsd_opt.corpora.corpus import Corpus, VerifiedShards, open_corpus
-from mdsd_opt.corpora.engines import RANK_TIMEOUT, Placement, Task, engine
+from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
+from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, executor
 from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups
 from mdsd_opt.corpora.rates import RateRow, with_gaps
 from mdsd_opt.corpora.scoring import StoredShard
@@ -54,7 +54,11 @@ class RunningSummary:
         n = len(values)
         if n == 0:
             return
-        slots = self._loose_slots(n) if groups is None else self._slots_of(groups)
+        if groups is None:
+            slots = np.arange(self._num_loose, self._num_loose + n) % self._max_groups
+            self._num_loose += n
+        else:
+            slots = self._slots_of(groups)
         used = int(slots.max()) + 1
         if used > len(self._counts):
             more = max(used, 2 * len(self._counts)) - len(self._counts)
@@ -77,11 +81,6 @@ class RunningSummary:
                 self._slots[name] = len(self._slots)
             slots[i] = self._slots.get(name, name % self._max_groups)
         return slots[index.ravel()]
-
-    def _loose_slots(self, n: int) -> NDArray[np.int64]:
-        first = self._num_loose
-        self._num_loose += n
-        return np.arange(first, first + n) % self._max_groups
 
     def intervals(self, confidence: float = 0.95) -> list[MeanInterval]:
         """Mean of each column, with its confidence interval."""
@@ -140,7 +139,7 @@ class CorpusSummary:
 def corpus_rates(
     folder: str | os.PathLike[str],
     config: RatesConfig,
-    engine_name: str = "local",
+    executor_name: str = "local",
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -149,20 +148,21 @@ def corpus_rates(
     progress: bool = False,
     verify: bool = True,
     rank_timeout: float = RANK_TIMEOUT,
+    engine_name: str | None = None,
 ) -> CorpusSummary:
     """Acceptance rates of every position of a corpus, summed up.
 
     Shards whose result is there are not scored again, so that a run that was killed goes on where
-    it was. Every engine gives the same numbers, bit for bit. Of a corpus that was captured without
-    its logits the rates are read, and nothing is scored.
+    it was. Every executor gives the same numbers, bit for bit. Of a corpus that was captured
+    without its logits the rates are read, and nothing is scored.
 
     Parameters
     ----------
     folder : path
         See `open_corpus`.
     config : RatesConfig
-    engine_name : str
-        One of `ENGINES`.
+    executor_name : str
+        One of `EXECUTORS`.
     out : path, optional
         Folder for the rates of each shard; ``rates-`` and the digest of the config, inside
         `folder`, by default. All workers must see both folders under these names.
@@ -180,6 +180,8 @@ def corpus_rates(
     rank_timeout : float
         Seconds without a sign of life after which a rank of torchrun counts as lost; `inf` to wait
         for ever.
+    engine_name : str, optional
+        The old name of `executor_name`; it goes with the next release.
 
     Raises
     ------
@@ -187,25 +189,22 @@ def corpus_rates(
         No such folder, an empty or broken one, a shard whose sum is not that of the manifest, or
         rows that are no logits; results of finished shards are kept.
     WorkerDied
-        Workers were killed, more than the engine makes good; results are kept.
+        Workers were killed, more than the executor makes good; results are kept.
     """
+    if engine_name is not None:
+        told = "engine_name is now executor_name; the old name goes with the next release"
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
     tasks, num_reused = score_corpus(
-        folder,
-        config,
-        engine_name,
-        out,
-        Placement(workers, address, rank_timeout),
-        num_threads,
-        progress,
-        verify,
-    )
+        folder, config, engine_name or executor_name, out,
+        Placement(workers, address, rank_timeout), num_threads, progress, verify,
+    )  # fmt: skip
     return _summed_up(tasks, config, confidence, num_reused)
 
 
 def score_corpus(
     folder: str | os.PathLike[str],
     config: RatesConfig,
-    engine_name: str = "local",
+    executor_name: str = "local",
     out: str | os.PathLike[str] | None = None,
     placement: Placement | None = None,
     num_threads: int | None = None,
@@ -226,7 +225,7 @@ def score_corpus(
         raise InvalidInput(
             f"rank_timeout (--rank-timeout) is {placement.rank_timeout:g}: give seconds above 0"
         )
-    run = engine(engine_name)
+    run = executor(executor_name)
     corpus = open_corpus(folder)
     verified = verified or VerifiedShards()
     sums = corpus.sums if verify else {}
@@ -254,7 +253,7 @@ def score_corpus(
             )
         )
     todo = tasks  # every rank of torchrun must see the same list
-    if engine_name != "torchrun":
+    if executor_name != "torchrun":
         todo = [task for task in tasks if task.result() is None]
     finished = len(tasks) - len(todo)
     with progress_bar("shards", len(corpus.shards), progress, finished) as advance:

@@ -84,7 +84,7 @@ def compare_rules(
 
 
 def rotated(rows: Sequence[ComparedRule], number: int) -> list[ComparedRule]:
-    """The same rows, another one first in every round."""
+    """The rows with another one first in every round."""
     first = number % len(rows)
     return [*rows[first:], *rows[:first]]
 

@@ -91,7 +91,7 @@ class Node:
         return list(self.children.values())
 
     def walk(self) -> list[Node]:
-        """This node and all below, parents before children."""
+        """The node and all below it, parents before children."""
         nodes = [self]
         for node in nodes:
             nodes.extend(node.children.values())

@@ -20,7 +20,7 @@ from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, 
 from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.solvers.frontier.budgets import checked_relax
+from mdsd_opt.solvers.frontier.relaxation import checked_relax
 
 
 class ContextEnds(UserWarning):

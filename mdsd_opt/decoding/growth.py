@@ -36,8 +36,8 @@ MAX_DRAFTS = 8
 _FIRST_REPLAN = 8
 
 
-class FixedGrowth:
-    """The same topology at every step."""
+class Growth:
+    """How the trees of successive steps are drawn: of one topology, unless it is overridden."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -52,7 +52,7 @@ class FixedGrowth:
         """Learn from a step that is over."""
 
 
-class PlannedGrowth(FixedGrowth):
+class PlannedGrowth(Growth):
     """A plan by the rates so far, which value the drafts, too."""
 
     def __init__(self, tree: PlannedTree) -> None:
@@ -75,8 +75,8 @@ class PlannedGrowth(FixedGrowth):
             self.topology = plan_tree(self._table, tree.num_nodes, tree.max_depth).topology
 
 
-class DynamicGrowth:
-    """`grow_by_acceptance`."""
+class DynamicGrowth(Growth):
+    """`grow_by_acceptance`, from which nothing is learnt."""
 
     def __init__(self, tree: DynamicTree) -> None:
         self._tree = tree
@@ -84,24 +84,18 @@ class DynamicGrowth:
     def grow(
         self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
     ) -> Node:
-        """Draw the tree of a step, of no more levels than `depth`."""
-        tree = self._tree
-        if depth < tree.max_depth:
-            tree = replace(tree, max_depth=depth)
+        tree = replace(self._tree, max_depth=min(depth, self._tree.max_depth))
         return grow_by_acceptance(model, tree, make, rng)
 
-    def observe(self, root: Node, accepted: Sequence[int]) -> None:
-        """Nothing is learnt."""
 
-
-def growth_of(tree: Tree) -> FixedGrowth | DynamicGrowth:
+def growth_of(tree: Tree) -> Growth:
     """How the trees of successive steps are drawn."""
     if isinstance(tree, PlannedTree):
         return PlannedGrowth(tree)
     if isinstance(tree, DynamicTree):
         return DynamicGrowth(tree)
     if isinstance(tree, Topology):
-        return FixedGrowth(tree)
+        return Growth(tree)
     raise InvalidInput(
         f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree or DynamicTree"
     )
@@ -146,7 +140,7 @@ def grow_by_acceptance(
 
 
 def _forecast_values(tree: DynamicTree) -> dict[Place, Law]:
-    """By place, from a tree whose drafts are all different, and none of them certain."""
+    """Values by place, from a tree whose drafts are all different, and none of them certain."""
     size = tree.num_drafts + 1
     root = _grown(
         lambda texts: np.full((len(texts), size), 1.0 / size),
@@ -192,7 +186,7 @@ def _grown(
 
 
 def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
-    """Of each place after a node."""
+    """Rates of the places after a node of this draft law."""
     table = rates(probabilities(law)) if callable(rates) else rates
     if len(table) <= num_drafts:
         raise InvalidInput(

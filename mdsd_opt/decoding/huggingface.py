@@ -205,7 +205,7 @@ class _Processed:
         return token_ids(rows, self._prompt.device).clamp_(min=0)
 
     def seen(self, tokens: Tokens) -> _Scores:
-        """At a node of the tree asked for last."""
+        """Scores at a node of the tree asked for last."""
         self._seen = {known(node): scores for node, scores in self._seen.items()}
         return self._seen[tokens]
 
@@ -218,7 +218,7 @@ def _is_row_by_row(processor: Any) -> bool:
 
 
 class _Scores(NamedTuple):
-    """At one position, after and before the processors; [1, V]."""
+    """Logits at one position, after and before the processors; [1, V]."""
 
     scores: Any
     logits: Any

@@ -46,7 +46,7 @@ def tree_logits(model: Any) -> TreeLogits:
 
 
 def _by_paths(model: Any, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
-    """One pass for each continuation that no other one prolongs."""
+    """Logits by one pass for each continuation that no other one prolongs."""
     if not ids:
         raise InvalidInput("the text is empty: a model needs at least one token")
     found: dict[Tokens, Any] = {}

@@ -110,11 +110,12 @@ def tried_one_by_one(
     if as_good(values).all():
         return []
     target = target.astype(np.float64, copy=False)  # a forecast needs no Fractions
-    return order[: _best_number(target, float(demand), draws.q, values[order])].tolist()
+    return order[: best_number(target, float(demand), draws.q, values[order])].tolist()
 
 
-def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:
-    target, q = _by_ratio(target, q)
+def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
+    """How many tries the forecast is largest for; `values` in the order of the tries."""
+    target, q = by_ratio(target, q)
     most, tried, left = 0.0, 0.0, 1.0
     for j in range(values.size):
         rest = np.sort(values[j:])[::-1]
@@ -130,7 +131,7 @@ def _best_number(target: Law, demand: float, q: Law, values: Values) -> int:
     return values.size - 1  # to try the last one and to decide about it is the same
 
 
-def _by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
+def by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
     """Masses of t and q over the drafted tokens, or over groups of similar t/q; in order of it."""
     if q.size >= MANY_TOKENS:
         from mdsd_opt.prefix_search import ratio_groups_kernels as kernels

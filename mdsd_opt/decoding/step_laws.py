@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
+from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
+from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
+from mdsd_opt.decoding.device_laws.weights import integer_weights
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TopDown, TreeRule
@@ -77,17 +80,11 @@ class DeviceLaws:
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """Weights of the draft's laws after some continuations of a text, one a row."""
-        from mdsd_opt.decoding.device_laws.weights import integer_weights
-
         logits = self._draft.tree_tensor(text, continuations)
         return integer_weights(logits, **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law; and the first, the root, the tokens of its tree."""
-        from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
-        from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
-        from mdsd_opt.decoding.device_laws.weights import integer_weights
-
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         rows = logits.index_select(0, on_device(inner, logits.device))
@@ -151,7 +148,7 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
 
 
 class Distance(NamedTuple):
-    """Of one token's law from the target, or of several together."""
+    """How far one token's law is from the target, or those of several together."""
 
     kl: float = 0.0
     tv: float = 0.0
@@ -198,6 +195,6 @@ def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Dista
 
 
 def distance_of(tokens: Tokens, distances: Mapping[Tokens, Distance]) -> Distance:
-    """Of the tokens that a step puts out, together."""
+    """Distance of the tokens that a step puts out, together."""
     met = [distances.get(tokens[:n], Distance()) for n in range(len(tokens))]
     return Distance(sum(x.kl for x in met), sum(x.tv for x in met))

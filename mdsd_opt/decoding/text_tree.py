@@ -30,15 +30,9 @@ MAX_ALL_TUPLES = 2_000_000
 class TextTree:
     """The texts up to a length; the root, 0, is the empty one.
 
-    Attributes
-    ----------
-    size : int
-        N, the root included; more than 5,000 are `ProblemTooLarge`.
-    levels : ndarray of int64, shape (depth + 2,)
-        Where each level begins, and the end.
-    level_of, parent : ndarray of int64, shape (N,)
-    p : ndarray, shape (N,)
-        Probability of the last token after the others, under the target.
+    Their number N is `size`; more than 5,000 are `ProblemTooLarge`. `levels`, shape (depth + 2,),
+    is where each level begins, and the end; `level_of` and `parent` have shape (N,), as has `p`,
+    the probability of the last token after the others under the target.
     """
 
     def __init__(self, target: Laws, depth: int) -> None:
@@ -85,7 +79,7 @@ class TextTree:
         return sums
 
     def outermost(self, inside: NDArray[np.bool_]) -> Integers:
-        """Of a set that goes on to the end, the texts that begin with no other one of it."""
+        """Texts of a set that goes on to the end that begin with no other one of it."""
         return np.flatnonzero(inside & ~inside[self.parent])
 
 

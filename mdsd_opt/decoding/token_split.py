@@ -27,9 +27,9 @@ from mdsd_opt.decoding.recursive_rejection import (
 from mdsd_opt.decoding.valued_rules import Values, valued_rule
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.random_draws import is_searched
+from mdsd_opt.prefix_search.random_draws import is_searchable
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
-from mdsd_opt.verifiers.optimal.plan import SortedPlan
+from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan
 from mdsd_opt.verifiers.rejection import accepted
 
 Law = NDArray[Any]
@@ -153,18 +153,14 @@ def hull_masses(
     """
     random = drafts.random_draws
     if draws.size == 1 and random is not None:
-        return _of_one_draft(target, draft_law(drafts, target), int(draws[0]))
-    from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+        q, token = draft_law(drafts, target), int(draws[0])  # p_I is the draft's own law
+        return np.array([accepted(target[token], q[token])]), np.minimum(target, q)
+    from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 
-    plan: CollapsedPlan | SortedPlan
-    if target.size >= MANY_TOKENS and is_searched(random):
-        plan = CollapsedPlan(target, random)
+    plan: BinnedPlan | SortedPlan
+    if target.size >= MANY_TOKENS and is_searchable(random):
+        plan = BinnedPlan(target, random)
     else:
         plan = SortedPlan(target, _NO_TOKENS, drafts)
     rule_of = partial(valued_rule, values=values)
     return acceptance_probabilities(plan, draws, rule_of), np.minimum(target, plan.selection)
-
-
-def _of_one_draft(target: Law, q: Law, token: int) -> tuple[Law, Law]:
-    """The same where nothing is to be chosen: p_I is the draft's own law."""
-    return np.array([accepted(target[token], q[token])]), np.minimum(target, q)

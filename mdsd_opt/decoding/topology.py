@@ -203,7 +203,7 @@ def sparse(num_nodes: int | None = None) -> Topology:
 
 
 def chain(depth: int) -> Topology:
-    """One draft after another."""
+    """The tree of one draft after another."""
     return Topology(k_ary(1, depth).num_drafts, f"chain{depth}")
 
 

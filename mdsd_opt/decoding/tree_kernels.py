@@ -17,16 +17,10 @@ from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import (
 def best_below(rates: Any, below: Any, best: Any, counts: Any, sums: Any) -> None:
     """Largest W of a node that may use up to b drafts, for b = 0, 1, ...
 
-    Parameters
-    ----------
-    rates : ndarray, shape (K + 1, K)
-        Descending in every row.
-    below : ndarray, shape (n + 1,)
-        The same of its drafts; may be `best` itself, where there is no limit of depth.
-    best, counts : ndarray, shape (n + 1,)
-        Out: W, and drafts after the node, 0 where b - 1 bring as much.
-    sums : ndarray, shape (K + 1, K, n + 1)
-        Out: [k, j, s] the most that the first j + 1 of k drafts bring with s below them.
+    `rates`, shape (K + 1, K), fall in every row; `below`, shape (n + 1,), is W of its drafts, and
+    may be `best` itself, where there is no limit of depth. Out: `best` and `counts`, both of shape
+    (n + 1,), W and drafts after the node, 0 where b - 1 bring as much; `sums`, shape (K + 1, K,
+    n + 1), [k, j, s] the most that the first j + 1 of k drafts bring with s below them.
     """
     best[0] = 0.0
     counts[0] = 0
@@ -66,25 +60,14 @@ def first_met(
 ) -> float:  # fmt: skip
     """Chance that each text is the first of an order that is in the tree; returns that of none.
 
-    Texts are numbered level by level from the root, 0, those of a level in order of their tokens.
-
-    Parameters
-    ----------
-    order : ndarray of integers
-        Texts, without the root.
-    levels : ndarray of integers, shape (L + 2,)
-        First text of every level.
-    places : ndarray of integers, shape (P, 5)
-        Of the topology: level, number of drafts, first child, where its misses begin, its row in
-        `starts`. Parents before children; the children of a place follow one another.
-    starts, counts : ndarray of integers, shape (R, N)
-        Draft tuples after every text.
-    tokens, weights : ndarray, shape (T, K) and (T,)
-        The tuples, -1 for a draft that was drawn before, and their probabilities.
-    misses : ndarray
-        In: ones. Chance that nothing of the order so far is at or below a text, drawn at a place.
-    taken, chances : ndarray, shape (N,)
-        In: all False; out.
+    Texts are numbered level by level from the root, 0, those of a level in order of their tokens;
+    `order` is without the root, `levels`, shape (L + 2,), has the first text of every level.
+    `places`, shape (P, 5), are of the topology: level, number of drafts, first child, where its
+    misses begin, its row in `starts`; parents before children, and the children of a place follow
+    one another. `starts` and `counts`, shape (R, N), say where draft tuples after every text are:
+    `tokens`, shape (T, K), -1 for a draft that was drawn before, and `weights`, shape (T,), their
+    probabilities. `misses`, ones at first, are chances that nothing of the order so far is at or
+    below a text, drawn at a place. In: `taken`, shape (N,), all False; out: `chances`, shape (N,).
     """
     left = 1.0
     for n in range(order.size):

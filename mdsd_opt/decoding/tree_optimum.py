@@ -194,7 +194,7 @@ class _Search:
             self._above.add(self._texts.outermost(inside), float(met[end]))
 
     def _earned(self, rewards: Vector) -> float:
-        """Of texts that follow the target, stopped when it is best."""
+        """Rewards of texts that follow the target, stopped when it is best."""
         texts, worth = self._texts, rewards.copy()
         worth[0] = 0.0
         for n in range(texts.depth, 0, -1):
@@ -239,7 +239,7 @@ class _Programme:
         self._idle: list[int] = []
 
     def _kept(self, used: Vector) -> list[bool]:
-        """Which of them go on."""
+        """Which of the rows go on."""
         idle = [0 if use > 1e-12 else n + 1 for n, use in zip(self._idle, used, strict=True)]
         kept = [n <= _PATIENCE for n in idle]
         self._idle = [n for n in idle if n <= _PATIENCE]
@@ -247,14 +247,14 @@ class _Programme:
 
 
 class FromAbove(_Programme):
-    """With the antichains found so far: every solution prices the texts."""
+    """The programme with the antichains found so far: every solution prices the texts."""
 
     def __init__(self, texts: TextTree) -> None:
         super().__init__(texts)
         self._rows: dict[tuple[int, ...], float] = {}
 
     def add(self, antichain: Integers, chance: float) -> None:
-        """That a tree meets it."""
+        """Add the row that bounds m of an antichain by the chance that a tree meets it."""
         key = tuple(antichain.tolist())
         if key not in self._rows:
             self._rows[key] = chance
@@ -288,7 +288,7 @@ class FromAbove(_Programme):
 
 
 class FromBelow(_Programme):
-    """With the ways to stop found so far, mixed: m is at most what the mixture reaches."""
+    """The programme that mixes the ways to stop found so far: m is at most what it reaches."""
 
     def __init__(self, texts: TextTree) -> None:
         super().__init__(texts)

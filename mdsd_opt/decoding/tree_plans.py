@@ -132,7 +132,7 @@ class _Level:
 
 
 def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]:
-    """One for each number of levels below a node; a single one if there is no limit."""
+    """What each number of levels below a node can bring; one entry if there is no limit."""
     from mdsd_opt.decoding.tree_kernels import best_below
 
     size = num_nodes + 1

@@ -31,14 +31,14 @@ MAX_PREFIXES = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueBound:
-    """The optimum, and what proves that nothing brings more.
+    r"""The optimum, and what proves that nothing brings more.
 
     Attributes
     ----------
     optimum : float
         Largest mean value of the draft that is passed.
     prices : ndarray, shape (V,)
-        y >= 0: the optimum is :math:`\\sum_i p_i y_i + E \\max_k (v_k - y_{X_k})_+`, which is an
+        y >= 0: the optimum is :math:`\sum_i p_i y_i + E \max_k (v_k - y_{X_k})_+`, which is an
         upper bound for any y.
     """
 
@@ -138,15 +138,14 @@ def _lowest(y: Vector, f: Vector, slopes: Vector) -> Integers:
             if f[i] >= f[hull[-1]]:
                 continue
             hull.pop()
-        while len(hull) > 1 and _is_above(y, f, hull[-2], hull[-1], i):
+        while len(hull) > 1:
+            left, middle = hull[-2:]
+            rise, run = f[middle] - f[left], y[middle] - y[left]
+            if rise * (y[i] - y[middle]) < (f[i] - f[middle]) * run:  # below the line to i
+                break
             hull.pop()
         hull.append(i)
     corners = np.array(hull)
     edges = np.diff(f[corners]) / np.diff(y[corners])
     found: Integers = corners[np.searchsorted(edges, slopes)]
     return found
-
-
-def _is_above(y: Vector, f: Vector, left: int, middle: int, right: int) -> bool:
-    rise, run = f[middle] - f[left], y[middle] - y[left]
-    return bool(rise * (y[right] - y[middle]) >= (f[right] - f[middle]) * run)

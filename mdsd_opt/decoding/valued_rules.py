@@ -47,13 +47,8 @@ def as_good(values: Values) -> NDArray[np.bool_]:
 def valued_rule(is_replaced: bool, drawn: Drawn, values: Values) -> BlockRule:
     """A rule within blocks that favours valuable places, with the law of `block_rule`.
 
-    Parameters
-    ----------
-    is_replaced : bool
-        Whether the drafts are drawn with replacement.
-    drawn : Drawn
-    values : ndarray, shape (K,)
-        Of the places, positive.
+    `is_replaced`: whether the drafts are drawn with replacement; `values`, shape (K,), are of the
+    places, and positive.
     """
     if is_replaced:
         return _best_place(drawn, values)
@@ -67,7 +62,7 @@ def _best_place(drawn: Drawn, values: Values) -> BlockRule:
 
     @cache
     def evenly(lowest: int) -> NDArray[Any]:
-        """Among the most valuable of the places whose tokens lie at `lowest` or above."""
+        """Equal shares of the most valuable places whose tokens lie at `lowest` or above."""
         best = as_good(np.where(drawn.places >= lowest, values, 0.0))
         return best * (one / int(np.count_nonzero(best)))
 
@@ -94,7 +89,7 @@ def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
 
     @cache
     def ranked(lowest: int) -> tuple[int, list[int]]:
-        """Of the places whose tokens lie at `lowest` or above: the best, and those not as good."""
+        """The best place whose token lies at `lowest` or above, and those not as good."""
         worth = np.where(drawn.places >= lowest, values, 0.0)
         return int(worth.argmax()), np.flatnonzero((worth > 0.0) & ~as_good(worth)).tolist()
 

@@ -2,8 +2,7 @@
 
 from mdsd_opt.drafts.base import DraftScheme, PrefixDraftScheme
 from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, register
-from mdsd_opt.drafts.fixed_plus import FixedPlusDrafts
-from mdsd_opt.drafts.fixed_set import GreedyDrafts, TopKDrafts
+from mdsd_opt.drafts.fixed_set import FixedPlusDrafts, GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.mixture import MixtureDrafts
 from mdsd_opt.drafts.sequential import SequentialDrafts

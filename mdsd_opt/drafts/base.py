@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -11,11 +12,12 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.counting import readable
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
@@ -92,7 +94,7 @@ class DraftScheme(ABC):
         """
         return None
 
-    def independent_laws(self) -> list[NDArray[np.float64]] | None:
+    def independent_laws(self) -> list[Floats] | None:
         """Law of each draft, shape (V,), in draw order; None if the drafts are not independent."""
         models = self.independent_models
         if models is None:
@@ -105,7 +107,7 @@ class DraftScheme(ABC):
         return None
 
     @property
-    def always_drafted(self) -> NDArray[np.int64]:
+    def always_drafted(self) -> Integers:
         """Tokens that every draft set holds, in order of rank."""
         return np.empty(0, dtype=np.int64)
 
@@ -123,7 +125,7 @@ class DraftScheme(ABC):
         """Whether the tokens that are always drafted come first, in their order."""
         return self.random_draws is None and self.beside_fixed is not self
 
-    def random_places(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    def random_places(self, tokens: Integers) -> Integers:
         """Places of a draft tuple (K,), padded with -1, that hold drafts of `beside_fixed`."""
         fixed = self.always_drafted
         drawn = tokens >= 0
@@ -180,20 +182,20 @@ class DraftScheme(ABC):
         return self._containment(self._as_subset(subset))
 
     @abstractmethod
-    def _containment(self, subset: NDArray[np.bool_]) -> float: ...
+    def _containment(self, subset: Flags) -> float: ...
 
     @abstractmethod
     def exact_containment(self, subset: Any) -> Fraction:
         """`containment` in exact arithmetic."""
 
-    def rechecked(self) -> DraftScheme:
+    def with_finer_quadrature(self) -> DraftScheme:
         """These drafts with Q computed from other, finer nodes; themselves if it needs none.
 
         What both say of Q differs by about the error of the coarser of them.
         """
         return self
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
         subset = np.zeros(self.vocab_size, dtype=np.bool_)
         contained = [self._containment(subset)]
@@ -211,7 +213,7 @@ class DraftScheme(ABC):
             contained.append(self.exact_containment(subset))
         return contained
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> NDArray[np.int64]:
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> Integers:
         """Draw draft tuples.
 
         Parameters
@@ -232,9 +234,9 @@ class DraftScheme(ABC):
         return self._sample(rng, size)
 
     @abstractmethod
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]: ...
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers: ...
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    def next_law(self, earlier: Integers) -> Floats:
         r"""Law of the next draft, :math:`\Pr(X_{k+1} = \cdot \mid X_1..X_k)`.
 
         Parameters
@@ -257,19 +259,19 @@ class DraftScheme(ABC):
             law /= masses[matching].sum()
         return law
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+    def is_possible(self, tokens: Integers) -> bool:
         """Whether the draft tuple (K,), padded with -1, has positive probability.
 
         Schemes that draw a set take its tokens in any order.
         """
-        return bool(self.draw_masses(tokens[None]).possible[0])
+        return bool(self.uniform_intervals(tokens[None]).possible[0])
 
-    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+    def _draws(self, tokens: Integers) -> bool:
         """Whether the tuple is possible as it stands: `tuple_law` has one order of each set."""
         return self.is_possible(tokens)
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
-        """Where the drafts of tuples (N, K), padded with -1, stand in their laws.
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
+        """Intervals of [0, 1) that the drafts of tuples (N, K), padded with -1, take in their laws.
 
         By default one choice, of the tuple, out of the listed law.
 
@@ -285,7 +287,17 @@ class DraftScheme(ABC):
         chosen = [place.get(tuple(row), -1) for row in tuples.tolist()]
         return masses_in_list(np.array(list(listed.values())), chosen)
 
-    def _listed(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def draw_masses(self, tuples: Integers) -> UniformIntervals:
+        """The same as `uniform_intervals`, under its old name, for one release."""
+        warnings.warn("draw_masses is now uniform_intervals", DeprecationWarning, stacklevel=2)
+        return self.uniform_intervals(tuples)
+
+    def rechecked(self) -> DraftScheme:
+        """The same as `with_finer_quadrature`, under its old name, for one release."""
+        warnings.warn("rechecked is now with_finer_quadrature", DeprecationWarning, stacklevel=2)
+        return self.with_finer_quadrature()
+
+    def _listed(self) -> tuple[NDArray[np.int32], Floats]:
         count = self.count_tuples()
         if count > _MAX_LISTED:
             raise UnsupportedScheme(
@@ -294,11 +306,11 @@ class DraftScheme(ABC):
             )
         return self.tuple_law()
 
-    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+    def independent_places(self) -> list[tuple[list[int], Floats]]:
         """Groups of places of the tuple with one law each, all of them drawn independently."""
         return []
 
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+    def drafted_mass(self, p: Floats) -> float:
         r"""Expected mass of the drafted tokens, :math:`\sum_i p_i \Pr(i \in \{X_1..X_K\})`.
 
         Parameters
@@ -309,7 +321,7 @@ class DraftScheme(ABC):
         law = self.support_law()
         return float(p[law.tokens] @ law.mass[law.arc_support])
 
-    def propensity(self) -> NDArray[np.float64]:
+    def propensity(self) -> Floats:
         """Larger for tokens that are drafted more often than others, shape (V,)."""
         law = self.support_law()
         held = law.mass[law.arc_support]
@@ -339,7 +351,7 @@ class DraftScheme(ABC):
         """Number of ordered draft tuples that `tuple_law` lists."""
         return self.count_supports()[0]
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         """Law of the ordered tuple: token ids (n, K), padded with -1, and masses (n,).
 
         Schemes without an order list each set once, ascending.
@@ -351,7 +363,7 @@ class DraftScheme(ABC):
         tuples[law.arc_support, column] = law.tokens
         return tuples, law.mass
 
-    def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
+    def as_listed(self, tuples: Integers) -> Integers:
         """Draft tuples (N, K) in the form in which `tuple_law` lists them."""
         return tuples
 
@@ -362,7 +374,7 @@ class DraftScheme(ABC):
             for members, mass in self.exact_support_law().items()
         }
 
-    def _as_subset(self, subset: Any) -> NDArray[np.bool_]:
+    def _as_subset(self, subset: Any) -> Flags:
         mask = to_numpy(subset, "subset")
         if mask.shape != (self.vocab_size,) or mask.dtype != np.bool_:
             raise InvalidInput(
@@ -385,7 +397,7 @@ class PrefixDraftScheme(DraftScheme):
 
     @property
     @abstractmethod
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         """w, shape (V,): within a block of equal ratio, drafts follow w."""
 
     @property
@@ -397,7 +409,7 @@ class PrefixDraftScheme(DraftScheme):
     def prefix_form(self) -> PrefixDraftScheme:
         return self
 
-    def prefix_order(self, masses: NDArray[np.float64]) -> NDArray[np.int64]:
+    def prefix_order(self, masses: Floats) -> Integers:
         """Order of the tokens in which prefixes are to be compared.
 
         Parameters
@@ -423,10 +435,10 @@ class PrefixDraftScheme(DraftScheme):
         return self.always_drafted.tolist() + free
 
     @abstractmethod
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
 
-    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_slopes(self, order: Integers) -> Floats:
         """[Q(H_j) - Q(H_{j-1})] / w_j along `order`, without cancellation, shape (len(order),).
 
         Raises
@@ -461,13 +473,10 @@ def checked_num_drafts(num_drafts: Any) -> int:
     return int(num_drafts)
 
 
-def inverse_cdf(
-    q: NDArray[np.float64], rng: np.random.Generator, shape: tuple[int, ...]
-) -> NDArray[np.int64]:
+def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> Integers:
     """Draw tokens from q; a token of probability zero is never drawn, whatever the uniform."""
     support = np.flatnonzero(q > 0)
     cumulative = np.cumsum(q[support])
     points = rng.random(shape) * cumulative[-1]
     index = np.searchsorted(cumulative, points, side="right")
-    drawn: NDArray[np.int64] = support[np.minimum(index, support.size - 1)]
-    return drawn
+    return support[np.minimum(index, support.size - 1)]

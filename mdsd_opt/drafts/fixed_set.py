@@ -1,8 +1,9 @@
-"""Schemes that always draft the likeliest tokens: greedy [Hu25] and top-K."""
+"""Schemes that always draft some tokens: greedy [Hu25], top-K, and a set beside any scheme."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,18 +11,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
-from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold
+from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold
 from mdsd_opt.drafts.with_replacement import WithReplacement
+from mdsd_opt.errors import InvalidInput
 
 
 class HoldsFixed(DraftScheme):
     """Tokens T for certain, first in the draw order, then the drafts of `beside_fixed`, if any."""
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         beside = self.beside_fixed
         if not subset[self.always_drafted].all():
             return 0.0
@@ -33,7 +37,7 @@ class HoldsFixed(DraftScheme):
             return Fraction(0)
         return Fraction(1) if beside is None else beside.exact_containment(mask)
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         fixed, beside = self.always_drafted, self.beside_fixed
         held = np.concatenate([[0], np.cumsum(np.isin(order, fixed))])
         inside = 1.0 if beside is None else beside.prefix_containment(order)
@@ -49,7 +53,7 @@ class HoldsFixed(DraftScheme):
             result.append(Fraction(0) if missing else contained)
         return result
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         fixed, beside = self.always_drafted, self.beside_fixed
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
         result[:, : fixed.size] = fixed
@@ -57,7 +61,7 @@ class HoldsFixed(DraftScheme):
             result[:, fixed.size : fixed.size + beside.num_drafts] = beside.sample(rng, size)
         return result
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    def next_law(self, earlier: Integers) -> Floats:
         fixed, beside = self.always_drafted, self.beside_fixed
         if beside is not None and earlier.size >= fixed.size:
             return beside.next_law(earlier[fixed.size :])
@@ -66,18 +70,18 @@ class HoldsFixed(DraftScheme):
             law[fixed[earlier.size]] = 1.0
         return law
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         fixed, beside = self.always_drafted, self.beside_fixed
         held, drawn = np.split(tuples, [fixed.size], axis=1)
         nothing = np.empty((len(tuples), 0))
         found = (
-            DrawMasses(nothing, nothing, all_hold(drawn == -1))
+            UniformIntervals(nothing, nothing, all_hold(drawn == -1))
             if beside is None
-            else beside.draw_masses(drawn)
+            else beside.uniform_intervals(drawn)
         )
         return found.where(all_hold(held == fixed))
 
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+    def drafted_mass(self, p: Floats) -> float:
         fixed, beside, others = self.always_drafted, self.beside_fixed, p.copy()
         others[fixed] = 0.0
         return float(p[fixed].sum()) + (0.0 if beside is None else beside.drafted_mass(others))
@@ -114,7 +118,7 @@ class HoldsFixed(DraftScheme):
             merged[union] = merged.get(union, zero) + mass
         return merged
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         fixed, beside = self.always_drafted, self.beside_fixed
         drawn, mass = (
             (np.empty((1, 0), np.int32), np.ones(1)) if beside is None else beside.tuple_law()
@@ -134,7 +138,7 @@ class HoldsFixed(DraftScheme):
 class FixedSetDrafts(HoldsFixed, OneDraft):
     """A set T that is always drafted, then perhaps one token drawn from q outside T."""
 
-    def _likeliest(self, count: int) -> NDArray[np.int64]:
+    def _likeliest(self, count: int) -> Integers:
         """The `count` likeliest tokens of positive probability, ties towards the lowest id."""
         positive = int((self.q > 0).sum())
         count = min(count, positive)
@@ -143,7 +147,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return candidates[np.argsort(-self.q[candidates], kind="stable")[:count]]
 
     @cached_property
-    def last_draw(self) -> NDArray[np.float64]:
+    def last_draw(self) -> Floats:
         """q', the law of the token drawn outside T, shape (V,); all zero if there is none."""
         return np.zeros(self.vocab_size)
 
@@ -152,7 +156,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return (Fraction(0),) * self.vocab_size
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         return self.last_draw
 
     @property
@@ -173,8 +177,8 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         outside[self.always_drafted] = 0.0
         return WithReplacement(Distribution(self.last_draw, outside), 1)
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
-        """In any order."""
+    def is_possible(self, tokens: Integers) -> bool:
+        """Whether the tuple is possible, in any order."""
         fixed, drawn = self.always_drafted, tokens[tokens >= 0]
         others = drawn[~np.isin(drawn, fixed)]
         if drawn.size - others.size != fixed.size or not np.isin(fixed, drawn).all():
@@ -182,15 +186,15 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         is_one = others.size == int(self.beside_fixed is not None)
         return is_one and bool((self.last_draw[others] > 0).all())
 
-    def _draws(self, tokens: NDArray[np.int64]) -> bool:
-        return bool(self.draw_masses(tokens[None]).possible[0])
+    def _draws(self, tokens: Integers) -> bool:
+        return bool(self.uniform_intervals(tokens[None]).possible[0])
 
-    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+    def independent_places(self) -> list[tuple[list[int], Floats]]:
         one = self.beside_fixed is not None
         return [([self.always_drafted.size], self.last_draw)] if one else []
 
     def support_law(self) -> SupportLaw:
-        """Without a loop: there may be as many draft sets as tokens."""
+        """The law of the draft set, without a loop: there may be as many sets as tokens."""
         if self.beside_fixed is None:
             return super().support_law()
         fixed, last = self.always_drafted, np.flatnonzero(self.last_draw > 0)
@@ -201,7 +205,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
     def count_tuples(self) -> int:
         return self.count_supports()[0]
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         tuples, mass = super().tuple_law()
         return tuples[mass > 0], mass[mass > 0]
 
@@ -225,7 +229,7 @@ class TopKDrafts(FixedSetDrafts):
     optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("top_k_rates", "top_k")
 
     @cached_property
-    def always_drafted(self) -> NDArray[np.int64]:
+    def always_drafted(self) -> Integers:
         return self._likeliest(self.num_drafts)
 
 
@@ -250,11 +254,11 @@ class GreedyDrafts(FixedSetDrafts):
     optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("greedy_rates", "greedy")
 
     @cached_property
-    def always_drafted(self) -> NDArray[np.int64]:
+    def always_drafted(self) -> Integers:
         return self._likeliest(self.num_drafts - 1)
 
     @cached_property
-    def last_draw(self) -> NDArray[np.float64]:
+    def last_draw(self) -> Floats:
         rest = self.q.copy()
         rest[self.always_drafted] = 0.0
         total = rest.sum()  # the mass outside T as a sum, not as 1 - q(T)
@@ -266,3 +270,138 @@ class GreedyDrafts(FixedSetDrafts):
         rest = [Fraction(0) if i in fixed else x for i, x in enumerate(self.exact_q)]
         total = sum(rest, Fraction(0))
         return tuple(x / total for x in rest) if total else tuple(rest)
+
+
+class FixedPlusDrafts(HoldsFixed):
+    r"""Tokens D drafted for certain, then the drafts of another scheme (which may hit D again).
+
+    :math:`Q(H) = [D \subseteq H]\,Q_S(H)`, and :math:`\alpha^* = p(D) + \alpha^*_S(p \text{ with }
+    p_D := 0)`. If S has a prefix order, so has this scheme: the object made is then a
+    `PrefixDraftScheme`. Fixed tokens of S (of greedy drafts, or of another fixed set) join D.
+
+    Parameters
+    ----------
+    tokens : sequence of int
+        D, distinct token ids; they come first in the draw order.
+    drafts : DraftScheme
+        S.
+    """
+
+    scheme: ClassVar[str] = "fixed_plus"
+    title: ClassVar[str] = "fixed tokens and others"
+    entries: ClassVar[tuple[str, ...]] = ("tokens", "drafts")
+
+    def __new__(cls, tokens: Any = (), drafts: Any = None) -> FixedPlusDrafts:
+        inner = _joined((), drafts)[1]
+        sorts = isinstance(inner, PrefixDraftScheme) and not inner.always_drafted.size
+        kind = SortedFixedPlusDrafts if cls is FixedPlusDrafts and sorts else cls
+        return object.__new__(kind)
+
+    def __init__(self, tokens: Sequence[int], drafts: DraftScheme) -> None:
+        if not isinstance(drafts, DraftScheme):
+            raise InvalidInput(
+                f"drafts is a {type(drafts).__name__}: give a draft scheme such as "
+                "WithReplacement(q, num_drafts)"
+            )
+        fixed = np.array(tokens, dtype=np.int64)
+        self.vocab_size = drafts.vocab_size
+        if fixed.ndim != 1 or np.unique(fixed).size != fixed.size:
+            raise InvalidInput(f"the fixed tokens {tokens} are not distinct")
+        if fixed.size and not (fixed.min() >= 0 and fixed.max() < self.vocab_size):
+            raise InvalidInput(f"the fixed tokens {tokens} are not all in 0..{self.vocab_size - 1}")
+        listed, self.drafts = _joined(fixed.tolist(), drafts)
+        self._fixed = np.array(listed, dtype=np.int64)
+        self.num_drafts = self._fixed.size + self.drafts.num_drafts
+
+    @property
+    def always_drafted(self) -> Integers:
+        """D, and what joined it."""
+        return self._fixed
+
+    @property
+    def beside_fixed(self) -> DraftScheme:
+        return self.drafts
+
+    def random_places(self, tokens: Integers) -> Integers:
+        """All places behind D, as a draft may hit D again."""
+        return self._fixed.size + np.flatnonzero(tokens[self._fixed.size :] >= 0)
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        drafts = self.drafts.to_entry(written)
+        return {"scheme": self.scheme, "tokens": self._fixed.tolist(), "drafts": drafts}
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> FixedPlusDrafts:
+        return cls(entry.tokens("tokens"), entry.scheme("drafts"))
+
+    def miniature(
+        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
+    ) -> FixedPlusDrafts:
+        return FixedPlusDrafts([0], self.drafts.miniature(law, vocab_size, num_drafts))
+
+    def with_finer_quadrature(self) -> DraftScheme:
+        drafts = self.drafts.with_finer_quadrature()
+        if drafts is self.drafts:
+            return self
+        result = copy(self)
+        result.drafts = drafts
+        return result
+
+    def is_possible(self, tokens: Integers) -> bool:
+        held, drawn = np.split(tokens, [self._fixed.size])
+        return np.array_equal(held, self._fixed) and self.drafts.is_possible(drawn)
+
+    def _draws(self, tokens: Integers) -> bool:
+        held, drawn = np.split(tokens, [self._fixed.size])
+        return np.array_equal(held, self._fixed) and self.drafts._draws(drawn)
+
+    def as_listed(self, tuples: Integers) -> Integers:
+        held, drawn = np.split(tuples, [self._fixed.size], axis=1)
+        return np.concatenate([held, self.drafts.as_listed(drawn)], axis=1)
+
+    def propensity(self) -> Floats:
+        propensity = self.drafts.propensity().copy()
+        propensity[self._fixed] = 1.0
+        return propensity
+
+    def count_tuples(self) -> int:
+        return self.drafts.count_tuples()
+
+    def __repr__(self) -> str:
+        return f"FixedPlusDrafts(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
+
+
+class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
+    """A fixed set beside drafts that have a prefix order; D comes first in it."""
+
+    drafts: PrefixDraftScheme
+
+    @cached_property
+    def weights(self) -> Floats:
+        result = self.drafts.weights.copy()
+        result[self._fixed] = 0.0
+        return result
+
+    @cached_property
+    def exact_weights(self) -> tuple[Fraction, ...]:
+        fixed = set(self._fixed.tolist())
+        return tuple(
+            Fraction(0) if i in fixed else x for i, x in enumerate(self.drafts.exact_weights)
+        )
+
+
+def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
+    """The fixed tokens with those that the drafts begin with, and what the drafts add to them."""
+    listed = list(tokens)
+    while isinstance(drafts, DraftScheme) and drafts.begins_with_fixed:
+        fixed, drafts = split_fixed(drafts)
+        listed += [i for i in fixed.tolist() if i not in listed]
+    return listed, drafts
+
+
+def split_fixed(drafts: DraftScheme) -> tuple[Integers, DraftScheme]:
+    """The tokens that are always drafted, and the scheme beside them, which may draft nothing."""
+    beside = drafts.beside_fixed
+    if beside is None:
+        beside = DraftSetLaw(drafts.vocab_size, {(): 1})
+    return drafts.always_drafted, beside

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
@@ -36,11 +37,11 @@ class ProductDrafts(DraftScheme):
     @abstractmethod
     def independent_models(self) -> tuple[tuple[Distribution, int], ...]: ...
 
-    def _laws(self) -> list[NDArray[np.float64]]:
+    def _laws(self) -> list[Floats]:
         """Law of each draft."""
         return [model.values for model, count in self.independent_models for _ in range(count)]
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    def next_law(self, earlier: Integers) -> Floats:
         place = earlier.size
         for model, count in self.independent_models:
             if place < count:
@@ -48,14 +49,14 @@ class ProductDrafts(DraftScheme):
             place -= count
         return np.zeros(self.vocab_size)
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+    def is_possible(self, tokens: Integers) -> bool:
         pairs = zip(self._laws(), tokens.tolist(), strict=True)
         return all(token >= 0 and q[token] > 0 for q, token in pairs)
 
     def count_tuples(self) -> int:
         return count_power(self.vocab_size, self.num_drafts)
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         terms = self.num_drafts * self.count_tuples()
         require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
         tuples = all_tuples(self.vocab_size, self.num_drafts)
@@ -128,7 +129,7 @@ class IndependentDrafts(ProductDrafts):
         return IndependentDrafts([law(q, vocab_size) for q in self._models[:num_drafts]])
 
     @cached_property
-    def q(self) -> NDArray[np.float64]:
+    def q(self) -> Floats:
         """q_1 .. q_K, shape (K, V)."""
         return frozen(np.stack([model.values for model in self.models]))
 
@@ -137,11 +138,11 @@ class IndependentDrafts(ProductDrafts):
         return tuple(model.exact() for model in self.models)
 
     @cached_property
-    def support(self) -> NDArray[np.int64]:
+    def support(self) -> Integers:
         """Tokens that some draft model can draw."""
         return np.flatnonzero((self.q > 0).any(axis=0))
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         return float(np.minimum(self.q[:, subset].sum(axis=1), 1.0).prod())
 
     def exact_containment(self, subset: Any) -> Fraction:
@@ -150,22 +151,21 @@ class IndependentDrafts(ProductDrafts):
             (sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1)
         )
 
-    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+    def independent_places(self) -> list[tuple[list[int], Floats]]:
         return [([k], q) for k, q in enumerate(self.q)]
 
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+    def drafted_mass(self, p: Floats) -> float:
         return float(p @ (1.0 - np.prod(1.0 - self.q, axis=0)))
 
-    def propensity(self) -> NDArray[np.float64]:
+    def propensity(self) -> Floats:
         return np.asarray(self.q.mean(axis=0))
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         inside = np.zeros((self.num_drafts, order.size + 1))
         np.cumsum(self.q[:, order], axis=1, out=inside[:, 1:])
-        contained: NDArray[np.float64] = np.minimum(inside, 1.0).prod(axis=0)
-        return contained
+        return np.minimum(inside, 1.0).prod(axis=0)
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         return np.stack([inverse_cdf(q, rng, (size,)) for q in self.q], axis=1)
 
     def count_supports(self) -> tuple[int, int]:

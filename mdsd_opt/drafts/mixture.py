@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,
@@ -20,8 +21,8 @@ from mdsd_opt.drafts.base import (
     IndependentDraws,
     PrefixDraftScheme,
 )
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in, successive_masses_in
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in, successive_masses_in
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.drafts.without_replacement import WithoutReplacement
 from mdsd_opt.errors import InvalidInput
@@ -67,7 +68,7 @@ class MixtureDrafts(DraftScheme):
         self.num_drafts = max(component.num_drafts for component in self.components)
 
     @property
-    def mixture_weights(self) -> NDArray[np.float64]:
+    def mixture_weights(self) -> Floats:
         """m_c, shape (number of components,)."""
         return self._law.values
 
@@ -96,15 +97,15 @@ class MixtureDrafts(DraftScheme):
         tiny = [x.miniature(law, vocab_size, num_drafts) for x in self.components]
         return MixtureDrafts(list(zip(law(self._law, len(tiny)), tiny, strict=True)))
 
-    def rechecked(self) -> DraftScheme:
-        components = tuple(component.rechecked() for component in self.components)
+    def with_finer_quadrature(self) -> DraftScheme:
+        components = tuple(component.with_finer_quadrature() for component in self.components)
         if all(a is b for a, b in zip(components, self.components, strict=True)):
             return self
         result = copy(self)
         result.components = components
         return result
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         values = [component.containment(subset) for component in self.components]
         return float(self.mixture_weights @ values)
 
@@ -112,10 +113,9 @@ class MixtureDrafts(DraftScheme):
         pairs = zip(self.exact_mixture_weights, self.components, strict=True)
         return sum((m * c.exact_containment(subset) for m, c in pairs), Fraction(0))
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         curves = [component.prefix_containment(order) for component in self.components]
-        result: NDArray[np.float64] = self.mixture_weights @ np.array(curves)
-        return result
+        return self.mixture_weights @ np.array(curves)
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         curves = [component.exact_prefix_containment(order) for component in self.components]
@@ -126,7 +126,7 @@ class MixtureDrafts(DraftScheme):
             for point in zip(*curves, strict=True)
         ]
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
         chosen = rng.choice(len(self.components), size=size, p=self.mixture_weights)
         for c, component in enumerate(self.components):
@@ -134,7 +134,7 @@ class MixtureDrafts(DraftScheme):
             result[rows, : component.num_drafts] = component.sample(rng, rows.size)
         return result
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    def next_law(self, earlier: Integers) -> Floats:
         """Each component's, weighted by how likely the component made the drafts so far."""
         likelihood = self.mixture_weights.copy()
         laws = np.zeros((len(self.components), self.vocab_size))
@@ -145,7 +145,7 @@ class MixtureDrafts(DraftScheme):
         total = likelihood.sum()
         return np.asarray(likelihood @ laws / total) if total > 0 else laws[0] * 0
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+    def is_possible(self, tokens: Integers) -> bool:
         pairs = zip(self.mixture_weights.tolist(), self.components, strict=True)
         return any(
             mass > 0
@@ -154,11 +154,11 @@ class MixtureDrafts(DraftScheme):
             for mass, component in pairs
         )
 
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+    def drafted_mass(self, p: Floats) -> float:
         each = [component.drafted_mass(p) for component in self.components]
         return float(self.mixture_weights @ each)
 
-    def propensity(self) -> NDArray[np.float64]:
+    def propensity(self) -> Floats:
         each = [component.propensity() for component in self.components]
         return np.asarray(self.mixture_weights @ np.array(each))
 
@@ -198,7 +198,7 @@ class MixtureDrafts(DraftScheme):
     def count_tuples(self) -> int:
         return sum(component.count_tuples() for component in self.components)
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         tuples, masses = [], []
         for m, component in zip(self.mixture_weights.tolist(), self.components, strict=True):
             drafts, mass = component.tuple_law()
@@ -225,18 +225,18 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
     components: tuple[WithReplacement | WithoutReplacement, ...]
 
     @property
-    def q(self) -> NDArray[np.float64]:
+    def q(self) -> Floats:
         return self.components[0].q
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         return self.q
 
     @property
     def exact_weights(self) -> tuple[Fraction, ...]:
         return self.components[0].exact_q
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         """Components weighted by how likely they made the drafts so far; padding comes last."""
         size = len(tuples)
         below = np.zeros(tuples.shape)
@@ -260,12 +260,11 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
                 below[:, k] += share * before
                 mass[:, k] += share * at
                 likelihood[:, c] *= at
-        return DrawMasses.of_choices(below, mass)
+        return UniformIntervals.of_choices(below, mass)
 
-    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_slopes(self, order: Integers) -> Floats:
         curves = [component.prefix_slopes(order) for component in self.components]
-        result: NDArray[np.float64] = self.mixture_weights @ np.array(curves)
-        return result
+        return self.mixture_weights @ np.array(curves)
 
 
 def _share_an_order(components: Any) -> bool:

@@ -23,14 +23,10 @@ added to the law of that number and to the sum over i.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import add_carrying, suffix_sums
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Up to this many drafts the whole law is updated; beyond, only what is not negligible of it.
 _WHOLE_LAW = 8
@@ -168,7 +164,7 @@ def _narrow_windows(rang: Matrix, begin: Integers, end: Integers) -> None:
 
 
 @kernel(reassociate=True)
-def drafted_masses(
+def inclusion_masses(
     p: Vector, q: Vector, t: Vector, w: Vector, rang: Matrix, hits: Matrix
 ) -> Vector:
     """The integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.counting import require_short_powers
@@ -26,24 +27,19 @@ from mdsd_opt.drafts.counting import require_short_powers
 class ProductForm:
     """f and the models it is evaluated on; float64, or Fractions in object arrays.
 
-    Attributes
-    ----------
-    q : ndarray, shape (R, V)
-    weights : ndarray, shape (C,)
-        m_c.
-    powers : ndarray of int64, shape (C, R)
-        How often component c draws from model r.
+    q has shape (R, V); the weights, shape (C,), are m_c; `powers`, shape (C, R), is how often
+    component c draws from model r.
     """
 
     q: NDArray[Any]
     weights: NDArray[Any]
-    powers: NDArray[np.int64]
+    powers: Integers
 
     def value(self, x: NDArray[Any]) -> Any:
         """f(x), x of shape (R,)."""
         return (self.weights * self._powers(x).prod(axis=1)).sum()
 
-    def values(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, points: Floats) -> Floats:
         """f at many points, (n, R) -> (n,)."""
         values = np.zeros(len(points))
         for weight, powers in zip(self.weights, self.powers, strict=True):
@@ -53,12 +49,9 @@ class ProductForm:
 
     def gradient(self, x: NDArray[Any]) -> NDArray[Any]:
         """Partial derivatives of f, shape (R,); no division, so zeros in x do no harm."""
-        gradient: NDArray[Any] = self.chain_slopes(x, x, np.arange(x.size)[None])[0]
-        return gradient
+        return self.chain_slopes(x, x, np.arange(x.size)[None])[0]
 
-    def chain_slopes(
-        self, low: NDArray[Any], high: NDArray[Any], orders: NDArray[np.int64]
-    ) -> NDArray[Any]:
+    def chain_slopes(self, low: NDArray[Any], high: NDArray[Any], orders: Integers) -> NDArray[Any]:
         """Slopes of f along each coordinate, raised from low to high in these orders, (n, R)."""
         raised = self._powers(high)[:, orders]
         not_yet = self._powers(low)[:, orders[:, ::-1]]
@@ -69,7 +62,7 @@ class ProductForm:
         return slopes
 
     def _slopes(self, low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
-        """Of the power of each coordinate alone, shape (C, R)."""
+        """Slopes of the power of each coordinate alone, shape (C, R)."""
         if self.powers.max() <= 1:
             return self.powers.astype(low.dtype)
         ends = list(zip(low.tolist(), high.tolist(), strict=True))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import ExactSupportLaw
 from mdsd_opt.drafts.set_law import DraftSetLaw
@@ -89,7 +90,7 @@ class SequentialDrafts(SingleModelDrafts):
     ) -> DraftSetLaw:
         return self.sets.miniature(law, vocab_size, num_drafts)
 
-    def _law_after(self, earlier: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    def _law_after(self, earlier: Integers, size: int) -> Floats:
         try:
             law = np.asarray(type(self).rule(self.q, earlier), dtype=np.float64)
         except Exception as error:  # the rule is not ours: anything may come
@@ -104,23 +105,23 @@ class SequentialDrafts(SingleModelDrafts):
             )
         return law
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         tuples, masses = self.tuple_law()
         chosen = rng.choice(len(masses), size=size, p=masses / masses.sum())
         return tuples[chosen].astype(np.int64)
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    def next_law(self, earlier: Integers) -> Floats:
         if earlier.size >= self.num_drafts:
             return np.zeros(self.vocab_size)
         return self._law_after(earlier, self.vocab_size)
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         return self.sets.containment(subset)
 
     def exact_containment(self, subset: Any) -> Fraction:
         return self.sets.exact_containment(subset)
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         return self.sets.prefix_containment(order)
 
     def count_supports(self) -> tuple[int, int]:
@@ -135,7 +136,7 @@ class SequentialDrafts(SingleModelDrafts):
     def count_tuples(self) -> int:
         return len(self._tuples)
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         tuples = np.full((len(self._tuples), self.num_drafts), -1, dtype=np.int32)
         for row, drafts in zip(tuples, self._tuples, strict=True):
             row[: len(drafts)] = drafts

@@ -10,12 +10,12 @@ from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in_list
 from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidDistribution
 
 
@@ -82,17 +82,17 @@ class DraftSetLaw(DraftScheme):
         pairs = zip(self._sets, self._law.values.tolist(), strict=True)
         return frozenset(members for members, mass in pairs if mass > 0)
 
-    def _held(self, subset: NDArray[np.bool_]) -> list[int]:
+    def _held(self, subset: Flags) -> list[int]:
         return [s for s, members in enumerate(self._sets) if subset[list(members)].all()]
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         return min(float(self._law.values[self._held(subset)].sum()), 1.0)
 
     def exact_containment(self, subset: Any) -> Fraction:
         held = self._held(self._as_subset(subset))
         return sum((self.exact_masses[s] for s in held), Fraction(0))
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         """A set is held from the place of its last token on; not at all if one is missing."""
         place = np.full(self.vocab_size, order.size + 1, dtype=np.int64)
         place[order] = np.arange(1, order.size + 1)
@@ -101,37 +101,36 @@ class DraftSetLaw(DraftScheme):
         if tokens.size:
             last[~empty] = np.maximum.reduceat(place[tokens], starts[~empty])
         arrived = np.bincount(last, weights=self._law.values, minlength=order.size + 2)
-        contained: NDArray[np.float64] = np.minimum(np.cumsum(arrived[: order.size + 1]), 1.0)
-        return contained
+        return np.minimum(np.cumsum(arrived[: order.size + 1]), 1.0)
 
     @cached_property
-    def _flat_sets(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    def _flat_sets(self) -> tuple[Integers, Integers, Flags]:
         """The tokens of all sets, where each set starts, and which sets are empty."""
         sizes = np.array([len(s) for s in self._sets])
         tokens = np.array([i for s in self._sets for i in s], dtype=np.int64)
         return tokens, np.cumsum(sizes) - sizes, sizes == 0
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         padded = np.full((len(self._sets), self.num_drafts), -1, dtype=np.int64)
         for row, members in zip(padded, self._sets, strict=True):
             row[: len(members)] = members
         return padded[inverse_cdf(self._law.values, rng, (size,))]
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+    def is_possible(self, tokens: Integers) -> bool:
         return tuple(np.unique(tokens[tokens >= 0]).tolist()) in self.possible_sets
 
-    def _draws(self, tokens: NDArray[np.int64]) -> bool:
+    def _draws(self, tokens: Integers) -> bool:
         drawn = tokens[: np.count_nonzero(tokens >= 0)]
         ascends = bool((np.diff(drawn, prepend=-1) > 0).all())
         return ascends and self.is_possible(tokens)
 
-    def as_listed(self, tuples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """With the tokens of each set ascending, padding last."""
+    def as_listed(self, tuples: Integers) -> Integers:
+        """The tuples with the tokens of each set ascending, padding last."""
         last = np.iinfo(np.int64).max
         rows = np.sort(np.where(tuples < 0, last, tuples), axis=1)
         return np.where(rows == last, -1, rows)
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         """One choice, of the set; a set may be listed in any order."""
         law = self.support_law()
         place = {members: n for n, members in enumerate(law.sets())}

@@ -8,9 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,
@@ -100,7 +98,7 @@ class SingleModelDrafts(DraftScheme):
         return cls(entry.law("q"), entry.integer("num_drafts"))
 
     @property
-    def q(self) -> NDArray[np.float64]:
+    def q(self) -> Floats:
         return self.model.values
 
     @cached_property
@@ -130,11 +128,11 @@ class OneDraft(SingleModelDrafts, PrefixDraftScheme):
     ) -> Self:
         return type(self)(law(self.model, vocab_size), min(self.num_drafts, num_drafts))
 
-    def propensity(self) -> NDArray[np.float64]:
+    def propensity(self) -> Floats:
         return self.q
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         return self.q
 
     @property

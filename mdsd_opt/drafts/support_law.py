@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import frozen
 
 
@@ -36,12 +37,12 @@ class SupportLaw:
 
     vocab_size: int
     tokens: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    mass: NDArray[np.float64]
+    offsets: Integers
+    mass: Floats
 
     @classmethod
     def from_groups(
-        cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], NDArray[np.float64]]]
+        cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], Floats]]
     ) -> SupportLaw:
         """Join groups of equally large sets, each [n, m] tokens and [n] masses; drop massless."""
         kept = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
@@ -53,7 +54,7 @@ class SupportLaw:
 
     @classmethod
     def from_sets(cls, vocab_size: int, masses: Mapping[tuple[int, ...], float]) -> SupportLaw:
-        """From ascending tuples of tokens and their masses; sorted by size, then lexicographic."""
+        """Take ascending tuples of tokens and their masses; sort by size, then in lexical order."""
         groups = []
         for size in sorted({len(members) for members in masses}):
             rows = sorted(members for members in masses if len(members) == size)
@@ -70,7 +71,7 @@ class SupportLaw:
         return self.tokens.size
 
     @property
-    def arc_support(self) -> NDArray[np.int64]:
+    def arc_support(self) -> Integers:
         """Which set each entry of `tokens` belongs to, shape (num_arcs,)."""
         return np.repeat(np.arange(self.num_supports), np.diff(self.offsets))
 

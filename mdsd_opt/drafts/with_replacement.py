@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.counting import (
@@ -22,15 +22,10 @@ from mdsd_opt.drafts.counting import (
     require_listable,
     require_short_powers,
 )
-from mdsd_opt.drafts.draw_masses import DrawMasses, masses_in
 from mdsd_opt.drafts.independent import ProductDrafts
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
-from mdsd_opt.drafts.support_law import (
-    SupportLaw,
-    compositions,
-    multinomial,
-    subsets_of_size,
-)
+from mdsd_opt.drafts.support_law import SupportLaw, compositions, multinomial, subsets_of_size
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in
 
 #: Drafts up to which the masses of draft sets, sums of multinomial terms, stay within float64.
 _MAX_LISTED_DRAFTS = 1000
@@ -65,7 +60,7 @@ class WithReplacement(ProductDrafts, OneDraft):
     def independent_models(self) -> tuple[tuple[Distribution, int], ...]:
         return ((self.model, self.num_drafts),)
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         inside = float(self.q[subset].sum())
         return min(inside, 1.0) ** self.num_drafts
 
@@ -75,25 +70,24 @@ class WithReplacement(ProductDrafts, OneDraft):
         require_short_powers([mass], self.num_drafts)
         return mass**self.num_drafts
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         return inverse_cdf(self.q, rng, (size, self.num_drafts))
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
-        return DrawMasses.of_choices(*masses_in(self.q, tuples))
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
+        return UniformIntervals.of_choices(*masses_in(self.q, tuples))
 
-    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+    def independent_places(self) -> list[tuple[list[int], Floats]]:
         return [(list(range(self.num_drafts)), self.q)]
 
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
+    def drafted_mass(self, p: Floats) -> float:
         missed = np.log1p(-np.minimum(self.q, 1 - 1e-16))
         return -float((p * np.expm1(self.num_drafts * missed)).sum())
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         inside = np.concatenate([[0.0], np.cumsum(self.q[order])])
-        result: NDArray[np.float64] = np.minimum(inside, 1.0) ** self.num_drafts
-        return result
+        return np.minimum(inside, 1.0) ** self.num_drafts
 
-    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_slopes(self, order: Integers) -> Floats:
         # (b^K - a^K) / (b - a) as the sum of a^i b^(K-1-i)
         inside = np.minimum(np.concatenate([[0.0], np.cumsum(self.q[order])]), 1.0)
         before, after = inside[:-1], inside[1:]
@@ -159,13 +153,10 @@ class WithReplacement(ProductDrafts, OneDraft):
         require_listable(what, passes, MAX_PASSES // 10)
 
 
-def _power_slopes(
-    before: NDArray[np.float64], after: NDArray[np.float64], exponent: int
-) -> NDArray[np.float64]:
+def _power_slopes(before: Floats, after: Floats, exponent: int) -> Floats:
     """(b^K - a^K) / (b - a), K a^(K-1) where a = b, by the relative step from b back to a."""
     step = np.divide(after - before, after, out=np.zeros_like(after), where=after > 0)
     with np.errstate(divide="ignore"):  # a step from zero: all of b^K
         rise = -np.expm1(exponent * np.log1p(-step))
     mean = np.divide(rise, step, out=np.full_like(step, float(exponent)), where=step > 0)
-    slopes: NDArray[np.float64] = mean * after ** (exponent - 1)
-    return slopes
+    return mean * after ** (exponent - 1)

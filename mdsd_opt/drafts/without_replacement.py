@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
 from mdsd_opt.drafts.counting import (
     MAX_EXACT_TERMS,
@@ -23,10 +24,10 @@ from mdsd_opt.drafts.counting import (
     count_subsets,
     require_listable,
 )
-from mdsd_opt.drafts.drafted_masses import drafted_masses
-from mdsd_opt.drafts.draw_masses import DrawMasses, all_hold, successive_masses_in
+from mdsd_opt.drafts.inclusion_masses import inclusion_masses
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
+from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold, successive_masses_in
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
@@ -75,7 +76,7 @@ class WithoutReplacement(OneDraft):
         return None if self.drafts_whole_support else self
 
     @cached_property
-    def support(self) -> NDArray[np.int64]:
+    def support(self) -> Integers:
         """Tokens with q > 0."""
         return np.flatnonzero(self.q > 0)
 
@@ -95,10 +96,10 @@ class WithoutReplacement(OneDraft):
         return min(self.num_drafts, self._successive.support_size)
 
     @property
-    def always_drafted(self) -> NDArray[np.int64]:
+    def always_drafted(self) -> Integers:
         return self.support if self.drafts_whole_support else super().always_drafted
 
-    def prefix_order(self, masses: NDArray[np.float64]) -> NDArray[np.int64]:
+    def prefix_order(self, masses: Floats) -> Integers:
         return self.support if self.drafts_whole_support else super().prefix_order(masses)
 
     def exact_prefix_order(self, masses: Sequence[Fraction]) -> list[int]:
@@ -106,29 +107,27 @@ class WithoutReplacement(OneDraft):
             return self.support.tolist()
         return super().exact_prefix_order(masses)
 
-    def rechecked(self) -> WithoutReplacement:
+    def with_finer_quadrature(self) -> WithoutReplacement:
         if self.num_drafts <= 2 or self.drafts_whole_support:  # closed forms
             return self
         result = copy(self)
         result._is_check = True
         return result
 
-    def _containment(self, subset: NDArray[np.bool_]) -> float:
+    def _containment(self, subset: Flags) -> float:
         return float(self.prefix_containment(np.flatnonzero(subset))[-1])
 
-    def prefix_containment(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_containment(self, order: Integers) -> Floats:
         if self.drafts_whole_support:
             return _all_drafted(np.isin(order, self.support), self.support.size)
         return self._prefix_curve(order)[0]
 
-    def prefix_slopes(self, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    def prefix_slopes(self, order: Integers) -> Floats:
         if self.drafts_whole_support:
             raise UnsupportedScheme("the whole support is drafted, so Q has no slopes")
         return self._prefix_curve(order)[1]
 
-    def _prefix_curve(
-        self, order: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _prefix_curve(self, order: Integers) -> tuple[Floats, Floats]:
         from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
         from mdsd_opt.prefix_search import race_kernels as race
         from mdsd_opt.prefix_search.random_draws import require_race
@@ -185,7 +184,7 @@ class WithoutReplacement(OneDraft):
             result.append(1 - outside * escaped)
         return result
 
-    def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         """First K arrivals of a race of exponential clocks with rates q."""
         drafted = self._num_drawn
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
@@ -202,7 +201,7 @@ class WithoutReplacement(OneDraft):
             result[start:stop, :drafted] = self.support[np.take_along_axis(first, by_time, axis=1)]
         return result
 
-    def next_law(self, earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    def next_law(self, earlier: Integers) -> Floats:
         law = np.zeros(self.vocab_size)
         if earlier.size < self.num_drafts:
             law[:] = self.q
@@ -211,29 +210,29 @@ class WithoutReplacement(OneDraft):
             law /= left if left > 0 else 1.0
         return law
 
-    def is_possible(self, tokens: NDArray[np.int64]) -> bool:
+    def is_possible(self, tokens: Integers) -> bool:
         size = self._num_drawn
         drawn = tokens[:size]
         if (tokens[size:] != -1).any() or (drawn < 0).any() or np.unique(drawn).size != size:
             return False
         return bool((self.q[drawn] > 0).all())
 
-    def draw_masses(self, tuples: NDArray[np.int64]) -> DrawMasses:
+    def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         drawn = self._num_drawn
-        found = DrawMasses.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
+        found = UniformIntervals.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
         return found.where(all_hold(tuples[:, drawn:] == -1))
 
-    def independent_places(self) -> list[tuple[list[int], NDArray[np.float64]]]:
+    def independent_places(self) -> list[tuple[list[int], Floats]]:
         return [([0], self.q)]
 
-    def drafted_mass(self, p: NDArray[np.float64]) -> float:
-        return drafted_masses(self.q, p, [self.num_drafts])[0]
+    def drafted_mass(self, p: Floats) -> float:
+        return inclusion_masses(self.q, p, [self.num_drafts])[0]
 
     def count_supports(self) -> tuple[int, int]:
         return count_subsets(self.support.size, [self._num_drawn])
 
     def require_listable(self) -> None:
-        """By the recursion of every draft set over its own subsets."""
+        """Count the steps of the recursion of every draft set over its own subsets."""
         if self.drafts_whole_support:
             return
         passes = self.num_drafts * count_power(2, self.num_drafts)
@@ -282,7 +281,7 @@ class WithoutReplacement(OneDraft):
             law[drafts + padding] = mass
         return law
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         if self.drafts_whole_support:
             return self._whole_support_tuples()
         terms = self.num_drafts * self.count_tuples()
@@ -297,13 +296,13 @@ class WithoutReplacement(OneDraft):
             mass[fresh] *= self.q[tuples[fresh, k]] / remaining(drawn[fresh])
         return tuples, mass
 
-    def _whole_support_tuples(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def _whole_support_tuples(self) -> tuple[NDArray[np.int32], Floats]:
         exact = self.exact_tuple_law()
         tuples = np.array(list(exact), dtype=np.int32).reshape(len(exact), self.num_drafts)
         return tuples, np.array([float(mass) for mass in exact.values()])
 
 
-def _all_drafted(is_support: NDArray[np.bool_], support_size: int) -> NDArray[np.float64]:
+def _all_drafted(is_support: Flags, support_size: int) -> Floats:
     """Q of every prefix when the whole support is drafted: 1 once all of it is in, else 0."""
     held = np.concatenate([[0], np.cumsum(is_support)])
     return (held == support_size).astype(np.float64)
@@ -316,7 +315,7 @@ class _RemainingMass:
     that is at least as large, so subtracting it from the tail loses nothing of the result.
     """
 
-    def __init__(self, q: NDArray[np.float64], num_drafts: int) -> None:
+    def __init__(self, q: Floats, num_drafts: int) -> None:
         by_size = np.argsort(-q, kind="stable")
         self.q = q
         self.top = by_size[: num_drafts - 1]
@@ -324,7 +323,7 @@ class _RemainingMass:
         self.in_top[self.top] = True
         self.tail = float(q[by_size[num_drafts - 1 :][::-1]].sum())
 
-    def __call__(self, drawn: NDArray[Any]) -> NDArray[np.float64]:
+    def __call__(self, drawn: NDArray[Any]) -> Floats:
         """drawn: token indices, shape (n, k), distinct in each row."""
         rest = np.full(len(drawn), self.tail)
         for column in drawn.T:
@@ -335,10 +334,10 @@ class _RemainingMass:
         return rest
 
 
-def _set_masses(sets: NDArray[np.int32], remaining: _RemainingMass) -> NDArray[np.float64]:
+def _set_masses(sets: NDArray[np.int32], remaining: _RemainingMass) -> Floats:
     """Pr(the draws are this set, in any order) by recursion over its subsets, shape (n,)."""
     size = sets.shape[1]
-    mass: dict[int, NDArray[np.float64]] = {0: np.ones(len(sets))}
+    mass: dict[int, Floats] = {0: np.ones(len(sets))}
     for members in sorted(range(1, 1 << size), key=int.bit_count):
         mass[members] = np.zeros(len(sets))
     for drawn in sorted(range((1 << size) - 1), key=int.bit_count):

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mdsd_opt.gpu.engine import is_available, why_unavailable
+from mdsd_opt.gpu.runtime import is_available, why_unavailable
 
 __all__ = ["is_available", "why_unavailable"]

@@ -21,28 +21,18 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.distributions import bad_row_error
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.gpu.engine import Engine
-from mdsd_opt.gpu.layout import DeviceLogits, contiguous_strides
+from mdsd_opt.gpu.runtime import DeviceLogits, DeviceRuntime, contiguous_strides
 
 _LEGACY_STREAM = 1  # CUDA's default stream in DLPack's numbering
-
 _NO_WAITING = -1
 
-#: Kinds of memory in DLPack's numbering.
-CPU = 1
-
-CUDA = 2
-
-_FLOAT = 2
-
-_BFLOAT = 4
-
+#: Kinds of memory, and of numbers, in DLPack's numbering.
+CPU, CUDA = 1, 2
+_FLOAT, _BFLOAT = 2, 4
 _STORED = {(_FLOAT, 32): "float32", (_FLOAT, 16): "float16", (_BFLOAT, 16): "bfloat16"}
 
 _pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
-
 _pointer_in.restype = ctypes.c_void_p
-
 _pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
@@ -76,14 +66,16 @@ def current_device() -> int:
     return int(importlib.import_module("cupy").cuda.Device().id)
 
 
-def opened(engine: Engine, side: Opened, stream: int, reference: Opened) -> DeviceLogits | None:
+def opened(
+    runtime: DeviceRuntime, side: Opened, stream: int, reference: Opened
+) -> DeviceLogits | None:
     """Describe logits for the kernels; None if they are of a type that kernels do not read.
 
     `reference` is the side whose library's stream is the current one. Arrays of the same library
     need no waiting; others are told the stream, and arrays on the host are copied to the device.
     """
     if not is_on_device(side):
-        return sent(engine, side.numpy())
+        return sent(runtime, side.numpy())
     array = side.array
     if side.library == "torch":
         array = array.detach()
@@ -95,13 +87,13 @@ def opened(engine: Engine, side: Opened, stream: int, reference: Opened) -> Devi
     return read_dlpack(array, _NO_WAITING if same else stream)
 
 
-def sent(engine: Engine, values: NDArray[Any]) -> DeviceLogits | None:
+def sent(runtime: DeviceRuntime, values: NDArray[Any]) -> DeviceLogits | None:
     """Copy logits from the host; None if they are of a type that kernels do not read."""
     if not is_readable(values):
         return None
-    buffer = engine.upload(np.ascontiguousarray(values).view(np.uint8))
+    buffer = runtime.upload(np.ascontiguousarray(values).view(np.uint8))
     strides = contiguous_strides(values.shape)
-    return DeviceLogits(engine.address(buffer), values.dtype.name, values.shape, strides, buffer)
+    return DeviceLogits(runtime.address(buffer), values.dtype.name, values.shape, strides, buffer)
 
 
 def is_readable(values: NDArray[Any]) -> bool:
@@ -163,16 +155,8 @@ class _Tensor(ctypes.Structure):
 def read_dlpack(array: Any, stream: int | None = None) -> DeviceLogits | None:
     """Describe an array's memory; None if its numbers are none that the kernels read.
 
-    Parameters
-    ----------
-    array : object with ``__dlpack__``
-    stream : int, optional
-        The stream that is going to read it, in DLPack's numbering; -1 if it is the producer's own.
-
-    Returns
-    -------
-    DeviceLogits
-        Its `owner` keeps the memory alive. An array whose last axis is not contiguous is None, too.
+    Nor do they read an array whose last axis is not contiguous. `stream` is going to read it, in
+    DLPack's numbering: -1 if it is the producer's own. The `owner` keeps the memory alive.
     """
     capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream)
     tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))

@@ -1,4 +1,4 @@
-"""Both sides of a batch as kernels take them, and what they write of its rows."""
+"""Both sides of a batch as kernels take them: where rows lie, whatever shape and strides."""
 
 from __future__ import annotations
 
@@ -9,14 +9,74 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.gpu.engine import Engine
-from mdsd_opt.gpu.layout import DeviceLogits, index_shape, num_rows, runs
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.gpu.runtime import DeviceLogits, DeviceRuntime
 from mdsd_opt.gpu.sources import TOKEN_FILTERS
 
 
-def weight_bits(vocab_size: int) -> int:
-    """Bits of a weight's fraction: as many as keep the sum of a row below 2**63."""
-    return min(44, 61 - math.ceil(math.log2(max(vocab_size, 2))))
+def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
+    """Shape of the batch; `InvalidInput` for shapes or vocabularies that do not fit."""
+    if target.vocab_size != draft.vocab_size:
+        raise InvalidInput(
+            f"target_logits has {target.vocab_size} tokens and draft_logits has "
+            f"{draft.vocab_size}. On a device both need the same vocabulary: pad the narrower one "
+            "with -inf."
+        )
+    try:
+        return np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
+    except ValueError:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
+            "all axes but the last must fit to each other"
+        ) from None
+
+
+def runs(target: DeviceLogits, draft: DeviceLogits) -> Iterator[tuple[slice, list[Any]]]:
+    """Rows that one launch can reach, and what kernels take to find them.
+
+    That is the first logit and two strides of either side, and a number n: row r is at (r // n,
+    r % n). There is a single run unless the strides are very irregular.
+    """
+    shape = index_shape(target, draft)
+    sizes = list(shape)
+    strides = [
+        list(axis) for axis in zip(_strides(target, shape), _strides(draft, shape), strict=True)
+    ]
+    axis = len(sizes) - 2
+    while axis >= 0:  # merge axes that are evenly spaced as one
+        follows = all(
+            outer == inner * sizes[axis + 1]
+            for outer, inner in zip(strides[axis], strides[axis + 1], strict=True)
+        )
+        if follows or sizes[axis] == 1:
+            sizes[axis : axis + 2] = [sizes[axis] * sizes[axis + 1]]
+            del strides[axis]
+        elif sizes[axis + 1] == 1:
+            del sizes[axis + 1], strides[axis + 1]
+        axis = min(axis, len(sizes)) - 1
+    while len(sizes) < 2:
+        sizes.insert(0, 1)
+        strides.insert(0, [0, 0])
+    per_run = sizes[-2] * sizes[-1]
+    if per_run == 0:
+        return
+    for number, index in enumerate(np.ndindex(*sizes[:-2])):
+        arguments: list[Any] = []
+        for side, logits in enumerate((target, draft)):
+            offset = sum(i * stride[side] for i, stride in zip(index, strides[:-2], strict=True))
+            arguments.append(np.uint64(logits.address + offset * logits.itemsize))
+            arguments += (np.int64(stride[side]) for stride in strides[-2:])
+        part = slice(number * per_run, (number + 1) * per_run)
+        yield part, [*arguments, np.int64(sizes[-1])]
+
+
+def _strides(logits: DeviceLogits, shape: tuple[int, ...]) -> list[int]:
+    """Strides of the batch axes after broadcasting to `shape`."""
+    own = list(logits.strides[:-1])
+    for axis, size in enumerate(logits.shape[:-1]):
+        if size == 1:
+            own[axis] = 0
+    return [0] * (len(shape) - len(own)) + own
 
 
 def scale_arguments(scale: float) -> list[np.float32]:
@@ -29,13 +89,8 @@ def scale_arguments(scale: float) -> list[np.float32]:
 class Pair:
     """Both sides of a batch and how probabilities come from them.
 
-    Attributes
-    ----------
-    target, draft : DeviceLogits
-    target_scale, draft_scale : float
-        log2(e) divided by the temperature.
-    target_filters, draft_filters : buffer or None
-        One ``Filter`` of `kernels/logits.cuh` a row, of 8 bytes: tokens that are left out.
+    A scale is log2(e) divided by the temperature. Filters are buffers, one ``Filter`` of
+    `kernels/logits.cuh` a row, of 8 bytes: tokens that are left out.
     """
 
     target: DeviceLogits
@@ -51,58 +106,42 @@ class Pair:
 
     @property
     def num_rows(self) -> int:
-        return num_rows(index_shape(self.target, self.draft))
+        return math.prod(index_shape(self.target, self.draft))
 
     def arguments(self) -> Iterator[tuple[slice, list[Any]]]:
         """Rows that one launch can reach, and what every kernel takes first to work on them."""
-        for run in runs(self.target, self.draft):
-            part = slice(run.start, run.start + run.num_rows)
-            yield (
-                part,
-                [
-                    *run.target_arguments(),
-                    *run.draft_arguments(),
-                    np.int64(run.inner),
-                    np.int32(self.target.vocab_size),
-                    *scale_arguments(self.target_scale),
-                    _part(self.target_filters, part),
-                    *scale_arguments(self.draft_scale),
-                    _part(self.draft_filters, part),
-                ],
-            )
+        for part, places in runs(self.target, self.draft):
+            arguments = [*places, np.int32(self.target.vocab_size)]
+            for scale, filters in (
+                (self.target_scale, self.target_filters),
+                (self.draft_scale, self.draft_filters),
+            ):
+                arguments += [*scale_arguments(scale), None if filters is None else filters[part]]
+            yield part, arguments
 
     def exact_arguments(self) -> Iterator[tuple[slice, list[Any]]]:
-        """The same for kernels with whole weights of 64 bits, which take the bits next."""
-        bits = np.int32(weight_bits(self.target.vocab_size))
+        """`arguments` of kernels with whole weights of 64 bits, which take the bits next.
+
+        That is of a weight's fraction: as many as keep the sum of a row below 2**63.
+        """
+        bits = np.int32(min(44, 61 - math.ceil(math.log2(max(self.target.vocab_size, 2)))))
         return ((part, [*arguments, bits]) for part, arguments in self.arguments())
-
-
-def _part(buffer: Any, part: slice) -> Any:
-    return None if buffer is None else buffer[part]
 
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """Which tokens are left in; see `mdsd_opt.softmax`.
+    """Which tokens are left in; see `mdsd_opt.softmax`."""
 
-    Attributes
-    ----------
-    target_one_hot, draft_one_hot : bool
-        A temperature of zero.
-    top_k : int or None
-    top_p, min_p : float or None
-    """
-
-    target_one_hot: bool = False
+    target_one_hot: bool = False  # a temperature of zero
     draft_one_hot: bool = False
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
 
 
-def with_filters(engine: Engine, pair: Pair, settings: FilterSettings) -> Pair:
+def with_filters(runtime: DeviceRuntime, pair: Pair, settings: FilterSettings) -> Pair:
     """Leave out, on both sides, what the settings leave out."""
-    filters = [engine.empty((pair.num_rows, 2), np.float32) for _ in range(2)]
+    filters = [runtime.empty((pair.num_rows, 2), np.float32) for _ in range(2)]
     top_k = settings.top_k
     values = [
         np.int32(settings.target_one_hot),
@@ -114,25 +153,19 @@ def with_filters(engine: Engine, pair: Pair, settings: FilterSettings) -> Pair:
     for part, arguments in pair.exact_arguments():
         outputs = [side[part] for side in filters]
         rows = part.stop - part.start
-        engine.launch(TOKEN_FILTERS, pair.types, rows, [*arguments, *values, *outputs])
+        runtime.launch(TOKEN_FILTERS, pair.types, rows, [*arguments, *values, *outputs])
     return replace(pair, target_filters=filters[0], draft_filters=filters[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRates:
-    """Results of a batch, in the engine's memory.
+    """Results of a batch, in the runtime's memory.
 
-    Attributes
-    ----------
-    rates : buffer of float64, shape (num_rows, num_counts)
-    gaps : buffer of float64, shape (num_rows, num_counts), or None
-        By how much each rate may be off; None where there is nothing to search for. What was left
-        open by the bins is certain for the weights a rate was computed from; the 5e-7 for the
-        rounding of these is what it was seen to come to.
-    is_bad : buffer of int32, shape (num_rows,)
-        1 where a row is no distribution; its rates mean nothing.
+    `gaps` are by how much each rate may be off. What was left open by the bins is certain for the
+    weights a rate was computed from; the 5e-7 for the rounding of these is what it was seen to come
+    to.
     """
 
-    rates: Any
-    gaps: Any
-    is_bad: Any
+    rates: Any  # float64, shape (num_rows, num_counts)
+    gaps: Any  # the same; None where there is nothing to search for
+    is_bad: Any  # int32, shape (num_rows,): 1 for a row that is no distribution, of any rates

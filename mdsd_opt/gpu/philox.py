@@ -17,18 +17,10 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 
 @dataclass(frozen=True, slots=True)
 class Randomness:
-    """Where random numbers come from.
+    """Where random numbers come from."""
 
-    Attributes
-    ----------
-    seed : int
-        Below 2**64; the key.
-    step : int
-        Below 2**32; another one for every decision with the same seed.
-    """
-
-    seed: int
-    step: int = 0
+    seed: int  # below 2**64; the key
+    step: int = 0  # below 2**32; another one for every decision with the same seed
 
 
 def uniforms_of(randomness: Randomness, rows: NDArray[np.int64]) -> NDArray[np.float64]:

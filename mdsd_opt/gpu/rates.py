@@ -1,4 +1,4 @@
-"""Acceptance rates by the kernels, on whatever engine.
+"""Acceptance rates by the kernels, on whatever runtime.
 
 Tables of sums over bins of p/q, and the searches for the best prefix in them, in turn.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.pair import Pair, RowRates
+from mdsd_opt.gpu.runtime import DeviceRuntime
 from mdsd_opt.gpu.sources import (
     BEST_PREFIX,
     BEST_RACE_PREFIXES,
@@ -59,29 +59,21 @@ _CANDIDATES = 8192
 class PrefixSearch:
     """Kernels that find the best prefix, and what they write for each other.
 
-    Attributes
-    ----------
-    tables, zoomed_tables : Kernel
-        Sums over the bins of rows, and over parts of those that stay open.
-    searches, zoomed_searches : tuple of Kernel
-        What looks for the best prefix in either, each for its own numbers of drafts.
-    num_sums : int
-        Numbers in a bin.
-    head_bytes, window_bytes : int
-        Of what is kept of a row, and of what it leaves open.
+    Tables are sums over the bins of rows, and over parts of those that stay open; searches look for
+    the best prefix in either, each for its own numbers of drafts.
     """
 
     tables: Kernel
     zoomed_tables: Kernel
     searches: tuple[Kernel, ...]
     zoomed_searches: tuple[Kernel, ...]
-    num_sums: int
-    head_bytes: int
-    window_bytes: int
+    num_sums: int  # numbers in a bin
+    head_bytes: int  # of what is kept of a row
+    window_bytes: int  # of what it leaves open
 
 
 def best_prefixes(
-    engine: Engine,
+    runtime: DeviceRuntime,
     pair: Pair,
     num_drafts: Sequence[int],
     search: PrefixSearch,
@@ -91,25 +83,19 @@ def best_prefixes(
 ) -> None:
     """Rates of all rows: their tables, the best prefixes, and both again for what stays open.
 
-    Parameters
-    ----------
-    shape : float
-        c of the bins, which are even in p / (p + c q).
-    values : sequence
-        What the kernel that makes tables takes first of its own.
-    result : RowRates
-        Where they go.
+    They go into `result`. `shape` is c of the bins, which are even in p / (p + c q); `values` are
+    what the kernel that makes tables takes first of its own.
     """
     num_counts = len(num_drafts)
-    counts = [engine.upload(np.array(num_drafts, np.int32)), np.int32(num_counts)]
+    counts = [runtime.upload(np.array(num_drafts, np.int32)), np.int32(num_counts)]
     c = np.float32(shape)
     table_bytes = 4 * search.num_sums * NUM_BINS
     row_bytes = table_bytes + search.head_bytes + num_counts * search.window_bytes
     size = min(max(1, SCRATCH_BYTES // row_bytes), pair.num_rows)
-    tables = engine.empty((size, search.num_sums, NUM_BINS), np.uint32)
-    heads = engine.empty((size, search.head_bytes // 8), np.uint64)
-    windows = engine.empty((size * num_counts, search.window_bytes // 8), np.uint64)
-    num_windows = engine.empty((1,), np.uint32)
+    tables = runtime.empty((size, search.num_sums, NUM_BINS), np.uint32)
+    heads = runtime.empty((size, search.head_bytes // 8), np.uint64)
+    windows = runtime.empty((size * num_counts, search.window_bytes // 8), np.uint64)
+    num_windows = runtime.empty((1,), np.uint32)
     found = [windows, num_windows]
     chunks = (
         (run.start, slice(start, min(start + size, run.stop)), arguments)
@@ -122,7 +108,7 @@ def best_prefixes(
         outputs = [result.rates[part], result.gaps[part]]
 
         def launch(kernel: Kernel, num_rows: int, *arguments: Any) -> None:
-            engine.launch(kernel, pair.types, num_rows, arguments)
+            runtime.launch(kernel, pair.types, num_rows, arguments)
 
         made = [tables, heads, result.is_bad[part], num_windows]
         launch(search.tables, num_rows, *rows, *values, c, *made)
@@ -140,27 +126,22 @@ def best_prefixes(
 
 
 _WITH_REPLACEMENT = PrefixSearch(
-    RATIO_TABLES,
-    ZOOMED_RATIO_TABLES,
-    (BEST_PREFIX,),
-    (BEST_ZOOMED_PREFIX,),
-    num_sums=2,
-    head_bytes=RATIO_RECORDS["RowHead"],
-    window_bytes=RATIO_RECORDS["RatioWindow"],
-)
+    RATIO_TABLES, ZOOMED_RATIO_TABLES, (BEST_PREFIX,), (BEST_ZOOMED_PREFIX,), num_sums=2,
+    head_bytes=RATIO_RECORDS["RowHead"], window_bytes=RATIO_RECORDS["RatioWindow"],
+)  # fmt: skip
 
 
-def with_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+def with_replacement(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Optimal acceptance rates of K drafts with replacement; at most `MAX_COUNTS` of them."""
-    result = _empty_rates(engine, pair, num_drafts)
+    result = _empty_rates(runtime, pair, num_drafts)
     # The rounding of q counts K times, that of ratios next to K is no matter with few drafts.
     many = max(num_drafts) >= 16
     shape, in_pairs = (4.0, np.int32(0)) if many else (2.0, np.int32(1))
-    best_prefixes(engine, pair, num_drafts, _WITH_REPLACEMENT, shape, (in_pairs,), result)
+    best_prefixes(runtime, pair, num_drafts, _WITH_REPLACEMENT, shape, (in_pairs,), result)
     return result
 
 
-def without_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+def without_replacement(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Optimal acceptance rates of K drafts without replacement; at most `MAX_COUNTS` of them.
 
     K is at most `MAX_RACE_DRAFTS`. Where it reaches the number of possible drafts, the rate is
@@ -178,23 +159,23 @@ def without_replacement(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -
         head_bytes=RACE_RECORDS["RaceHead"],
         window_bytes=RACE_RECORDS["RaceWindow"],
     )
-    result = _empty_rates(engine, pair, num_drafts)
-    counts = engine.upload(np.array(num_drafts, np.int32)), np.int32(len(num_drafts))
-    best_prefixes(engine, pair, num_drafts, search, max(2.0, most / 2), counts, result)
+    result = _empty_rates(runtime, pair, num_drafts)
+    counts = runtime.upload(np.array(num_drafts, np.int32)), np.int32(len(num_drafts))
+    best_prefixes(runtime, pair, num_drafts, search, max(2.0, most / 2), counts, result)
     return result
 
 
-def greedy(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+def greedy(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Optimal acceptance rates of the K - 1 likeliest drafts and one drawn from the rest.
 
     K is at most `most_fixed_drafts`.
     """
-    return _without_gaps(engine, pair, num_drafts, FIXED_DRAFTS, 1)
+    return _without_gaps(runtime, pair, num_drafts, FIXED_DRAFTS, 1)
 
 
-def top_k(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+def top_k(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Acceptance rates of the K likeliest drafts; K is at most `most_fixed_drafts`."""
-    return _without_gaps(engine, pair, num_drafts, FIXED_DRAFTS, 0)
+    return _without_gaps(runtime, pair, num_drafts, FIXED_DRAFTS, 0)
 
 
 def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
@@ -220,24 +201,24 @@ def most_drafts(function: str, vocab_size: int, threads_per_row: int) -> int:
     return MAX_DRAFTS if limit is None else limit(vocab_size, threads_per_row)
 
 
-def kseq(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+def kseq(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Acceptance rates of K-SEQ [SpecTr], drafts with replacement."""
-    return _without_gaps(engine, pair, num_drafts, REJECTION, 1)
+    return _without_gaps(runtime, pair, num_drafts, REJECTION, 1)
 
 
-def rrs(engine: Engine, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
+def rrs(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Acceptance rates of recursive rejection sampling, drafts with replacement."""
-    return _without_gaps(engine, pair, num_drafts, REJECTION, 0)
+    return _without_gaps(runtime, pair, num_drafts, REJECTION, 0)
 
 
 def _without_gaps(
-    engine: Engine, pair: Pair, num_drafts: Sequence[int], kernel: Kernel, variant: int
+    runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int], kernel: Kernel, variant: int
 ) -> RowRates:
-    counts = engine.upload(np.array(num_drafts, np.int32))
-    result = _empty_rates(engine, pair, num_drafts, has_gaps=False)
+    counts = runtime.upload(np.array(num_drafts, np.int32))
+    result = _empty_rates(runtime, pair, num_drafts, has_gaps=False)
     for part, arguments in pair.exact_arguments():
         outputs = [result.rates[part], result.is_bad[part]]
-        engine.launch(
+        runtime.launch(
             kernel,
             pair.types,
             part.stop - part.start,
@@ -247,8 +228,8 @@ def _without_gaps(
 
 
 def _empty_rates(
-    engine: Engine, pair: Pair, num_drafts: Sequence[int], has_gaps: bool = True
+    runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int], has_gaps: bool = True
 ) -> RowRates:
     shape = (pair.num_rows, len(num_drafts))
-    gaps = engine.empty(shape, np.float64) if has_gaps else None
-    return RowRates(engine.empty(shape, np.float64), gaps, engine.empty(shape[:1], np.int32))
+    gaps = runtime.empty(shape, np.float64) if has_gaps else None
+    return RowRates(runtime.empty(shape, np.float64), gaps, runtime.empty(shape[:1], np.int32))

@@ -25,35 +25,16 @@ COMPILE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel: a function, or a template over the types of logits or over a number.
+    """One kernel: a function, or a template over the types of logits or over a number."""
 
-    Attributes
-    ----------
-    name : str
-        Of the function.
-    file : str
-        ``kernels/<file>.cuh`` holds it.
-    memory : str
-        The struct that lies over its dynamic shared memory; "" for none.
-    shared_bytes : int
-        Size of that struct at most; the compiler checks it.
-    reads_logits : bool
-        A template over the types of both sides.
-    in_clusters : bool
-        A cluster takes a row; else one block of `BLOCK_SIZE` threads at most.
-    variant : int or None
-        Argument of a template over a number, after the types if it has these.
-    records : mapping of str to int
-        Structs it finds in global memory, and how many bytes each has at most.
-    """
-
-    name: str
-    file: str
-    memory: str
-    shared_bytes: int
-    reads_logits: bool = True
-    in_clusters: bool = True
-    variant: int | None = None
+    name: str  # of the function
+    file: str  # ``kernels/<file>.cuh`` holds it
+    memory: str  # the struct that lies over its dynamic shared memory; "" for none
+    shared_bytes: int  # size of that struct at most; the compiler checks it
+    reads_logits: bool = True  # a template over the types of both sides
+    in_clusters: bool = True  # a cluster takes a row; else one block of `BLOCK_SIZE` at most
+    variant: int | None = None  # argument of a template over a number, after any types
+    #: Structs it finds in global memory, and how many bytes each has at most.
     records: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def expression(self, types: tuple[str, str] | None) -> str:
@@ -81,16 +62,8 @@ ZOOMED_RACE_TABLES = replace(RACE_TABLES, name="zoomed_race_tables")
 #: Numbers of drafts for which there are instances.
 RACE_VARIANTS = (2, 4, 8, 16, 32)
 BEST_RACE_PREFIXES = tuple(
-    Kernel(
-        "best_race_prefix",
-        "best_race_prefix",
-        "BestRacePrefixMemory",
-        84_992,
-        False,
-        False,
-        variant,
-    )
-    for variant in RACE_VARIANTS
+    Kernel("best_race_prefix", "best_race_prefix", "BestRacePrefixMemory", 84_992, False, False, k)
+    for k in RACE_VARIANTS
 )
 BEST_ZOOMED_RACE_PREFIXES = tuple(
     replace(kernel, name="best_zoomed_race_prefix") for kernel in BEST_RACE_PREFIXES
@@ -118,24 +91,11 @@ RACE_RESIDUAL_TOKENS = replace(RESIDUAL_TOKENS, variant=1)
 TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 35_840)
 
 KERNELS = (
-    RATIO_TABLES,
-    ZOOMED_RATIO_TABLES,
-    BEST_PREFIX,
-    BEST_ZOOMED_PREFIX,
-    RACE_TABLES,
-    ZOOMED_RACE_TABLES,
-    *BEST_RACE_PREFIXES,
-    *BEST_ZOOMED_RACE_PREFIXES,
-    FIXED_DRAFTS,
-    REJECTION,
-    DRAFTED_TOKENS,
-    RATIO_GROUPS,
-    *RACE_GROUPS,
-    DRAFT_SELECTION,
-    RESIDUAL_TOKENS,
-    RACE_RESIDUAL_TOKENS,
-    TOKEN_FILTERS,
-)
+    RATIO_TABLES, ZOOMED_RATIO_TABLES, BEST_PREFIX, BEST_ZOOMED_PREFIX, RACE_TABLES,
+    ZOOMED_RACE_TABLES, *BEST_RACE_PREFIXES, *BEST_ZOOMED_RACE_PREFIXES, FIXED_DRAFTS, REJECTION,
+    DRAFTED_TOKENS, RATIO_GROUPS, *RACE_GROUPS, DRAFT_SELECTION, RESIDUAL_TOKENS,
+    RACE_RESIDUAL_TOKENS, TOKEN_FILTERS,
+)  # fmt: skip
 
 
 def instances(kernels: Iterable[Kernel], types: tuple[str, str] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Decisions of the optimal verifier by the kernels, on whatever engine."""
+"""Decisions of the optimal verifier by the kernels, on whatever runtime."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.gpu.engine import Engine
 from mdsd_opt.gpu.pair import Pair
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.rates import NUM_BINS, SCRATCH_BYTES
+from mdsd_opt.gpu.runtime import DeviceRuntime
 from mdsd_opt.gpu.sources import (
     DRAFT_SELECTION,
     DRAFTED_TOKENS,
@@ -30,62 +30,36 @@ from mdsd_opt.gpu.sources import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTokens:
-    """Results of a batch, in the engine's memory.
+    """Results of a batch, in the runtime's memory: buffers of shape (num_rows,).
 
-    Attributes
-    ----------
-    tokens : buffer of int64, shape (num_rows,)
-        The output of every row, -1 for one that is no distribution.
-    is_bad : buffer of int32, shape (num_rows,)
-        1 where a row is no distribution.
-    rates, gaps : buffer of float64, shape (num_rows,), or None
-        Probability that the selected draft is accepted, and how much higher the optimum is at
-        most, for the weights they were computed from.
+    `rates`, of float64, are the probability that the selected draft is accepted, and `gaps` how
+    much higher the optimum is at most, for the weights they were computed from.
     """
 
-    tokens: Any
-    is_bad: Any
+    tokens: Any  # int64; -1 for a row that is no distribution
+    is_bad: Any  # int32; 1 where a row is no distribution
     rates: Any = None
     gaps: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """Kernels that make tables of rows and groups of these, and what goes between them.
+def _kernels_for(
+    is_replaced: bool, num_drafts: int
+) -> tuple[Kernel, tuple[Kernel, ...], Kernel, int, int, np.float32]:
+    """Kernels for tables of rows, for groups of their bins and for the residual, and three numbers.
 
-    Attributes
-    ----------
-    tables : Kernel
-    groups : tuple of Kernel
-        Each for its own numbers of drafts.
-    residual : Kernel
-    num_sums, head_bytes : int
-        Numbers in a bin, and of what is kept of a row.
-    shape : float
-        c of the bins, which are even in p / (p + c q).
+    Groups have a kernel for some numbers of drafts each. The numbers are those in a bin, the bytes
+    of what is kept of a row, and c of the bins, which are even in p / (p + c q).
     """
-
-    tables: Kernel
-    groups: tuple[Kernel, ...]
-    residual: Kernel
-    num_sums: int
-    head_bytes: int
-    shape: float
-
-
-def _planning(is_replaced: bool, num_drafts: int) -> Planning:
     if is_replaced:
-        shape = 4.0 if num_drafts >= 16 else 2.0
-        head_bytes = RATIO_RECORDS["RowHead"]
-        return Planning(RATIO_TABLES, (RATIO_GROUPS,), RESIDUAL_TOKENS, 2, head_bytes, shape)
+        c, head_bytes = np.float32(4 if num_drafts >= 16 else 2), RATIO_RECORDS["RowHead"]
+        return RATIO_TABLES, (RATIO_GROUPS,), RESIDUAL_TOKENS, 2, head_bytes, c
     largest = [variant >= num_drafts for variant in RACE_VARIANTS].index(True) + 1
-    shape = max(2.0, num_drafts / 2)
-    groups, head_bytes = RACE_GROUPS[:largest], RACE_RECORDS["RaceHead"]
-    return Planning(RACE_TABLES, groups, RACE_RESIDUAL_TOKENS, 5, head_bytes, shape)
+    c, head_bytes = np.float32(max(2.0, num_drafts / 2)), RACE_RECORDS["RaceHead"]
+    return RACE_TABLES, RACE_GROUPS[:largest], RACE_RESIDUAL_TOKENS, 5, head_bytes, c
 
 
 def verify_rows(
-    engine: Engine,
+    runtime: DeviceRuntime,
     pair: Pair,
     drafts: Any,
     randomness: Randomness,
@@ -96,39 +70,30 @@ def verify_rows(
 ) -> RowTokens:
     """Decide for every row.
 
-    Parameters
-    ----------
-    drafts : buffer of int64, shape (num_rows, K), contiguous
-        Drawn from q, in draw order; -1 where there is none.
-    uniforms : buffer of float64, shape (num_rows, 4), contiguous, optional
-        Those of every row, in the order of `mdsd_opt.verifiers.Uniforms`, in place of `randomness`.
-    first_row : int
-        Number of the first row, for random numbers.
-    with_rates : bool
-        Compute `rates` and `gaps`, too, at the cost of one more pass over rows that accept.
-    is_replaced : bool
-        Whether the drafts were drawn with replacement.
+    `drafts`, contiguous int64 of shape (num_rows, K), were drawn from q, with replacement or not,
+    in draw order; -1 where there is none. `uniforms`, contiguous float64 of shape (num_rows, 4),
+    are in the order of `mdsd_opt.verifiers.Uniforms`, in place of `randomness`, for which
+    `first_row` is the number of the first row. Rates and gaps cost one more pass over rows that
+    accept.
     """
     num_drafts = np.int32(drafts.shape[1])
-    planning = _planning(is_replaced, drafts.shape[1])
+    tabling, grouping, drawing, num_sums, head_bytes, c = _kernels_for(is_replaced, drafts.shape[1])
     shape = (pair.num_rows,)
     result = RowTokens(
-        engine.empty(shape, np.int64),
-        engine.empty(shape, np.int32),
-        *(engine.empty(shape, np.float64) if with_rates else None for _ in range(2)),
+        runtime.empty(shape, np.int64),
+        runtime.empty(shape, np.int32),
+        *(runtime.empty(shape, np.float64) if with_rates else None for _ in range(2)),
     )
-    c = np.float32(planning.shape)
-    head_bytes = planning.head_bytes
-    row_bytes = 4 * planning.num_sums * NUM_BINS + head_bytes + PLAN_RECORDS["RowPlan"]
+    row_bytes = 4 * num_sums * NUM_BINS + head_bytes + PLAN_RECORDS["RowPlan"]
     size = min(max(1, SCRATCH_BYTES // row_bytes), pair.num_rows)
-    tables = engine.empty((size, planning.num_sums, NUM_BINS), np.uint32)
-    heads = engine.empty((size, head_bytes // 8), np.uint64)
-    plans = engine.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
-    drafted = engine.empty((size, drafts.shape[1], PLAN_RECORDS["DraftedToken"] // 4), np.uint32)
-    num_windows = engine.empty((1,), np.uint32)
+    tables = runtime.empty((size, num_sums, NUM_BINS), np.uint32)
+    heads = runtime.empty((size, head_bytes // 8), np.uint64)
+    row_plans = runtime.empty((size, PLAN_RECORDS["RowPlan"] // 8), np.uint64)
+    drafted = runtime.empty((size, drafts.shape[1], PLAN_RECORDS["DraftedToken"] // 4), np.uint32)
+    num_windows = runtime.empty((1,), np.uint32)
     is_race = np.int32(not is_replaced)
     if is_race:
-        values: list[Any] = [engine.upload(np.array([num_drafts])), np.int32(1)]
+        values: list[Any] = [runtime.upload(np.array([num_drafts])), np.int32(1)]
     else:
         values = [np.int32(0)]  # exact sums
     for run, arguments in pair.arguments():
@@ -137,14 +102,14 @@ def verify_rows(
             rows = [*arguments, np.int64(start - run.start)]
 
             def launch(kernel: Kernel, *arguments: Any, num_rows: int = part.stop - start) -> None:
-                engine.launch(kernel, pair.types, num_rows, arguments)
+                runtime.launch(kernel, pair.types, num_rows, arguments)
 
             made = [tables, heads, result.is_bad[part], num_windows]
-            launch(planning.tables, *rows, *values, c, *made)
+            launch(tabling, *rows, *values, c, *made)
             read = [*rows, c, heads]
             launch(DRAFTED_TOKENS, *read, is_race, drafts[part], num_drafts, drafted)
-            for kernel in planning.groups:
-                launch(kernel, tables, heads, c, drafted, num_drafts, plans)
+            for kernel in grouping:
+                launch(kernel, tables, heads, c, drafted, num_drafts, row_plans)
             draws = [
                 None if uniforms is None else uniforms[part],
                 np.uint64(randomness.seed),
@@ -152,7 +117,7 @@ def verify_rows(
                 np.uint32(randomness.step),
             ]
             tokens = result.tokens[part]
-            launch(DRAFT_SELECTION, plans, drafted, num_drafts, *draws, tokens)
+            launch(DRAFT_SELECTION, row_plans, drafted, num_drafts, *draws, tokens)
             outputs = [x if x is None else x[part] for x in (result.rates, result.gaps)]
-            launch(planning.residual, *read, plans, *draws, tokens, *outputs)
+            launch(drawing, *read, row_plans, *draws, tokens, *outputs)
     return result

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from mdsd_opt.base.array_types import Integers, Vector
 
 #: Of one position, the bin of what is never drafted among them.
 NUM_BINS = 2048
@@ -34,17 +33,10 @@ _RUN_BINS = 16
 class RaceSums:
     """The draft's weights at one position, by bins.
 
-    Attributes
-    ----------
-    slowest, others : float
-        Weight of all tokens but the K - 1 heaviest, and but the heaviest.
-    unit : float
-        Up to this weight tokens are light.
-    moments : ndarray, shape (B, COLUMNS)
-        From column MOMENT on: sums of (weight / unit)^r over light tokens, r = 1, 2, ...
-    chains : tuple of ndarray
-        The first heavy token of every bin and the one after every heavy token, -1 ending a chain,
-        and their weights.
+    `slowest` is the weight of all tokens but the K - 1 heaviest, `others` of all but the heaviest.
+    Up to the weight `unit` tokens are light: `moments`, shape (B, COLUMNS), has from column MOMENT
+    on the sums of (weight / unit)^r over them, r = 1, 2, ... `chains` are the first heavy token of
+    every bin and the one after every heavy token, -1 ending a chain, and their weights.
     """
 
     slowest: float
@@ -56,18 +48,12 @@ class RaceSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """Both laws of a position by bins.
+    """Both laws of a position by bins; arrays have shape (B,).
 
-    Attributes
-    ----------
-    p, q : ndarray, shape (B,)
-        Masses of target and draft; the last is of what is never drafted.
-    lowest, highest : ndarray, shape (B,)
-        Bounds of p/q in each bin.
-    weights : ndarray, shape (B,)
-        Weights of the draft, in units of their own.
-    race : callable or None
-        Makes the `RaceSums` of these weights; of drafts without replacement that leave something.
+    p and q are masses of target and draft, the last of what is never drafted, `lowest` and
+    `highest` bounds of p/q in each bin, and `weights` those of the draft, in units of their own.
+    `race` makes the `RaceSums` of these weights, of drafts without replacement that leave
+    something.
     """
 
     p: Vector
@@ -94,13 +80,7 @@ def race_sums_of_row(
 ) -> RaceSums:
     """A pass over a row for the heaviest tokens, and one for the sums.
 
-    Parameters
-    ----------
-    weights, bins : ndarray, shape (V,)
-    num_drafts : int
-        K, below the number of tokens with a weight.
-    num_bins : int
-        B.
+    Weights and bins have shape (V,); K is below the number of tokens with a weight.
     """
     from mdsd_opt.prefix_search import race_group_kernels as kernels
     from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
@@ -119,17 +99,10 @@ def race_sums_of_row(
 class BinGroups:
     """What is drafted, in ascending order of p/q.
 
-    Attributes
-    ----------
-    p, q : ndarray, shape (n,)
-    lowest, highest : ndarray, shape (n,)
-        Bounds of p/q.
-    contained : ndarray, shape (n + 1,)
-        Probability that all drafts lie in the first 0, 1, ... groups.
-    above : ndarray, shape (n + 1,)
-        Integer weight of the draft from each group on.
-    place : ndarray of int64, shape (B,)
-        Group of each bin, -1 for what is never drafted.
+    `lowest` and `highest` are bounds of it, shape (n,) as p and q; `contained`, shape (n + 1,), is
+    the probability that all drafts lie in the first 0, 1, ... groups, `above`, shape (n + 1,), the
+    integer weight of the draft from each group on, and `place`, shape (B,), the group of each bin,
+    -1 for what is never drafted.
     """
 
     p: Vector

@@ -23,12 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
 
 #: Parts into which an opened bucket is divided.
 CELLS = 64
@@ -39,13 +35,9 @@ _TOGETHER = 1024  # tokens whose bins are found before they are added
 def bucket_grid(first: float, per_octave: float, size: int, dtype: Any) -> tuple[Any, Vector]:
     """Buckets of log-ratios from first + b / per_octave on; the first and the last are open-ended.
 
-    Returns
-    -------
-    grid : ndarray, shape (4,)
-        What `bucket_keys` multiplies and adds, the last bucket and the first, in the dtype of
-        log-ratios.
-    edges : ndarray, shape (size + 1,)
-        Ratio at the lower edge of every bucket, and infinity at the end.
+    Returns the grid, shape (4,): what `bucket_keys` multiplies and adds, the last bucket and the
+    first, in the dtype of log-ratios; and the ratio at the lower edge of every bucket, with
+    infinity at the end, shape (size + 1,).
     """
     edges = 2.0 ** (first + np.arange(size + 1) / per_octave)
     edges[0] = 0.0
@@ -96,25 +88,15 @@ def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
         keys[i] = np.int32(position)
 
 
-_TOGETHER = 1024  # tokens whose bins are found before they are added
-
-
 @kernel
 def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
     """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
 
-    Parameters
-    ----------
-    target, draft : ndarray of float, shape (V,)
-        n and m: probabilities, or integer weights.
-    steps : ndarray of float, shape (4,)
-        As `even_keys` takes them, for all bins but the last.
-    bins : ndarray of integers, shape (V,)
-        Out.
-    ends : ndarray of float, shape (B, 2) or (0, 2)
-        1 and 0; out: least and largest t. Not of the last bin. Without rows not asked for.
-    table : ndarray of float64, shape (B, 2)
-        Zeros; out: sums of n and m. The last bin holds what is never drafted.
+    `target` and `draft`, shape (V,), are n and m: probabilities, or integer weights; `steps` are as
+    `even_keys` takes them, for all bins but the last, which holds what is never drafted. Written
+    are `bins`, shape (V,); to zeros of `table`, float64 of shape (B, 2), the sums of n and m; and
+    to ones and zeros of `ends`, shape (B, 2), the least and largest t of all bins but the last, or
+    nothing if it has no rows.
     """
     never = table.shape[0] - 1
     half = steps[0]
@@ -162,7 +144,7 @@ def octave_keys(
 
 @kernel(inner=True)
 def tokens_in(
-    keys: Keys, is_open: NDArray[np.bool_], marks: NDArray[np.uint8], tokens: NDArray[np.int32]
+    keys: Keys, is_open: Flags, marks: NDArray[np.uint8], tokens: NDArray[np.int32]
 ) -> int:
     """Write the ids of all tokens in open buckets to `tokens`, of size V + 1; return how many.
 
@@ -198,7 +180,7 @@ def tokens_in(
 
 
 @kernel(inner=True)
-def _open_run(is_open: NDArray[np.bool_], bucket: int) -> tuple[int, int]:
+def _open_run(is_open: Flags, bucket: int) -> tuple[int, int]:
     """First and end of the next run of open buckets from one on; twice the size without one."""
     while bucket < is_open.size and not is_open[bucket]:
         bucket += 1

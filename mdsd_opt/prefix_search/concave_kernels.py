@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.numba_cache import kernel
-
-Vector = NDArray[np.float64]
 
 
 @kernel
-def pool_falling(
-    widths: Vector, gains: Vector, ends: NDArray[np.int64], width: Vector, gain: Vector
-) -> int:
+def pool_falling(widths: Vector, gains: Vector, ends: Integers, width: Vector, gain: Vector) -> int:
     """Blocks of falling gain/width; how many there are.
 
-    Parameters
-    ----------
-    widths, gains : ndarray, shape (n,)
-        Not negative.
-    ends, width, gain : ndarray, shape (n,)
-        Room; the end, the width and the gain of each block.
+    Widths and gains, shape (n,), are not negative; there is as much room for the end, the width and
+    the gain of each block.
     """
     count = 0
     for i in range(widths.size):
@@ -35,7 +25,7 @@ def pool_falling(
 
 @kernel(inner=True)
 def pool(
-    count: int, start: int, width: float, gain: float, starts: NDArray[np.int64], widths: Vector,
+    count: int, start: int, width: float, gain: float, starts: Integers, widths: Vector,
     gains: Vector,
 ) -> int:  # fmt: skip
     """Put a block on a stack of blocks of falling gain/width, pooled with those that it outdoes.

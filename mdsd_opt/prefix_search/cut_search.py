@@ -9,19 +9,19 @@ other tokens added one at a time, and bounds are widened by what the two differ 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Keys, Matrix, Vector
+from mdsd_opt.prefix_search import race_group_kernels as race
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
-from mdsd_opt.prefix_search.containment import Containment, contained_in, containment_of
-from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.random_draws import RandomDraws, require_race
+from mdsd_opt.prefix_search.ratio_groups_kernels import NUM_BUCKETS, P, Q
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, accurate_sum
-
-Flags = NDArray[np.bool_]
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: By how much less than the best cut found some prefix may be better.
 CUT_SLACK = 1e-15
@@ -37,20 +37,136 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool) -> Integers
     return keys
 
 
+#: Q where it is not kept by bucket.
+_NOTHING = np.zeros(NUM_BUCKETS)
+
+
+class Containment(ABC):
+    """Q of the prefixes of one row.
+
+    `buckets`, shape (V,), holds the bucket of every token, `sums`, shape (NUM_BUCKETS, 2), the sums
+    of p and of q over every bucket, `contained`, shape (NUM_BUCKETS,), Q at the end of every
+    bucket, which means nothing where Q is a power: q^K with K = `exponent`, else 0. `slack` is what
+    rounding may feign of P - Q.
+    """
+
+    buckets: Keys
+    sums: Matrix
+    contained: Vector
+    exponent: int
+    slack: float
+
+    def __init__(self, buckets: Keys, sums: Matrix) -> None:
+        self.buckets, self.sums = buckets, sums
+        self.contained = _NOTHING
+
+    @abstractmethod
+    def at(self, tokens: Integers) -> Vector:
+        """Q at the tokens of buckets that are opened, given in order; not asked for twice."""
+
+
+class Power(Containment):
+    """Q(H) = q(H)^K: draws with replacement."""
+
+    slack = 1e-15
+
+    def __init__(self, draws: RandomDraws, buckets: Keys, sums: Matrix) -> None:
+        super().__init__(buckets, sums)
+        self.exponent = draws.num_drafts
+
+    def at(self, tokens: Integers) -> Vector:
+        return np.empty(tokens.size)  # known from q
+
+
+class Raced(Containment):
+    """All of the first K clocks to ring lie in H: draws without replacement.
+
+    Raises `ProblemTooLarge` where these are too many drafts for so many tokens.
+    """
+
+    exponent = 0
+    slack = 2e-13
+
+    def __init__(
+        self,
+        draws: RandomDraws,
+        p: Vector,
+        buckets: Keys,
+        sums: Matrix | None,
+        opens: bool,
+        checks: bool,
+    ) -> None:
+        self._q, most = draws.q, draws.num_drafts
+        require_race(draws.support_size, most, 1.0)  # before anything takes time
+        slowest, others = race.race_rates(draws.q, most, np.empty(most, np.int64))
+        require_race(draws.support_size, most, slowest)
+        light_rate, step, first, nodes = race_terms(slowest, most, checks)
+        run, moments = np.empty((2, NUM_BUCKETS, race.COLUMNS))
+        size = draws.q.size
+        chains = np.empty(NUM_BUCKETS, np.int64), np.empty(size, np.int64), np.empty(size)
+        race.race_sums(p, draws.q, buckets, light_rate, run, moments, *chains)
+        super().__init__(buckets, moments[:, [P, Q]] if sums is None else sums)
+        self.contained = np.zeros(NUM_BUCKETS)
+        num_drafts, table = np.array([most]), np.empty((RACE_ROWS + most, nodes))
+        kept = np.empty((NUM_BUCKETS if opens else 0, most, nodes))
+        self._race = num_drafts, others, table
+        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS + 1), np.empty(1)
+        race.race_curve(
+            self.sums, moments, *chains, num_drafts, light_rate, step, first, others, table,
+            np.empty((most, nodes)), *self._before, self.contained,
+        )  # fmt: skip
+
+    def at(self, tokens: Integers) -> Vector:
+        left, contained = np.empty((2, tokens.size))
+        race.race_opened(tokens, self.buckets, self._q, *self._race, *self._before, left, contained)
+        return contained
+
+
+def containment_of(
+    draws: RandomDraws,
+    p: Vector,
+    buckets: Keys,
+    *,
+    opens: bool = True,
+    carries: bool = False,
+    checks: bool = False,
+) -> Containment:
+    """The containment of the draws of one row, by the buckets of its tokens.
+
+    With ``opens=False`` no bucket is to be opened; with ``carries=True`` the sums over buckets lose
+    next to nothing; with ``checks=True`` a quadrature is a finer one.
+    """
+    if draws.is_replaced:
+        return Power(draws, buckets, _bucket_sums(p, draws.q, buckets, carries))
+    sums = _bucket_sums(p, draws.q, buckets, carries) if carries else None
+    return Raced(draws, p, buckets, sums, opens, checks)
+
+
+def _bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool) -> Matrix:
+    sums = np.empty((NUM_BUCKETS, 2))
+    kernels.sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
+    return sums
+
+
+def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:
+    """Q of any subset: its tokens share the first bucket, and the others the last."""
+    buckets = np.where(subset, np.uint16(0), np.uint16(kernels.NEVER_DRAFTED))
+    found = containment_of(draws, draws.q, buckets, opens=False, carries=True, checks=checks)
+    if found.exponent > 0:
+        return min(float(found.sums[0, Q]), 1.0) ** found.exponent
+    return float(found.contained[0])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
     """Disjoint groups of drafted tokens, in ascending order of p/q.
 
-    Attributes
-    ----------
-    table : ndarray of int64, shape (3, n)
-        `keys`, `buckets` and `tokens`.
-    ends : ndarray, shape (4, n + 1)
-        `sums_p`, `sums_q`, `contained` and `ratios`.
+    The rows of `table`, shape (3, n), are `keys`, `buckets` and `tokens`; those of `ends`, shape
+    (4, n + 1), `sums_p`, `sums_q`, `contained` and `ratios`.
     """
 
     table: Integers
-    ends: NDArray[np.float64]
+    ends: Floats
 
     @staticmethod
     def with_room(count: int) -> Groups:
@@ -100,30 +216,14 @@ class CutSearch:
     """The tokens of one row in groups of p/q, and the cut: the best prefix of them.
 
     With ``rounds=True`` ratios that are equal but for rounding errors are tied, for up to
-    `MAX_TOKENS` tokens. Ties keep ascending token ids.
-
-    Attributes
-    ----------
-    p, q : ndarray, shape (V,)
-        Target and draft.
-    groups : Groups
-        As far as they have been opened.
-    split : int
-        Number of groups in the shortest of the best prefixes of groups.
-    containment : Containment
-        Q, and the buckets with their sums.
-    ratio_bounds : tuple of ndarray
-        Bounds on the ratios in each bucket.
-    is_doubtful : ndarray of bool, shape (NUM_BUCKETS,)
-        Buckets that `open` is to open next.
+    `MAX_TOKENS` tokens. Ties keep ascending token ids. `groups` are as far as they have been
+    opened, `split` is the number of them in the shortest of their best prefixes, `ratio_bounds` are
+    bounds on the ratios in each bucket, and `is_doubtful`, shape (NUM_BUCKETS,), marks those that
+    `open` is to open next.
     """
 
     def __init__(
-        self,
-        p: Vector,
-        draws: RandomDraws,
-        rounds: bool = True,
-        checks: bool = False,
+        self, p: Vector, draws: RandomDraws, rounds: bool = True, checks: bool = False
     ) -> None:
         self.p, self.q = p, draws.q
         self._rounds = rounds
@@ -135,7 +235,7 @@ class CutSearch:
         )
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]
         self._num_closed = int(np.count_nonzero(sums_q))
-        self._is_open, self.is_doubtful = np.zeros((2, kernels.NUM_BUCKETS), np.bool_)
+        self._is_open, self.is_doubtful = np.zeros((2, NUM_BUCKETS), np.bool_)
         self.ratio_bounds = kernels.LOWEST, kernels.HIGHEST
         # The tokens of open buckets in order, with their keys and Q.
         self._keys, self._tokens = np.empty((2, 0), np.int64)
@@ -153,9 +253,7 @@ class CutSearch:
         )  # fmt: skip
 
     def doubts_cut(self, slack: float) -> bool:
-        """Whether a cut better by more than `slack` may lie inside a group; flags these in
-        `is_doubtful`.
-        """
+        """Whether a cut better by more than `slack` may lie inside a group; flags such groups."""
         return kernels.doubt_cut(
             self.groups.table, self.groups.ends, self.containment.sums, *self.ratio_bounds,
             self.containment.exponent, self.split, slack, self.is_doubtful,
@@ -166,10 +264,10 @@ class CutSearch:
         """P - Q at the cut."""
         return float(self.groups.sums_p[self.split] - self.groups.contained[self.split])
 
-    def subset(self) -> NDArray[np.bool_]:
+    def subset(self) -> Flags:
         """The prefix below the cut, shape (V,)."""
         buckets, tokens = self.groups.buckets[: self.split], self.groups.tokens[: self.split]
-        is_inside = np.zeros(kernels.NUM_BUCKETS, np.bool_)
+        is_inside = np.zeros(NUM_BUCKETS, np.bool_)
         is_inside[buckets[buckets >= 0]] = True
         subset = is_inside[self.containment.buckets]
         subset[tokens[tokens >= 0]] = True

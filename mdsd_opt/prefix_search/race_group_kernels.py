@@ -5,9 +5,7 @@ Groups are the buckets of p/q of a row, in order; the race may be kept before ea
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.array_types import Floats, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.race_kernels import (
     add_light_tokens,
@@ -20,11 +18,6 @@ from mdsd_opt.prefix_search.race_kernels import (
 )
 from mdsd_opt.prefix_search.sum_kernels import add_carrying
 from mdsd_opt.prefix_search.weigh_kernels import likeliest_tokens
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
 
 #: Tokens after which the running sums are put aside and begun anew: adding equal numbers always
 #: rounds the same way, and long runs of them are common (ties, bfloat16).
@@ -124,7 +117,7 @@ def race_sums(
 def race_curve(
     sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
     num_drafts: Integers, light_rate: float, step: float, first: float, others: float,
-    race: Matrix, rang: Matrix, kept: NDArray[np.float64], once_before: Vector, outside: Vector,
+    race: Matrix, rang: Matrix, kept: Floats, once_before: Vector, outside: Vector,
     escaped: Vector, contained: Vector,
 ) -> None:  # fmt: skip
     """Run the race over the buckets; write Q of all tokens up to the end of each but the last.
@@ -191,7 +184,7 @@ def merge_small(
 @kernel
 def race_opened(
     tokens: Integers, buckets: Keys, q: Vector, num_drafts: Integers, others: float,
-    race: Matrix, kept: NDArray[np.float64], once_before: Vector, outside: Vector,
+    race: Matrix, kept: Floats, once_before: Vector, outside: Vector,
     escaped: Vector, left: Vector, contained: Vector,
 ) -> None:  # fmt: skip
     """Write Q at the tokens of buckets that are opened, which are given in order.

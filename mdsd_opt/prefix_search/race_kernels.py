@@ -25,15 +25,11 @@ from __future__ import annotations
 from math import comb, factorial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import sum_of_others
 from mdsd_opt.prefix_search.weigh_kernels import LOWEST_EXPONENT, scaled_exp2
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: First x for integrands that begin like t**2 (t = 1e-5), and like a constant (t = 1e-17).
 FROM_SQUARE = -2.2
@@ -137,7 +133,7 @@ _NEW = _POWER_SUMS + MOMENTS + 1
 RACE_ROWS = _NEW  # and K more
 
 
-def _power_sum_coefficients() -> NDArray[np.float64]:
+def _power_sum_coefficients() -> Floats:
     r"""Coefficients c[m, r] of :math:`(e^x - 1)^m = \sum_{r \ge m} c_{mr} x^r`."""
     table = np.zeros((MOMENTS + 1, MOMENTS + 1))
     for m in range(MOMENTS + 1):
@@ -269,7 +265,7 @@ def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
 
 @kernel(inner=True)
 def _ring_in_band(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
-    """As `_ring`, at the nodes alone where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
+    """Do as `_ring`, at the nodes alone where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
 
     The later, the more have rung: these nodes are a run for each n, and both its ends move on with
     n. With its mean below K the deviation of N_t is below sqrt(K), so that the runs hold about

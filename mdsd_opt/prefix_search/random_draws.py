@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import ProblemTooLarge
 
 #: Draws without replacement up to which the race before every bucket, some MB for each draw, is
@@ -18,18 +18,12 @@ _MOST_RACED = 32
 
 @dataclass(frozen=True, eq=False)
 class RandomDraws:
-    """K draws from q, one after another.
+    """K draws from q, shape (V,), one after another.
 
-    Attributes
-    ----------
-    q : ndarray, shape (V,)
-    num_drafts : int
-        K.
-    is_replaced : bool
-        Whether a token can be drawn twice. If not, each draw is from what those before it left.
+    Where a token cannot be drawn twice, each draw is from what those before it left.
     """
 
-    q: NDArray[np.float64]
+    q: Floats
     num_drafts: int
     is_replaced: bool
 
@@ -49,7 +43,7 @@ class RandomDraws:
         return not self.is_replaced and self.num_drafts > 2
 
 
-def is_searched(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
+def is_searchable(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
     """Whether there is a best prefix to be searched for."""
     return draws is not None and not draws.are_certain
 
@@ -58,20 +52,13 @@ def saves_sorting(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
     """Whether the search takes less than a sort, and no memory to speak of."""
     if draws is None or not (draws.is_replaced or draws.num_drafts <= _MOST_RACED):
         return False
-    return is_searched(draws)
+    return is_searchable(draws)
 
 
 def require_race(tokens: int, num_drafts: int, slowest: float) -> None:
     """Raise `ProblemTooLarge` where Q without replacement would take more than about ten seconds.
 
-    Parameters
-    ----------
-    tokens : int
-        How many are added to the race one at a time.
-    num_drafts : int
-        K.
-    slowest : float
-        1 minus the K - 1 largest q.
+    So many tokens are added to the race one at a time; `slowest` is 1 minus the K - 1 largest q.
     """
     from mdsd_opt.prefix_search.race_kernels import MAX_RACE_WORK, race_terms
 

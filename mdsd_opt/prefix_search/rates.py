@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Matrix
 from mdsd_opt.prefix_search.bucket_kernels import CELLS, bucket_grid, even_buckets
 from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
-
-Integers = NDArray[np.int64]
-Matrix = NDArray[np.float64]
 
 #: First bucket for drafts without replacement, and octaves that the buckets cover.
 _FIRST = -22.0
@@ -25,14 +23,9 @@ _OCTAVES = 34
 
 
 def with_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, rates: Matrix, totals: Matrix,
+) -> None:  # fmt: skip
     """Acceptance rates of rows of logits."""
     from mdsd_opt.prefix_search import rates_with_replacement_kernels as kernels
 
@@ -57,21 +50,10 @@ def with_replacement_rates(
 
 
 def without_replacement_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-) -> None:
-    """Acceptance rates of rows of logits.
-
-    Raises
-    ------
-    ProblemTooLarge
-        Too many drafts for so many tokens.
-    """
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, rates: Matrix, totals: Matrix,
+) -> None:  # fmt: skip
+    """Acceptance rates of rows of logits; `ProblemTooLarge` for too many drafts and tokens."""
     from mdsd_opt.prefix_search import rates_without_replacement_kernels as kernels
 
     vocab_size = target.shape[1]
@@ -107,15 +89,9 @@ def without_replacement_rates(
 
 
 def _deterministic_rates(
-    target: NDArray[Any],
-    draft: NDArray[Any],
-    target_scale: float,
-    draft_scale: float,
-    num_drafts: Integers,
-    rates: Matrix,
-    totals: Matrix,
-    last_is_drawn: bool,
-) -> None:
+    target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+    num_drafts: Integers, rates: Matrix, totals: Matrix, last_is_drawn: bool,
+) -> None:  # fmt: skip
     """Acceptance rates of rows of logits whose first drafts are the likeliest tokens."""
     from mdsd_opt.prefix_search import rates_deterministic_kernels as kernels
 

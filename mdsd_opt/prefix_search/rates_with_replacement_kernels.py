@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import (
@@ -34,7 +35,7 @@ from mdsd_opt.prefix_search.bucket_kernels import (
     sort_columns,
     tokens_in,
 )
-from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_pair
+from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_to_columns
 from mdsd_opt.prefix_search.weigh_kernels import (
     SINGLE_UNIT,
     exponent_of,
@@ -43,11 +44,6 @@ from mdsd_opt.prefix_search.weigh_kernels import (
     scaled_exp2,
     weigh_block,
 )
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
 
 # How well t is known, the gain for which a group is not worth opening, and the largest weight (up
 # to a factor of 1.5), by the precision of weights.
@@ -84,9 +80,9 @@ def rates_of_rows(
     num_drafts: Integers, bounds: Matrix, slack: float, largest_weight: float, rates: Matrix,
     totals: Matrix, block: NDArray[Any], keys: Keys, tokens: NDArray[np.int32], columns: Matrix,
     grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
-    is_open: NDArray[np.bool_], marks: NDArray[np.uint8], best: Vector,
+    is_open: Flags, marks: NDArray[np.uint8], best: Vector,
 ) -> None:  # fmt: skip
-    """The rates, in the room given for the work. `cut_search` are those of `even_buckets`."""
+    """The rates, in the room given for the work. `bounds` are those of `even_buckets`."""
     num_buckets = is_open.size
     for row in range(target.shape[0]):
         p_row, q_row = target[row], draft[row]
@@ -233,7 +229,7 @@ def _fill_buckets(
         weigh_block(q_row[start:stop], q_largest, q_scale, scratch, q_weights)
         even_keys(p_weights, q_weights, steps, keys_here)
         for i in range(keys_here.size):
-            add_pair(run, keys_here[i], p_weights[i], q_weights[i])
+            add_to_columns(run, keys_here[i], p_weights[i], q_weights[i])
         if stop % _RUN == 0 or stop == keys.size:
             for b in range(run.shape[0]):
                 buckets[_P, b] += run[b, 0]
@@ -299,7 +295,7 @@ def _raise_to_power(groups: Matrix, exponent: int) -> None:
 @kernel(inner=True)
 def _doubt_groups(
     groups: Matrix, ratio_error: float, slack: float, num_drafts: Integers, best: Vector,
-    is_doubtful: NDArray[np.bool_],
+    is_doubtful: Flags,
 ) -> bool:  # fmt: skip
     """Flag the groups inside which a prefix may end that is better; whether there are any."""
     for g in range(groups.shape[1]):
@@ -325,7 +321,7 @@ def _doubt_groups(
 def _search_bucket(
     tokens: Matrix, start: int, stop: int, buckets: Matrix, b: int, num_drafts: Integers,
     best: Vector, parts: Keys, spare: Matrix, cells: Matrix, ends: Integers,
-    is_open: NDArray[np.bool_],
+    is_open: Flags,
 ) -> None:  # fmt: skip
     """Lower `best` to the least objective of the prefixes that end inside a bucket.
 

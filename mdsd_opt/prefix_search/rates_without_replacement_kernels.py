@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import (
     CELLS,
@@ -42,16 +43,7 @@ from mdsd_opt.prefix_search.race_kernels import (
     start_race,
 )
 from mdsd_opt.prefix_search.sum_kernels import range_sum
-from mdsd_opt.prefix_search.weigh_kernels import (
-    drop_impossible,
-    likeliest_tokens,
-    weigh_row,
-)
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
+from mdsd_opt.prefix_search.weigh_kernels import drop_impossible, likeliest_tokens, weigh_row
 
 #: A group of tokens is closed when it cannot lower the minimum by more than this.
 _SLACK = 1e-14
@@ -70,9 +62,9 @@ def rates_of_rows(
     target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
     num_drafts: Integers, grid: Vector, edges: Vector, rates: Matrix, totals: Matrix,
     columns: Matrix, opened: Matrix, spare: Matrix, keys: Keys, tokens: NDArray[np.int32],
-    sums: NDArray[np.float64], masses: Matrix, escapes: NDArray[np.float64], ends: Integers,
+    sums: Floats, masses: Matrix, escapes: Floats, ends: Integers,
     heavy: Matrix, chains: Integers, subsets: Integers, likeliest: Integers,
-    is_open: NDArray[np.bool_], marks: NDArray[np.uint8], work: Matrix,
+    is_open: Flags, marks: NDArray[np.uint8], work: Matrix,
 ) -> tuple[int, int, float]:  # fmt: skip
     """Rates of the rows up to the first that takes too long; its tokens, drafts, slowest rate.
 
@@ -244,7 +236,7 @@ def _opened_for(
     num_drafts: Integers, places: Integers, count: int, best: Vector, drafts_open: Integers,
     places_open: Integers,
 ) -> int:  # fmt: skip
-    """For which K a prefix ending inside group g, with ratios in [lowest, highest], may be better.
+    """Find the K for which a prefix that ends in group g, ratios in [lowest, highest], may be best.
 
     Writes these K and their places; returns how many there are.
     """
@@ -268,7 +260,7 @@ def _search_bucket(
     tokens: Matrix, start: int, stop: int, spare: Matrix, parts: Keys, before: Matrix,
     once: float, p_before: float, outside_after: float, light_rate: float, others: float,
     race: Matrix, subsets: Integers, count: int, best: Vector, states: Matrix, num_cells: int,
-    all_sums: NDArray[np.float64], masses: Matrix, escapes: Matrix, ends: Integers, heavy: Vector,
+    all_sums: Floats, masses: Matrix, escapes: Matrix, ends: Integers, heavy: Vector,
     chain: Integers, values: Vector, suffix: Vector,
 ) -> None:  # fmt: skip
     """Account for all prefixes that end inside a bucket, for the K for which it is open."""

@@ -9,16 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import contained_at, kink, octave_keys, power, tokens_in
-from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_pair
+from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_to_columns
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Tokens = NDArray[np.int32]
-Buckets = NDArray[np.uint16]
-Flags = NDArray[np.bool_]
 
 #: Tokens that fit beside a ratio in one key.
 MAX_TOKENS = 1 << 18
@@ -55,7 +51,7 @@ P, Q, CONTAINED, RATIO = 0, 1, 2, 3
 
 
 @kernel
-def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Buckets) -> None:
+def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Keys) -> None:
     """Bucket of every token; everything below 2**-22 or from 2**14 on is in the outermost.
 
     `ratios` is room for some tokens at once.
@@ -69,7 +65,7 @@ def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Buckets) -> None
 
 
 @kernel
-def sum_buckets(p: Vector, q: Vector, buckets: Buckets, lost: Matrix, sums: Matrix) -> None:
+def sum_buckets(p: Vector, q: Vector, buckets: Keys, lost: Matrix, sums: Matrix) -> None:
     """Sums of p and of q over every bucket.
 
     `lost`, of shape (NUM_BUCKETS, 2), is room for what the sums lose in rounding until it is given
@@ -88,11 +84,11 @@ def sum_buckets(p: Vector, q: Vector, buckets: Buckets, lost: Matrix, sums: Matr
             sums[b, Q], lost[b, Q] = add_carrying(sums[b, Q], q[i], lost[b, Q])
     else:
         for i in range(p.size):
-            add_pair(sums, buckets[i], p[i], q[i])
+            add_to_columns(sums, buckets[i], p[i], q[i])
 
 
 @kernel
-def open_tokens(buckets: Buckets, is_open: Flags, marks: NDArray[np.uint8], tokens: Tokens) -> int:
+def open_tokens(buckets: Keys, is_open: Flags, marks: NDArray[np.uint8], tokens: Tokens) -> int:
     """Write the ids of all tokens in open buckets, ascending, to room for V + 1; how many."""
     return tokens_in(buckets, is_open, marks, tokens)
 
@@ -113,7 +109,7 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool, keys: Integ
 
 @kernel
 def narrow(
-    p: Vector, q: Vector, buckets: Buckets, tokens: Tokens, lowest: Vector, highest: Vector
+    p: Vector, q: Vector, buckets: Keys, tokens: Tokens, lowest: Vector, highest: Vector
 ) -> None:
     """Bounds on the ratios of the buckets of some tokens, which are all that these hold."""
     for i in tokens:
@@ -129,18 +125,14 @@ def narrow(
 @kernel
 def arrange(
     sums: Matrix, contained: Vector, is_open: Flags, edges: Vector, p: Vector, q: Vector,
-    buckets: Buckets, keys: Integers, tokens: Integers, tokens_contained: Vector, exponent: int,
+    buckets: Keys, keys: Integers, tokens: Integers, tokens_contained: Vector, exponent: int,
     groups: Integers, ends: Matrix,
 ) -> int:  # fmt: skip
     """Write a closed group for each bucket with drafted tokens, the tokens of those that are open.
 
     These come in order, with their keys. Q at the ends of groups is q to the power of `exponent`,
-    or else (0) given by bucket and by token. There is room for just these groups.
-
-    Returns
-    -------
-    int
-        First number of groups that minimises P - Q.
+    or else (0) given by bucket and by token. There is room for just these groups. Returns the first
+    number of groups that minimises P - Q.
     """
     ends[P, 0] = 0.0
     ends[Q, 0] = 0.0

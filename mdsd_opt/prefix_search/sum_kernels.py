@@ -8,12 +8,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.numba_cache import kernel
-
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Tokens handled at once: a few float64 buffers of this length stay in the first-level cache.
 BLOCK = 1024
@@ -119,7 +116,7 @@ _SIZE_OF_A_NUMBER = 8
 
 
 @intrinsic
-def add_pair(typing_context: Any, sums: Any, row: Any, first: Any, second: Any) -> Any:
+def add_to_columns(typing_context: Any, sums: Any, row: Any, first: Any, second: Any) -> Any:
     """Add to sums[row, 0] and sums[row, 1], by one addition of vectors in place of two of numbers.
 
     float64, of shape (n, 2), contiguous, row >= 0.

@@ -13,6 +13,12 @@ It is a bipartite maximum flow, so by min cut, for any law of the drafts [Hu25],
 
 .. math:: \alpha^* = 1 + \min_{H \subseteq [V]} \bigl[ P(H) - Q(H) \bigr],
           \qquad Q(H) = \Pr(X_1..X_K \in H).
+
+- here: `TransportProblem`, a target and a draft scheme
+- `solution`: what a solver claims; `transport_plans` and `lower_bounds`: the evidence it may bring
+- `certificate`: recomputes both bounds from the problem alone, and trusts no solver
+- `water_filling`: the law of the selected draft, which a subset determines
+- `files`: problems as JSON, .npz or .safetensors
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution, softmax
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
@@ -115,7 +122,7 @@ class TransportProblem:
         return cls(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
 
     @property
-    def target(self) -> NDArray[np.float64]:
+    def target(self) -> Floats:
         """p, read-only, shape (V,)."""
         return self._target.values
 
@@ -155,7 +162,7 @@ def unequal_vocabularies(target_size: int, draft_size: int) -> str:
     )
 
 
-def _padded(logits: NDArray[Any], width: int) -> NDArray[np.float64]:
+def _padded(logits: NDArray[Any], width: int) -> Floats:
     result = np.full(width, -np.inf)
     result[: logits.size] = logits
     return result

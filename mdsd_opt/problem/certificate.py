@@ -28,19 +28,24 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.distributions import SUM_TOLERANCE
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search.random_draws import saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, mixture_shortfall
-from mdsd_opt.problem.plans import feasible_mass, feasible_value, plan_violations, read_plan
 from mdsd_opt.problem.solution import Found, Solution, Status
-from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
+from mdsd_opt.problem.transport_plans import (
+    feasible_mass,
+    feasible_masses,
+    plan_violations,
+    read_plan,
+)
+from mdsd_opt.problem.water_filling import water_fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ def certify(
         violations += found
         if not found:
             lower = (
-                feasible_value(problem, read.plan)
+                sum(feasible_masses(problem, read.plan), Fraction(0))
                 if exact
                 else float(feasible_mass(problem, read.plan).sum())
             )
@@ -128,11 +133,11 @@ def certify(
     if read.plan is None and _has_marginal(problem, read):
         reached = _exact_marginal_bound(problem, read) if exact else _marginal_bound(problem, read)
         lower = max(lower, reached)
-    violations += _claim_violations(problem, read, lower, upper, tolerance)
+    violations += claim_violations(problem, read, lower, upper, tolerance)
     return Certificate(lower, upper, tuple(violations), exact)
 
 
-def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
+def _cut(problem: TransportProblem, subset: Flags) -> float:
     """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
     if saves_sorting(draws):
@@ -140,7 +145,7 @@ def _cut(problem: TransportProblem, subset: NDArray[np.bool_]) -> float:
 
         return upper_bound(problem.target, draws, subset)
     contained = drafts.containment(subset)
-    again = drafts.rechecked()
+    again = drafts.with_finer_quadrature()
     doubt = 0.0 if again is drafts else abs(contained - again.containment(subset))
     return 1.0 + float(problem.target[subset].sum()) - contained + doubt
 
@@ -150,7 +155,7 @@ def _has_marginal(problem: TransportProblem, solution: Found) -> bool:
     return given and problem.drafts.prefix_form is not None
 
 
-def _claim_violations(
+def claim_violations(
     problem: TransportProblem,
     solution: Found,
     lower: float | Fraction,
@@ -226,8 +231,7 @@ def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
     p = problem.target
     x = solution.selection
     if saves_sorting(draws):
-        from mdsd_opt.prefix_search.containment import contained_in
-        from mdsd_opt.prefix_search.cut_search import lower_bound
+        from mdsd_opt.prefix_search.cut_search import contained_in, lower_bound
 
         if x is None:
             assert solution.subset is not None
@@ -240,7 +244,7 @@ def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
     order = drafts.prefix_order(x)
     reached_at = np.concatenate([[0.0], np.cumsum(x[order])])
     contained = drafts.prefix_containment(order)
-    again = drafts.rechecked()
+    again = drafts.with_finer_quadrature()
     doubt = 0.0
     if again is not drafts:
         doubt = float(np.abs(contained - again.prefix_containment(order)).max())
@@ -259,7 +263,8 @@ def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fractio
     else:
         assert solution.subset is not None
         contained = drafts.exact_containment(solution.subset)
-        x = exact_water_fill(p, drafts, solution.subset, contained)
+        target = np.array(p, dtype=object)
+        x = water_fill(target, drafts, solution.subset, contained).values.tolist()
     order = drafts.exact_prefix_order(x)
     prefixes = drafts.exact_prefix_containment(order)
     inside, shortfall = Fraction(0), prefixes[0]
@@ -280,10 +285,10 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
     if not isinstance(solution, Found):
         raise InvalidInput(f"solution is a {type(solution).__name__}: give what solve returns")
     readers: dict[str, Callable[[Any], Any]] = {
-        "acceptance_rate": partial(_rate, "acceptance_rate"),
-        "lower_bound": partial(_rate, "lower_bound"),
-        "upper_bound": partial(_rate, "upper_bound"),
-        "status": _status,
+        "acceptance_rate": partial(read_rate, "acceptance_rate"),
+        "lower_bound": partial(read_rate, "lower_bound"),
+        "upper_bound": partial(read_rate, "upper_bound"),
+        "status": read_status,
         "subset": partial(mask, name="the subset", size=vocab_size, of="tokens"),
         "selection": partial(_selection, vocab_size=vocab_size),
         "plan": partial(read_plan, vocab_size=vocab_size),
@@ -299,7 +304,8 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
     return (None if unreadable else replace(solution, **read)), unreadable
 
 
-def _rate(name: str, value: Any) -> float:
+def read_rate(name: str, value: Any) -> float:
+    """A finite number, or `InvalidInput`."""
     try:
         rate = float(value) if isinstance(value, Real) else np.nan
     except OverflowError:  # of an integer
@@ -309,13 +315,14 @@ def _rate(name: str, value: Any) -> float:
     return rate
 
 
-def _status(status: Any) -> Status:
+def read_status(status: Any) -> Status:
+    """A status, or `InvalidInput`."""
     if not isinstance(status, Status):
         raise InvalidInput(f"status is {status!r}, not a Status")
     return status
 
 
-def _selection(selection: Any, vocab_size: int) -> NDArray[np.float64]:
+def _selection(selection: Any, vocab_size: int) -> Floats:
     x = floats(selection, "the selection marginal")
     if x.shape != (vocab_size,):
         raise InvalidInput(f"the selection marginal has shape {x.shape}")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.files import atomic_write, parse_json, read_json
 from mdsd_opt.base.files.arrays import (
@@ -60,12 +61,9 @@ def save_problem(problem: TransportProblem, path: str | os.PathLike[str]) -> Non
         Unknown suffix, or the file cannot be written.
     """
     suffix = checked_suffix(path, _FORMATS, InvalidInput)
-    arrays: dict[str, NDArray[np.float64]] = {}
+    arrays: dict[str, Floats] = {}
     document = _with_plain_vectors(
-        {
-            "target": problem._target.given,
-            "drafts": problem.drafts.to_entry(lambda law: law.given),
-        },
+        {"target": problem._target.given, "drafts": problem.drafts.to_entry(lambda law: law.given)},
         None if suffix == ".json" else arrays,
     )
     text = json.dumps(document, indent=1 if suffix == ".json" else None)
@@ -105,9 +103,7 @@ def load_problem(path: str | os.PathLike[str]) -> TransportProblem:
         raise UnreadableFile(f"{source}: {error}") from error
 
 
-def _with_plain_vectors(
-    node: Any, arrays: dict[str, NDArray[np.float64]] | None, place: str = ""
-) -> Any:
+def _with_plain_vectors(node: Any, arrays: dict[str, Floats] | None, place: str = "") -> Any:
     """The document with Fractions as strings and arrays as lists, or moved to `arrays`."""
     if isinstance(node, dict):
         plain = {

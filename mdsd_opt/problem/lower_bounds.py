@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.checked import floats, integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import ProductForm
@@ -63,8 +64,8 @@ class BoxCover:
     The corners of the tiles, `low` and `high`, have shape (n, R).
     """
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: Floats
+    high: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,7 @@ class TileBound:
 
     lower: Any
     value: Any
-    subset: NDArray[np.bool_]
+    subset: Flags
     low: NDArray[Any]
     high: NDArray[Any]
 
@@ -123,8 +124,8 @@ def _bounded(
     form: ProductForm,
     low: NDArray[Any],
     high: NDArray[Any],
-    inside: NDArray[np.bool_],
-    undecided: NDArray[np.int64],
+    inside: Flags,
+    undecided: Integers,
     mass: NDArray[Any],
     q: NDArray[Any],
     held_mass: Any,
@@ -155,12 +156,12 @@ def _orders(num_rows: int) -> Sequence[tuple[int, ...]]:
 def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
     """The bound that the tiles prove; None unless they lie in the unit cube and cover it."""
     size = len(form.q)
-    tiles = _tiles(cover, size)
+    tiles = read_tiles(cover, size)
     if tiles is None:
         return None
     if p.dtype == object:
         _require_few(len(tiles), size, p.size)
-    if not _covered((0.0,) * size, (1.0,) * size, tiles):
+    if not are_covering((0.0,) * size, (1.0,) * size, tiles):
         return None
     lower = p[0] * 0  # the empty subset
     for low, high in tiles:
@@ -171,7 +172,7 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
     return lower
 
 
-def _tiles(cover: BoxCover, size: int) -> list[Tile] | None:
+def read_tiles(cover: BoxCover, size: int) -> list[Tile] | None:
     """The corners of every tile; None unless 0 <= low <= high <= 1, where f has its slopes."""
     try:
         low = floats(cover.low, "the low corners")
@@ -202,7 +203,7 @@ def _corner(values: tuple[float, ...], dtype: Any) -> NDArray[Any]:
     return np.array(values)
 
 
-def _covered(low: tuple[float, ...], high: tuple[float, ...], tiles: Sequence[Tile]) -> bool:
+def are_covering(low: tuple[float, ...], high: tuple[float, ...], tiles: Sequence[Tile]) -> bool:
     """Whether the tiles cover the box: cut it along a face of a tile until tiles hold the parts."""
     pending = [(low, high, list(tiles))]
     while pending:
@@ -249,11 +250,11 @@ class OrderMixture:
     Weights are not negative, and are divided by their sum.
     """
 
-    orders: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    orders: Integers
+    weights: Floats
 
 
-def order_marginal(drafts: DraftScheme, order: NDArray[np.int64]) -> NDArray[np.float64]:
+def order_marginal(drafts: DraftScheme, order: Integers) -> Floats:
     """Law of the draft that comes last in the order, shape (V,)."""
     marginal = np.empty(order.size)
     marginal[order] = np.diff(drafts.prefix_containment(order))
@@ -266,14 +267,14 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     Exact where p holds Fractions; else less what a second evaluation of Q differs by. The empty
     draft set, if the scheme has it, belongs to y(V) < 1.
     """
-    read = _read(proof, p.size)
+    read = read_mixture(proof, p.size)
     if read is None:
         return None
     orders, weights, total = read
     if p.dtype != object:
         shares = weights / total
         mixed = _mixed_marginal(drafts, orders, shares)
-        again = drafts.rechecked()
+        again = drafts.with_finer_quadrature()
         doubt = 0.0
         if again is not drafts:
             doubt = float(np.abs(mixed - _mixed_marginal(again, orders, shares)).sum())
@@ -282,9 +283,7 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
 
 
-def _read(
-    proof: OrderMixture, size: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64], float] | None:
+def read_mixture(proof: OrderMixture, size: int) -> tuple[Integers, Floats, float] | None:
     """Orders, weights in float64 and their sum; None unless all of it is a mixture of orders."""
     try:
         orders = integers(proof.orders, "the orders")
@@ -300,16 +299,13 @@ def _read(
     return orders, weights, total
 
 
-def _mixed_marginal(
-    drafts: DraftScheme, orders: NDArray[np.int64], shares: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _mixed_marginal(drafts: DraftScheme, orders: Integers, shares: Floats) -> Floats:
     marginals = [order_marginal(drafts, order) for order in orders]
-    mixed: NDArray[np.float64] = shares @ np.array(marginals)
-    return mixed
+    return shares @ np.array(marginals)
 
 
 def _exact_shortfall(
-    p: NDArray[Any], drafts: DraftScheme, orders: NDArray[np.int64], exact: list[Fraction]
+    p: NDArray[Any], drafts: DraftScheme, orders: Integers, exact: list[Fraction]
 ) -> Fraction:
     total = sum(exact)
     y = [Fraction(0)] * p.size

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 
@@ -25,11 +26,9 @@ class Status(enum.Enum):
         return self.name.lower()
 
 
-def weighted_count(
-    index: NDArray[Any], weights: NDArray[np.float64], size: int
-) -> NDArray[np.float64]:
+def weighted_count(index: NDArray[Any], weights: Floats, size: int) -> Floats:
     """Sum of the weights at each index, shape (size,)."""
-    total: NDArray[np.float64] = np.bincount(index, weights=weights, minlength=size)  # type: ignore[assignment]  # with weights, bincount gives floats
+    total: Floats = np.bincount(index, weights=weights, minlength=size)  # type: ignore[assignment]  # with weights, bincount gives floats
     return total
 
 
@@ -37,9 +36,9 @@ def weighted_count(
 class PlanBasis:
     """A basis of the transport LP: which arcs and which slacks are basic."""
 
-    arcs: NDArray[np.bool_]
-    token_slacks: NDArray[np.bool_]
-    support_slacks: NDArray[np.bool_]
+    arcs: Flags
+    token_slacks: Flags
+    support_slacks: Flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,14 +62,14 @@ class TransportPlan:
     """
 
     tokens: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    mass: NDArray[np.float64]
+    offsets: Integers
+    mass: Floats
     basis: PlanBasis | None = None
-    numerators: NDArray[np.int64] | None = None
+    numerators: Integers | None = None
     denominator: int = 1
 
     @property
-    def arc_support(self) -> NDArray[np.int64]:
+    def arc_support(self) -> Integers:
         """Which draft set each arc belongs to, shape (num_arcs,)."""
         return np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
 
@@ -79,11 +78,11 @@ class TransportPlan:
         """Sum of C: the acceptance rate if the plan is feasible."""
         return float(self.mass.sum())
 
-    def token_mass(self, vocab_size: int) -> NDArray[np.float64]:
+    def token_mass(self, vocab_size: int) -> Floats:
         """Sum over S of C(i, S), shape (V,); at most p_i in a feasible plan."""
         return weighted_count(self.tokens, self.mass, vocab_size)
 
-    def support_mass(self) -> NDArray[np.float64]:
+    def support_mass(self) -> Floats:
         """Sum over i of C(i, S), shape (num_supports,); at most W_S in a feasible plan."""
         num_supports = self.offsets.size - 1
         return weighted_count(self.arc_support, self.mass, num_supports)
@@ -117,9 +116,9 @@ class Found:
     lower_bound: float
     upper_bound: float
     status: Status
-    subset: NDArray[np.bool_] | None = None
+    subset: Flags | None = None
     plan: TransportPlan | None = None
-    selection: NDArray[np.float64] | None = None
+    selection: Floats | None = None
     proof: BoxCover | OrderMixture | None = None
     message: str = ""
     stats: Mapping[str, Any] = field(default_factory=dict)

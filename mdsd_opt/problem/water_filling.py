@@ -20,17 +20,13 @@ Newton's method (`level_without_order`), which saves the sort where there are ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
-
-Vector = NDArray[Any]  #: float64, or Fractions
 
 #: Below so many tokens a sort is as fast, and nothing is compiled for it.
 _MANY_TOKENS = 4096
@@ -38,44 +34,21 @@ _MANY_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectionMarginal:
-    """p_I with its water levels.
+    """p_I with its water levels c and c'; `values` are of shape (V,)."""
 
-    Attributes
-    ----------
-    values : ndarray, shape (V,)
-    raise_level, cap_level : float
-        c and c'.
-    """
-
-    values: Vector
-    raise_level: float
-    cap_level: float
+    values: Numbers
+    raise_level: Any
+    cap_level: Any
 
 
-def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[int, Any]:
+def water_level(sums: Numbers, ratios: Numbers, mass: Any, rising: bool) -> tuple[int, Any]:
     """How many places come to stand on one water level, so that all hold `mass`, and the level.
 
-    Parameters
-    ----------
-    sums : ndarray, shape (2, n + 1)
-        Of p and of w over the first 0..n places, or the last for a level that falls.
-    ratios : ndarray, shape (n,)
-        p/w of each place, ascending.
-    mass : float or Fraction
-    rising : bool
-        Whether the places hold too little, and the first are raised; else they hold too much, and
-        the last are capped.
-
-    Returns
-    -------
-    count : int
-        0 if the places hold the mass as they are.
-    level : float or Fraction
-        0, or infinity for one that falls, if no place stands on it.
-
-    Notes
-    -----
-    Also compiled, for float64.
+    `sums`, shape (2, n + 1), are those of p and of w over the first 0..n places, or the last for a
+    level that falls, and `ratios`, shape (n,), p/w of each place, ascending. A level rises where
+    the places hold too little, and the first are raised; else they hold too much, and the last are
+    capped. If the places hold the mass as they are, the count is 0, and the level 0, or infinity
+    for one that falls. Also compiled, for float64.
     """
     p_sums, w_sums = sums[0], sums[1]
     change = mass - p_sums[-1]
@@ -95,7 +68,7 @@ def water_level(sums: Vector, ratios: Vector, mass: Any, rising: bool) -> tuple[
     return low, max((p_sums[low] + change) / w_sums[low], change * 0)
 
 
-def level_without_order(p: Vector, w: Vector, mass: float, rising: bool) -> float:
+def level_without_order(p: Numbers, w: Numbers, mass: float, rising: bool) -> float:
     """The level of `water_level` for float64 in any order, shape (n,) both; w > 0.
 
     Newton's method on a function of the level that is linear in pieces, and convex for one that
@@ -116,28 +89,13 @@ def level_without_order(p: Vector, w: Vector, mass: float, rising: bool) -> floa
 
 
 def fill(
-    p: Vector, w: Vector, split: int, inside: Any, outside: Any
-) -> tuple[Vector, int, Any, int, Any]:
+    p: Numbers, w: Numbers, split: int, inside: Any, outside: Any
+) -> tuple[Numbers, int, Any, int, Any]:
     """p_I of places in order of p/w of which the first `split` are H.
 
-    Parameters
-    ----------
-    p, w : ndarray, shape (n,)
-        In ascending order of p/w in H, and off H.
-    split : int
-    inside, outside : float or Fraction
-        The masses p_I is to have on H and off H.
-
-    Returns
-    -------
-    x : ndarray, shape (n,)
-    raised : int
-        How many places are raised to c w, the first.
-    c : float or Fraction
-    capped : int
-        Where the places begin that are capped to c' w, the last.
-    cap : float or Fraction
-        c'.
+    p and w, shape (n,), are in ascending order of p/w in H, and off H; `inside` and `outside` are
+    the masses p_I is to have there. Returns p_I, shape (n,); how many places are raised to c w, the
+    first, and c; where the places begin that are capped to c' w, the last, and c'.
     """
     both, ratios = np.stack([p, w]), p / w
     raised, c = water_level(running_sums(both[:, :split]), ratios[:split], inside, rising=True)
@@ -150,7 +108,7 @@ def fill(
     return x, raised, c, capped, cap
 
 
-def running_sums(values: Vector) -> Vector:
+def running_sums(values: Numbers) -> Numbers:
     """Sums over the first 0..n columns, of a matrix with n."""
     sums = np.zeros_like(values, shape=(len(values), values.shape[1] + 1))
     np.cumsum(values, axis=1, out=sums[:, 1:])
@@ -158,34 +116,16 @@ def running_sums(values: Vector) -> Vector:
 
 
 def water_fill(
-    p: Vector, drafts: PrefixDraftScheme, subset: NDArray[np.bool_], inside: float
+    p: Numbers, drafts: PrefixDraftScheme, subset: Flags, inside: Any
 ) -> SelectionMarginal:
     """The marginal for a subset H with ``inside`` = Q(H); p may be sub-normalised.
 
-    Parameters
-    ----------
-    p : ndarray, shape (V,)
-        Target.
-    drafts : PrefixDraftScheme
-        Gives the weights w and the tokens that are always drafted.
-    subset : ndarray of bool, shape (V,)
-    inside : float
-        The mass p_I is to have on H; the rest of one lies off H.
+    p is the target, in float64, or in Fractions for exact arithmetic, and the drafts give the
+    weights w and the tokens that are always drafted. `inside` is the mass p_I is to have on H, of
+    shape (V,) as p; the rest of one lies off H.
     """
-    return _water_fill(p, drafts.weights, drafts.always_drafted, subset, inside)
-
-
-def exact_water_fill(
-    p: Sequence[Fraction], drafts: PrefixDraftScheme, subset: NDArray[np.bool_], inside: Fraction
-) -> list[Fraction]:
-    """`water_fill` in exact arithmetic; returns p_I."""
-    target, w = np.array(p, dtype=object), np.array(drafts.exact_weights, dtype=object)
-    return _water_fill(target, w, drafts.always_drafted, subset, inside).values.tolist()
-
-
-def _water_fill(
-    p: Vector, w: Vector, always: NDArray[np.int64], subset: NDArray[np.bool_], inside: Any
-) -> SelectionMarginal:
+    exact, always = p.dtype == object, drafts.always_drafted
+    w: Numbers = np.array(drafts.exact_weights, dtype=object) if exact else drafts.weights
     free = (w > 0).astype(np.bool_)
     values = np.where(free, p, p * 0)
     values[always] = p[always]
@@ -195,7 +135,7 @@ def _water_fill(
         values[always] += max(deficit, deficit * 0) / always.size
         low = low[:0]
     outside = 1 - inside - values[~(subset | free)].sum()
-    if p.dtype == object or p.size < _MANY_TOKENS:
+    if exact or p.size < _MANY_TOKENS:
         ratios = [np.argsort(p[side] / w[side], kind="stable") for side in (low, high)]
         order = np.concatenate([low[ratios[0]], high[ratios[1]]])
         values[order], _, c, _, cap = fill(values[order], w[order], low.size, inside, outside)

@@ -1,19 +1,32 @@
-"""Solvers for the transport problem, one file each, behind one `solve`."""
+"""Solvers for the transport problem, one file each, behind one `solve`.
+
+- `method`: what a solver says of itself, and the budget over which it is refused
+- `subset_selection`: the best prefix of an order, at any size; exact arithmetic as well
+- `full_lp`, `dual_lp`, `truncated_lp`: linear programmes, stated in `formulations`, solved by
+  `highs_backend` or `cvxpy_backend`
+- `max_flow`: the same network in integers, by `dinic_kernels`
+- `submodular`: no order of the tokens is needed; certified from below
+- `threshold_subset`: a good subset for different models in a few passes, with `scan_kernels`
+- `frontier`: beyond lossless; `warm_up`: so that a clock times the solver alone
+
+To read one, begin with `subset_selection`: all have its shape, a `solve` and a `METHOD`.
+"""
 
 from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Solution
-from mdsd_opt.solvers.budget import LIMITS
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.method import LIMITS, Method
+from mdsd_opt.solvers.subset_selection import exact_optimum
 
 __all__ = ["Method", "exact_optimum", "methods", "solve"]
 
@@ -27,8 +40,7 @@ def methods() -> dict[str, Method]:
 
 
 def _method(name: str) -> Method:
-    method: Method = importlib.import_module(f"mdsd_opt.solvers.{name}").METHOD
-    return method
+    return importlib.import_module(f"mdsd_opt.solvers.{name}").METHOD
 
 
 def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> Solution:
@@ -75,8 +87,6 @@ def _run(problem: TransportProblem, name: str, options: dict[str, Any]) -> Solut
 
 
 def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:
-    from mdsd_opt.solvers.choice import choose
-
     _require_known("auto", options, LIMITS, "; name a method to give it others")
     choice = choose(problem, options)
     solution = _run(problem, choice.method, dict(choice.limits))
@@ -95,8 +105,47 @@ def _require_known(
             )
 
 
-def exact_optimum(problem: TransportProblem) -> Any:
-    """alpha* as a Fraction and an optimal subset, for schemes with a prefix order."""
-    from mdsd_opt.solvers.exact_subset_selection import exact_optimum as compute
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A method, the limits it has a use for, and why it was chosen."""
 
-    return compute(problem)
+    method: str
+    limits: Mapping[str, Any]
+    reason: str
+
+
+def choose(problem: TransportProblem, limits: Mapping[str, Any]) -> Choice:
+    """The best method for a problem, from its draft scheme and its size alone.
+
+    ================================================= ================== =================
+    drafts                                            method             limits
+    ================================================= ================== =================
+    with a prefix order                               `subset_selection` none
+    independent draws, also beside a fixed set        `submodular`       time_limit
+    all others, if the LP fits its budget             `full_lp`          all
+    else, if the flow network fits its budget         `max_flow`         all
+    else (which refuses what is too large for it too) `submodular`       all
+    ================================================= ================== =================
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    limits : mapping
+        Some of `LIMITS`.
+    """
+    from mdsd_opt.solvers import full_lp, max_flow
+
+    scheme = problem.drafts.scheme
+    if problem.drafts.prefix_form is not None:
+        why = f"{scheme} drafts have a prefix order, so sorting is exact at any size"
+        return Choice("subset_selection", {}, why)
+    why = f"{scheme} drafts have no prefix order"
+    if product_form(problem.drafts.beside_fixed) is not None:
+        used = {name: limits[name] for name in limits if name == "time_limit"}
+        return Choice("submodular", used, f"{why}; for independent draws any size is fine")
+    budget = {name: limits[name] for name in limits if name != "time_limit"}
+    if full_lp.needs(problem, **budget).fit:
+        return Choice("full_lp", limits, f"{why}, and the transport LP fits the budget")
+    if max_flow.needs(problem, **budget).fit:
+        return Choice("max_flow", limits, f"{why}, and full_lp is over the budget")
+    return Choice("submodular", limits, f"{why}, and max_flow is over the budget")

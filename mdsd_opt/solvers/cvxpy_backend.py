@@ -5,12 +5,10 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, SparseMatrix
-
-Vector = NDArray[np.float64]
 
 #: HiGHS has absolute tolerances, so it gets large numbers; others scale by themselves.
 _SCALES = {"HIGHS": 1e6}
@@ -32,15 +30,8 @@ def maximise(
     """Solve max c.x, A x <= b, 0 <= x <= u; the duals are those of A x <= b.
 
     Bounds are multiplied by `scale`, by default what suits the solver, and the point divided by it.
-
-    Raises
-    ------
-    UnknownName
-        The solver is not installed; the message lists those that are.
-    MissingExtra
-        CVXPY is not installed.
-    SolverError
-        It failed; its own words are in the message.
+    Raises `MissingExtra` where CVXPY is not installed, `UnknownName`, which lists those that are,
+    where the solver is not, and `SolverError`, with its own words, where it failed.
     """
     try:
         import cvxpy as cp

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.numba_cache import kernel
 
-Integers = NDArray[np.int64]
 Levels = NDArray[np.int32]
 
 #: Level of a set with free capacity when there is none within reach.

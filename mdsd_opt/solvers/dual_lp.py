@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.plans import clip_to_marginals
-from mdsd_opt.problem.solution import Found, Status, TransportPlan
-from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
-from mdsd_opt.solvers.budget import Needs
-from mdsd_opt.solvers.formulations import TransportNetwork, rounded_subset, support_network
-from mdsd_opt.solvers.full_lp import BACKENDS, cover
-from mdsd_opt.solvers.highs_backend import LpResult
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.problem.solution import Found, Status
+from mdsd_opt.solvers.formulations import rounded_subset, support_network
+from mdsd_opt.solvers.full_lp import BACKENDS, Backend, feasible_plan
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Arcs that still solve in about a minute on one core.
 _MAX_VARIABLES = 1_000_000
@@ -28,7 +23,7 @@ def solve(
     solver: str = "HIGHS",
     time_limit: float | None = None,
     max_variables: int = _MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Optimum of :math:`\min p \cdot u + W \cdot v`, :math:`u_i + v_S \ge 1`, :math:`u, v \ge 0`.
 
@@ -73,19 +68,11 @@ def solve(
     ).require()
     law = problem.drafts.support_law()
     network = support_network(problem, law)
-    if backend == "highs":
-        lp = cover(network, time_limit)
-        mass = np.maximum(lp.row_duals, 0.0)
-        price = lp.point[: problem.vocab_size]
-        version = highs_backend.version()
-    else:
-        lp = _cover_by_cvxpy(network, solver, time_limit)
-        mass, price = lp.row_duals, lp.point[: problem.vocab_size]
-        version = cvxpy_backend.version()
-    upper, subset = rounded_subset(problem, law, np.clip(price, 0.0, 1.0))
-    plan = TransportPlan(law.tokens, law.offsets, mass)
-    clipped = frozen(clip_to_marginals(plan, problem.target, law.mass))
-    plan = TransportPlan(law.tokens, law.offsets, clipped)
+    chosen = Backend(backend, solver=solver, time_limit=time_limit)
+    lp = chosen.cover(network)
+    price = np.clip(lp.point[: problem.vocab_size], 0.0, 1.0)
+    upper, subset = rounded_subset(problem, law, price)
+    plan = feasible_plan(problem, law, lp.row_duals)
     return Found(
         acceptance_rate=upper,
         lower_bound=min(plan.value, upper),
@@ -99,7 +86,7 @@ def solve(
             "num_constraints": law.num_arcs,
             "iterations": lp.iterations,
             "backend": backend,
-            "backend_version": version,
+            "backend_version": chosen.version,
         },
     )
 
@@ -111,29 +98,3 @@ METHOD = Method(
     exact=True,
     solve=solve,
 )
-
-
-def _cover_by_cvxpy(network: TransportNetwork, solver: str, time_limit: float | None) -> LpResult:
-    """The covering LP as the packing LP of its complement, y = 1 - (u, v) in [0, 1].
-
-    u_i + v_S >= 1 becomes y_i + y_S <= 1, and min b.(u, v) becomes max b.y.
-    """
-    bounds = np.concatenate([network.target, network.mass])
-    result = cvxpy_backend.maximise(
-        bounds,
-        network.covering_matrix(),
-        np.ones(network.num_arcs),
-        np.ones(bounds.size),
-        solver,
-        time_limit,
-        scale=1.0,
-    )
-    return LpResult(
-        point=1.0 - result.point,
-        row_duals=result.row_duals,
-        basic_columns=None,
-        basic_rows=None,
-        optimal=result.optimal,
-        iterations=result.iterations,
-        message=result.message,
-    )

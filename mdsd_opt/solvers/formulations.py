@@ -15,12 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Integers, Vector
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import weighted_count
 from mdsd_opt.solvers.highs_backend import PackingLp, SparseMatrix
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +33,7 @@ class TransportNetwork:
     target: Vector
     mass: Vector
     tokens: NDArray[np.int32]
-    events: NDArray[np.int64]
+    events: Integers
 
     @property
     def num_arcs(self) -> int:
@@ -87,7 +86,7 @@ def on_supports(
 
 def rounded_subset(
     problem: TransportProblem, law: SupportLaw, price: Vector
-) -> tuple[float, NDArray[np.bool_]]:
+) -> tuple[float, Flags]:
     """Best level set {price > level} of token prices, and its cut value 1 + P(H) - Q(H).
 
     A feasible dual point is an average of its level sets, so the best of them is no worse.

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.plans import clip_to_marginals
 from mdsd_opt.problem.solution import Found, PlanBasis, Status, TransportPlan, weighted_count
-from mdsd_opt.solvers import budget, cvxpy_backend, highs_backend
-from mdsd_opt.solvers.budget import Needs
+from mdsd_opt.problem.transport_plans import clip_to_marginals
+from mdsd_opt.solvers import cvxpy_backend, highs_backend
 from mdsd_opt.solvers.formulations import (
     TransportNetwork,
     on_supports,
@@ -24,9 +23,7 @@ from mdsd_opt.solvers.formulations import (
     tuple_network,
 )
 from mdsd_opt.solvers.highs_backend import LpResult, PackingLp
-from mdsd_opt.solvers.method import Method
-
-Vector = NDArray[np.float64]
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 FORMULATIONS = ("auto", "supports", "pair", "tuples")
 ALGORITHMS = ("auto", "simplex", "ipm")
@@ -39,7 +36,7 @@ _BYTES = {"highs": 1000, "cvxpy": 3000}
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class Backend:
     """What solves the LP: options of `solve`."""
 
     backend: str = "highs"
@@ -54,6 +51,12 @@ class Engine:
         inner = self.algorithm == "ipm"
         algorithm = "ipm" if inner else "simplex"
         return highs_backend.maximise(*lp, algorithm, presolve=inner, time_limit=self.time_limit)
+
+    def cover(self, network: TransportNetwork) -> LpResult:
+        """The dual form, min p.u + W.v with u_i + v_S >= 1 on every arc; row duals are masses."""
+        if self.backend == "cvxpy":
+            return _covered_by_cvxpy(network, self.solver, self.time_limit)
+        return _covered_by_highs(network, self.time_limit)
 
     @property
     def version(self) -> str:
@@ -81,7 +84,7 @@ def solve(
     solver: str = "HIGHS",
     time_limit: float | None = None,
     max_variables: int | None = None,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Optimum of :math:`\max \sum C(i,S)`, :math:`\sum_S C \le p_i`, :math:`\sum_i C \le W_S`.
 
@@ -125,12 +128,12 @@ def solve(
     formulation = _formulation(problem, formulation)
     needs(problem, formulation, backend, max_variables, max_bytes).require()
     law = problem.drafts.support_law()
-    run = {"supports": _on_sets, "pair": _on_pairs, "tuples": _on_tuples}[formulation]
-    engine = Engine(backend, algorithm, solver, time_limit)
-    found = run(problem, law, engine)
-    plan = TransportPlan(law.tokens, law.offsets, found.mass, basis=found.basis)
-    mass = clip_to_marginals(plan, problem.target, law.mass)
-    plan = TransportPlan(law.tokens, law.offsets, frozen(mass), basis=found.basis)
+    chosen = Backend(backend, algorithm, solver, time_limit)
+    if formulation == "supports":
+        found = _solve_network(support_network(problem, law), chosen)
+    else:
+        found = (_on_pairs if formulation == "pair" else _on_tuples)(problem, law, chosen)
+    plan = feasible_plan(problem, law, found.mass, found.basis)
     upper, subset = rounded_subset(problem, law, found.price)
     return Found(
         acceptance_rate=plan.value,
@@ -145,7 +148,7 @@ def solve(
             "num_constraints": found.num_constraints,
             "iterations": found.lp.iterations,
             "backend": backend,
-            "backend_version": engine.version,
+            "backend_version": chosen.version,
             "formulation": formulation,
             "algorithm": algorithm,
         },
@@ -161,12 +164,20 @@ METHOD = Method(
 )
 
 
+def feasible_plan(
+    problem: TransportProblem, law: SupportLaw, mass: Vector, basis: PlanBasis | None = None
+) -> TransportPlan:
+    """The masses of the arcs as a plan, clipped to the marginals."""
+    plan = TransportPlan(law.tokens, law.offsets, mass, basis=basis)
+    return replace(plan, mass=frozen(clip_to_marginals(plan, problem.target, law.mass)))
+
+
 def needs(
     problem: TransportProblem,
     formulation: str = "auto",
     backend: str = "highs",
     max_variables: int | None = None,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Needs:
     """Size of the LP, from counts alone, and its budget."""
     formulation = _formulation(problem, formulation)
@@ -204,23 +215,19 @@ def _check_choices(backend: str, formulation: str, algorithm: str) -> None:
             raise UnknownName.among(kind, given, known)
 
 
-def _on_sets(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
-    return _solve_network(support_network(problem, law), engine)
-
-
-def _on_tuples(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
+def _on_tuples(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
     network, tuples = tuple_network(problem)
-    found = _solve_network(network, engine)
+    found = _solve_network(network, chosen)
     return replace(found, mass=on_supports(network, tuples, found.mass, law), basis=None)
 
 
-def _solve_network(network: TransportNetwork, engine: Engine) -> PrimalDual:
+def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
     """The packing LP of a network, or its dual form, for masses and prices."""
     num_tokens = network.target.size
     bounds = np.concatenate([network.target, network.mass])
     basis = None
-    if engine.backend == "highs" and engine.algorithm != "ipm":
-        lp = cover(network, engine.time_limit)
+    if chosen.backend == "highs" and chosen.algorithm != "ipm":
+        lp = chosen.cover(network)
         mass, price = np.maximum(lp.row_duals, 0.0), lp.point[:num_tokens]
         if lp.basic_rows is not None and lp.basic_columns is not None:
             # A tight row of the dual form is a basic arc, a price at zero a basic slack.
@@ -229,7 +236,7 @@ def _solve_network(network: TransportNetwork, engine: Engine) -> PrimalDual:
     else:
         free = np.full(network.num_arcs, np.inf)
         ones = np.ones(network.num_arcs)
-        lp = engine.maximise(PackingLp(ones, network.packing_matrix(), bounds, free))
+        lp = chosen.maximise(PackingLp(ones, network.packing_matrix(), bounds, free))
         mass, price = lp.point, lp.row_duals[:num_tokens]
         if lp.basic_columns is not None and lp.basic_rows is not None:
             slack = lp.basic_rows
@@ -237,11 +244,8 @@ def _solve_network(network: TransportNetwork, engine: Engine) -> PrimalDual:
     return PrimalDual(mass, np.clip(price, 0.0, 1.0), basis, lp, network.num_arcs, bounds.size)
 
 
-def cover(network: TransportNetwork, time_limit: float | None) -> LpResult:
-    """The dual form, min p.u + W.v with u_i + v_S >= 1 on every arc, by HiGHS' simplex.
-
-    The row duals are the masses of the arcs. Costs are scaled up, as tolerances are absolute.
-    """
+def _covered_by_highs(network: TransportNetwork, time_limit: float | None) -> LpResult:
+    """Solve the dual form by the simplex; costs are scaled up, as tolerances are absolute."""
     bounds = np.concatenate([network.target, network.mass])
     scale = 1e6 / bounds.max()
     result = highs_backend.solve_lp(
@@ -257,14 +261,26 @@ def cover(network: TransportNetwork, time_limit: float | None) -> LpResult:
     return replace(result, row_duals=result.row_duals / scale)
 
 
-def _on_pairs(problem: TransportProblem, law: SupportLaw, engine: Engine) -> PrimalDual:
+def _covered_by_cvxpy(network: TransportNetwork, solver: str, time_limit: float | None) -> LpResult:
+    """Solve the dual form as the packing LP of its complement, y = 1 - (u, v) in [0, 1].
+
+    u_i + v_S >= 1 becomes y_i + y_S <= 1, and min b.(u, v) becomes max b.y.
+    """
+    bounds, ones = np.concatenate([network.target, network.mass]), np.ones(network.num_arcs)
+    result = cvxpy_backend.maximise(
+        bounds, network.covering_matrix(), ones, np.ones(bounds.size), solver, time_limit, scale=1.0
+    )
+    return replace(result, point=1.0 - result.point)
+
+
+def _on_pairs(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
     p = problem.target
     sizes = np.diff(law.offsets)
     single = law.offsets[:-1][sizes == 1]
     pair = law.offsets[:-1][sizes == 2]
     fixed = weighted_count(law.tokens[single], law.mass[sizes == 1], p.size)
     first, second, pair_mass = law.tokens[pair], law.tokens[pair + 1], law.mass[sizes == 2]
-    lp = engine.maximise(pair_lp(p, fixed, first, second, pair_mass))
+    lp = chosen.maximise(pair_lp(p, fixed, first, second, pair_mass))
     # What each set hands to its tokens, then what of it is accepted.
     handed = np.zeros(law.num_arcs)
     handed[single] = law.mass[sizes == 1]

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Vector
 from mdsd_opt.errors import SolverError
-
-Vector = NDArray[np.float64]
 
 #: Feasibility HiGHS is asked for, primal and dual; the smallest it allows.
 TOLERANCE = 1e-10
@@ -42,8 +41,8 @@ class LpResult:
 
     point: Vector
     row_duals: Vector
-    basic_columns: NDArray[np.bool_] | None
-    basic_rows: NDArray[np.bool_] | None
+    basic_columns: Flags | None
+    basic_rows: Flags | None
     optimal: bool
     iterations: int
     message: str
@@ -151,7 +150,7 @@ def version() -> str:
     return installed("highspy")
 
 
-def _basic(statuses: Any) -> NDArray[np.bool_]:
+def _basic(statuses: Any) -> Flags:
     import highspy
 
     basic = highspy.HighsBasisStatus.kBasic

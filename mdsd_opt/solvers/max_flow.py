@@ -15,17 +15,13 @@ from dataclasses import dataclass
 from math import lcm
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
-from mdsd_opt.solvers import budget
-from mdsd_opt.solvers.budget import Needs
-from mdsd_opt.solvers.method import Method
-
-Integers = NDArray[np.int64]
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Total mass of rounded problems. The sum of the target and of all set masses fits into int64.
 SCALE = 2**60
@@ -47,7 +43,7 @@ def solve(
     *,
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
 
@@ -99,7 +95,7 @@ METHOD = Method(
 def needs(
     problem: TransportProblem,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Needs:
     """Size of the network, from counts alone, and its budget."""
     num_supports, num_arcs = problem.drafts.count_supports()
@@ -117,9 +113,9 @@ def needs(
 class _Flow:
     """A feasible flow and a cut; maximal and minimal if their values agree."""
 
-    flow: NDArray[np.int64]
+    flow: Integers
     value: int
-    subset: NDArray[np.bool_]
+    subset: Flags
     cut: int
     phases: int
     augmentations: int
@@ -261,7 +257,7 @@ def _rounded(problem: TransportProblem, law: SupportLaw) -> IntegerMasses:
     )
 
 
-def largest_remainder(masses: NDArray[np.float64]) -> tuple[Integers, float, float]:
+def largest_remainder(masses: Floats) -> tuple[Integers, float, float]:
     r"""Integers that sum to 2^60, each next to its mass times 2^60; the remainders decide which.
 
     Masses are not negative, in sum one up to rounding; what the sum lacks is spread in proportion.
@@ -288,7 +284,7 @@ def largest_remainder(masses: NDArray[np.float64]) -> tuple[Integers, float, flo
     return integers, added, removed
 
 
-def _largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+def _largest(values: Floats, count: int) -> Integers:
     """Indices of the `count` largest values, the first of equal ones; no sort."""
     if count <= 0:
         return np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a method says of itself."""
+"""What a method says of itself, and how large one may get before it is refused with advice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mdsd_opt.drafts.counting import readable
+from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found
+
+#: The options of "auto": those that all methods without a prefix order share.
+LIMITS = ("time_limit", "max_variables", "max_bytes")
+
+#: Memory a method may be estimated to take, in bytes.
+DEFAULT_MAX_BYTES = 8 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +36,51 @@ class Method:
 
     def __str__(self) -> str:
         return f"{self.purpose}. Cost: {self.cost}. Needs: {self.needs}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a method would take on a problem, known before anything is built, and what it may take.
+
+    Estimated are `variables` and `num_bytes`; the budget is `max_variables` and `max_bytes`;
+    `lists_draft_sets` says whether the method works on the law of the draft sets.
+    """
+
+    method: str
+    problem: TransportProblem
+    variables: int
+    num_bytes: int
+    max_variables: int
+    max_bytes: int
+    lists_draft_sets: bool = True
+
+    @property
+    def fit(self) -> bool:
+        """Whether `require` passes."""
+        try:
+            self.require()
+        except ProblemTooLarge:
+            return False
+        return True
+
+    def require(self) -> None:
+        """Raise `ProblemTooLarge` if the size is over the budget or the draft sets are too many."""
+        if self.variables > self.max_variables or self.num_bytes > self.max_bytes:
+            problem = self.problem
+            raise ProblemTooLarge(
+                f"{self.method} at V={problem.vocab_size}, K={problem.num_drafts} needs about "
+                f"{readable(self.variables)} variables and {readable(self.num_bytes // 10**9)} GB; "
+                f"the budget is {self.max_variables:,} variables and {self.max_bytes / 1e9:.3g} GB "
+                f"(max_variables, max_bytes). {_advice(problem)}."
+            )
+        if self.lists_draft_sets:
+            self.problem.drafts.require_listable()
+
+
+def _advice(problem: TransportProblem) -> str:
+    """The polynomial method that the scheme allows, if there is one."""
+    if problem.drafts.prefix_form is not None:
+        return "method='subset_selection' solves this size"
+    if product_form(problem.drafts.beside_fixed) is not None:
+        return "method='submodular' solves this size"
+    return "restrict the vocabulary (top_k, top_p) or draft fewer tokens"

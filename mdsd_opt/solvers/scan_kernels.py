@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
 
 
 @kernel
-def smallest_prefix_difference(
-    p: NDArray[np.float64], contained: NDArray[np.float64]
-) -> tuple[float, int]:
+def smallest_prefix_difference(p: Floats, contained: Floats) -> tuple[float, int]:
     """min over j of P_j - Q_j and the first j that attains it.
 
     p is in prefix order, shape (n,); contained holds Q of every prefix, shape (n + 1,). The sum P_j
@@ -38,9 +36,6 @@ def smallest_prefix_difference(
             best_length = j + 1
     return best, best_length
 
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 _SHIFT = 48  # of a float64: leaves sign, exponent and 4 bits of the fraction
 _LOWEST = (1023 - 28) << 4  # these bits of 2**-28
@@ -73,9 +68,7 @@ def sum_ratio_buckets(p: Vector, q: Matrix, slopes: Vector, sums: Matrix) -> Non
 
 
 @kernel
-def below_threshold(
-    p: Vector, q: Matrix, slopes: Vector, is_below: NDArray[np.bool_], sums: Vector
-) -> None:
+def below_threshold(p: Vector, q: Matrix, slopes: Vector, is_below: Flags, sums: Vector) -> None:
     """Mark the tokens with p < slopes . q; sums of the R rows of q and of p over them."""
     for r in range(sums.size):
         sums[r] = 0.0
@@ -96,9 +89,7 @@ def below_threshold(
 
 
 @kernel
-def near_threshold(
-    p: Vector, q: Matrix, slopes: Vector, curvature: float, tokens: NDArray[np.int64]
-) -> int:
+def near_threshold(p: Vector, q: Matrix, slopes: Vector, curvature: float, tokens: Integers) -> int:
     """Write the tokens with |p - slopes . q| <= curvature (sum of q)^2; return how many."""
     count = 0
     ones = np.ones(slopes.size)
@@ -129,7 +120,7 @@ def _combine(q: Matrix, slopes: Vector, start: int, combined: Vector) -> None:
 
 
 @kernel
-def take_columns(q: Matrix, tokens: NDArray[np.int64], taken: Matrix) -> None:
+def take_columns(q: Matrix, tokens: Integers, taken: Matrix) -> None:
     """taken[i] = q[:, tokens[i]]."""
     for r in range(q.shape[0]):
         row = q[r]

@@ -21,18 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, TileBound, tile_bound
 from mdsd_opt.problem.solution import Found, Status
-from mdsd_opt.solvers import budget
-from mdsd_opt.solvers.budget import Needs
-from mdsd_opt.solvers.method import Method
-
-Vector = NDArray[np.float64]
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Subset, lower bound on min P(H) - Q(H), its proof, facts of the run.
 Outcome = tuple[NDArray[np.bool_], float, BoxCover | OrderMixture, dict[str, Any]]
@@ -54,7 +51,7 @@ def solve(
     max_tiles: int = 20_000,
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""Optimum :math:`1 + \min_H [P(H) - Q(H)]` for any Q; -Q is submodular for every draft law.
 
@@ -119,7 +116,7 @@ class Limits:
     max_tiles: int = 20_000
     time_limit: float | None = None
     max_variables: int = DEFAULT_MAX_VARIABLES
-    max_bytes: int = budget.DEFAULT_MAX_BYTES
+    max_bytes: int = DEFAULT_MAX_BYTES
 
 
 def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limits) -> Outcome:
@@ -149,12 +146,6 @@ METHOD = Method(
 )
 
 
-def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
-    found = _searched(p, form, limits.tolerance, limits.max_tiles, limits.time_limit)
-    stats = {"tiles": found.tiles, "proof_tiles": len(found.cover.low)}
-    return found.subset, found.lower, found.cover, stats
-
-
 def _by_orders(
     problem: TransportProblem, p: Vector, drafts: DraftScheme, limits: Limits
 ) -> Outcome:
@@ -169,10 +160,9 @@ def _by_orders(
     ).require()
     empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
 
-    def along(order: NDArray[np.int64]) -> Vector:
+    def along(order: Integers) -> Vector:
         inside = np.concatenate([[0.0], np.cumsum(p[order])])
-        values: Vector = inside - (drafts.prefix_containment(order) - empty)
-        return values
+        return inside - (drafts.prefix_containment(order) - empty)
 
     limit = max(100, 50 * p.size)
     found = min_norm_point(along, p.size, limits.tolerance, limit, limits.time_limit)
@@ -192,14 +182,14 @@ class MinNormPoint:
 
     value: float
     lower: float
-    prefix: NDArray[np.int64]
-    orders: NDArray[np.int64]
+    prefix: Integers
+    orders: Integers
     weights: Vector
     evaluations: int
 
 
 def min_norm_point(
-    along: Callable[[NDArray[np.int64]], Vector],
+    along: Callable[[Integers], Vector],
     size: int,
     tolerance: float,
     max_evaluations: int,
@@ -212,7 +202,7 @@ def min_norm_point(
     deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
     best, prefix = 0.0, np.empty(0, dtype=np.int64)
     lower, kept = -np.inf, (np.empty((0, size), np.int64), np.empty(0))
-    orders: list[NDArray[np.int64]] = []
+    orders: list[Integers] = []
     points = np.empty((0, size))
     weights = np.empty(0)
     x = np.zeros(size)
@@ -251,8 +241,8 @@ def min_norm_point(
 
 
 def _to_corral(
-    orders: list[NDArray[np.int64]], points: Vector, weights: Vector
-) -> tuple[list[NDArray[np.int64]], Vector, Vector]:
+    orders: list[Integers], points: Vector, weights: Vector
+) -> tuple[list[Integers], Vector, Vector]:
     """Wolfe's minor cycle: drop points until the nearest point of their span is inside them."""
     while True:
         target = _affine_weights(points)
@@ -287,22 +277,10 @@ def _affine_weights(points: Vector) -> Vector:
     return affine
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _BoxSearch:
-    """What the search found: P(H) - Q(H) of the best subset, a lower bound, and its proof."""
-
-    value: float
-    lower: float
-    subset: NDArray[np.bool_]
-    cover: BoxCover
-    tiles: int
-
-
-def _searched(
-    p: Vector, form: ProductForm, tolerance: float, max_tiles: int, time_limit: float | None
-) -> _BoxSearch:
-    """Split the tile of the least bound until it comes within `tolerance` of the best subset."""
-    deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
+def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
+    """Split the tile of the least bound until it comes within tolerance of the best subset."""
+    tolerance = limits.tolerance
+    deadline = np.inf if limits.time_limit is None else time.perf_counter() + limits.time_limit
     best, subset = 0.0, np.zeros(p.size, dtype=np.bool_)
     open_tiles: list[tuple[float, int, Vector, Vector, TileBound]] = []
     closed: list[tuple[Vector, Vector]] = []
@@ -327,7 +305,7 @@ def _searched(
     size = len(form.q)
     visit(np.zeros(size), np.ones(size))
     while open_tiles and open_tiles[0][0] < best - tolerance:
-        if count >= max_tiles or time.perf_counter() > deadline:
+        if count >= limits.max_tiles or time.perf_counter() > deadline:
             break
         _, _, low, high, bound = heapq.heappop(open_tiles)
         r = int(np.argmax(bound.high - bound.low))
@@ -337,7 +315,7 @@ def _searched(
     closed += [(low, high) for _, _, low, high, _ in open_tiles]
     lower = min([lower_closed, best, *(bound for bound, *_ in open_tiles)])
     cover = BoxCover(np.array([low for low, _ in closed]), np.array([high for _, high in closed]))
-    return _BoxSearch(best, lower, subset, cover, count)
+    return subset, lower, cover, {"tiles": count, "proof_tiles": len(closed)}
 
 
 def _halves(low: Vector, high: Vector, r: int, cut: float) -> list[tuple[Any, Any]]:

@@ -1,10 +1,16 @@
-"""Polynomial subset selection [Hu25]: the best prefix in order of the ratio."""
+"""Polynomial subset selection [Hu25]: the best prefix in order of the ratio.
+
+In floating point, and in exact arithmetic: the reference every other number is held against.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from fractions import Fraction
 
+import numpy as np
+
+from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws, saves_sorting
@@ -40,11 +46,12 @@ def solve(problem: TransportProblem) -> Found:
             f"{problem.drafts.scheme!r} has not: use method='submodular', 'full_lp' or 'max_flow'"
         )
     if saves_sorting(draws):
-        return _by_search(problem.target, draws)
-    return _by_sorting(problem.target, drafts)
+        return by_search(problem.target, draws)
+    return by_sorting(problem.target, drafts)
 
 
-def _by_search(p: NDArray[np.float64], draws: RandomDraws) -> Found:
+def by_search(p: Floats, draws: RandomDraws) -> Found:
+    """The best prefix, found without a sort."""
     from mdsd_opt.prefix_search.cut_search import best_cut
 
     cut = best_cut(p, draws)
@@ -52,7 +59,8 @@ def _by_search(p: NDArray[np.float64], draws: RandomDraws) -> Found:
     return _found(cut.difference, cut.subset(), draws.support_size, message)
 
 
-def _by_sorting(p: NDArray[np.float64], drafts: PrefixDraftScheme) -> Found:
+def by_sorting(p: Floats, drafts: PrefixDraftScheme) -> Found:
+    """The best prefix of all, one after another."""
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     order = drafts.prefix_order(p)
@@ -64,7 +72,7 @@ def _by_sorting(p: NDArray[np.float64], drafts: PrefixDraftScheme) -> Found:
     return _found(difference, subset, order.size, message)
 
 
-def _found(difference: float, subset: NDArray[np.bool_], num_tokens: int, message: str) -> Found:
+def _found(difference: float, subset: Flags, num_tokens: int, message: str) -> Found:
     value = 1.0 + difference
     return Found(
         acceptance_rate=value,
@@ -84,3 +92,42 @@ METHOD = Method(
     exact=True,
     solve=solve,
 )
+
+
+def exact_optimum(problem: TransportProblem) -> tuple[Fraction, Flags]:
+    """alpha* as a Fraction, and the shortest optimal prefix.
+
+    Takes the given numbers as exact rationals divided by their sum. Feasible for V up to some
+    thousands (without replacement the cost grows like V**(K-1)).
+
+    Raises
+    ------
+    UnsupportedScheme
+        The scheme has no prefix order.
+    """
+    drafts = problem.drafts.prefix_form
+    if drafts is None:
+        raise UnsupportedScheme(f"draft scheme {problem.drafts.scheme!r} has no prefix order")
+    order, contained, length = best_exact_prefix(problem.exact_target, drafts)
+    inside = sum((problem.exact_target[i] for i in order[:length]), Fraction(0))
+    subset = np.zeros(problem.vocab_size, dtype=np.bool_)
+    subset[order[:length]] = True
+    return 1 + inside - contained[length], subset
+
+
+def best_exact_prefix(
+    masses: Sequence[Fraction], drafts: PrefixDraftScheme
+) -> tuple[list[int], list[Fraction], int]:
+    """Prefix order, Q of every prefix, and the length of the shortest best prefix.
+
+    The masses may sum to less than one.
+    """
+    order = drafts.exact_prefix_order(masses)
+    contained = drafts.exact_prefix_containment(order)
+    inside = Fraction(0)
+    best, length = -contained[0], 0
+    for j, i in enumerate(order, start=1):
+        inside += masses[i]
+        if inside - contained[j] < best:
+            best, length = inside - contained[j], j
+    return order, contained, length

@@ -13,11 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Vector
 from mdsd_opt.drafts.product_form import ProductForm
-
-Vector = NDArray[np.float64]
 
 _MAX_PASSES = 40
 
@@ -29,7 +27,7 @@ _LEAST_GAIN = 1e-12
 class ThresholdSubset:
     """H with its point q_r(H), shape (R,), and its value P(H) - Q(H)."""
 
-    subset: NDArray[np.bool_]
+    subset: Flags
     point: Vector
     value: float
 
@@ -45,7 +43,7 @@ def threshold_subset(p: Vector, form: ProductForm) -> ThresholdSubset:
     return best
 
 
-def subset_of(p: Vector, form: ProductForm, subset: NDArray[np.bool_]) -> ThresholdSubset:
+def subset_of(p: Vector, form: ProductForm, subset: Flags) -> ThresholdSubset:
     """A subset with its sums."""
     point = form.q[:, subset].sum(axis=1)
     return ThresholdSubset(subset, point, float(p[subset].sum() - form.value(point)))
@@ -84,7 +82,7 @@ def _threshold_set(p: Vector, form: ProductForm, point: Vector) -> ThresholdSubs
 
 
 def _flipped(p: Vector, form: ProductForm, given: ThresholdSubset) -> ThresholdSubset | None:
-    """With one token put in or left out, the one that gains most; None if none gains.
+    """The subset with the one token put in or left out that gains most; None if none gains.
 
     A token may gain only if its distance from the threshold is below the curvature of f over it.
     """

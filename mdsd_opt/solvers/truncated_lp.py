@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Matrix, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status, TransportPlan
-from mdsd_opt.solvers import budget, highs_backend
-from mdsd_opt.solvers.budget import Needs
+from mdsd_opt.solvers import highs_backend
 from mdsd_opt.solvers.formulations import pair_lp
-from mdsd_opt.solvers.method import Method
+from mdsd_opt.solvers.highs_backend import LpResult
+from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Variables up to which the LP runs unless told otherwise: about size 1,000.
 DEFAULT_MAX_VARIABLES = 600_000
@@ -45,7 +45,7 @@ def solve(
     order: str = "surplus",
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
-    max_bytes: int = budget.DEFAULT_MAX_BYTES,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
     r"""The best :math:`\sum_i \min(p_i, p_I(i))` if only pairs of s tokens are free to decide.
 
@@ -105,14 +105,14 @@ def solve(
     pairs = _truncated(problem.target, q1, q2, size, rule, order)
     fixed = pairs.fixed_selection()
     lp_start = time.perf_counter()
-    choice = _choose(pairs, fixed[pairs.free], time_limit)
+    share, lp = _choose(pairs, fixed[pairs.free], time_limit)
     lp_seconds = time.perf_counter() - lp_start
 
     selection = fixed
-    selection[pairs.free] += choice.share.sum(axis=1)
+    selection[pairs.free] += share.sum(axis=1)
     value = float(np.minimum(problem.target, selection).sum())
     loss, tighter_loss = pairs.loss_bounds()
-    subset = _suggested_subset(pairs, selection, choice.shadow_price)
+    subset = _suggested_subset(pairs, selection, lp.row_duals)
     upper = max(problem.cut_value(subset), value)  # what a certificate can prove
 
     stats: dict[str, Any] = {
@@ -121,18 +121,18 @@ def solve(
         "order": order,
         "tokens": tuple(pairs.free.tolist()),
         "variables": variables,
-        "iterations": choice.iterations,
+        "iterations": lp.iterations,
         "lp_seconds": lp_seconds,
     }
     if rule == "published":
         stats |= {"loss_bound": loss, "loss_bound_tighter": tighter_loss}
-    if not choice.optimal:
+    if not lp.optimal:
         status = Status.LIMIT
     else:
         status = Status.OPTIMAL if size == problem.vocab_size else Status.BOUND
     plan = None
     if problem.drafts.has_many_models and problem.vocab_size <= PLAN_MAX_VOCAB:
-        plan = _plan(problem, pairs, selection, choice.share)
+        plan = _plan(problem, pairs, selection, share)
     return Found(
         acceptance_rate=value,
         lower_bound=value,
@@ -141,7 +141,7 @@ def solve(
         subset=subset,
         plan=plan,
         selection=selection,
-        message=f"{choice.message}; pairs outside the {size} free tokens follow the {rule} rule",
+        message=f"{lp.message}; pairs outside the {size} free tokens follow the {rule} rule",
         stats=stats,
     )
 
@@ -172,8 +172,8 @@ class PairRule:
     """
 
     pairs: TruncatedPairs
-    share: NDArray[np.float64]
-    selection: NDArray[np.float64]
+    share: Floats
+    selection: Floats
 
     def first_wins(self, first: int, second: int) -> float:
         """Probability that `first` is selected from the pair {first, second}."""
@@ -186,7 +186,7 @@ class PairRule:
             return mine / both if both > 0 else 0.5
         return float(self.pairs.priority[first] > self.pairs.priority[second])
 
-    def wins(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def wins(self, weights: Floats) -> Floats:
         """Mass of the pairs {i, j} that select i, each times the weight of j, shape (V,)."""
         won = self.pairs.fixed_wins(weights)
         won[self.pairs.free] += self.share @ weights[self.pairs.free]
@@ -194,22 +194,17 @@ class PairRule:
 
 
 def pair_rule(
-    p: NDArray[np.float64],
-    q1: NDArray[np.float64],
-    q2: NDArray[np.float64],
-    size: int,
-    rule: str = "published",
-    order: str = "surplus",
+    p: Floats, q1: Floats, q2: Floats, size: int, rule: str = "published", order: str = "surplus"
 ) -> PairRule:
     """The rule the truncated LP finds for two independent drafts; options as in `solve`."""
     pairs = _truncated(p, q1, q2, min(size, p.size), rule, order)
     selection = pairs.fixed_selection()
-    choice = _choose(pairs, selection[pairs.free], None)
-    selection[pairs.free] += choice.share.sum(axis=1)
-    return PairRule(pairs, choice.share, selection)
+    share, _ = _choose(pairs, selection[pairs.free], None)
+    selection[pairs.free] += share.sum(axis=1)
+    return PairRule(pairs, share, selection)
 
 
-def _two_drafts(problem: TransportProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _two_drafts(problem: TransportProblem) -> tuple[Floats, Floats]:
     drafts = problem.drafts
     laws = drafts.independent_laws() if drafts.num_drafts == 2 else None
     if laws is not None:
@@ -231,12 +226,7 @@ def _checked_size(size: int | None, vocab_size: int) -> int:
 
 
 def _truncated(
-    p: NDArray[np.float64],
-    q1: NDArray[np.float64],
-    q2: NDArray[np.float64],
-    size: int,
-    rule: str,
-    order: str,
+    p: Floats, q1: Floats, q2: Floats, size: int, rule: str, order: str
 ) -> TruncatedPairs:
     score = p - q1 * q2 if order == "surplus" else np.maximum(p, (q1 + q2) / 2)
     descending = stable_order(-score)
@@ -244,49 +234,31 @@ def _truncated(
     return TruncatedPairs(p, q1, q2, descending[:size], winner_last)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Choice:
-    """How the pairs of free tokens are decided.
-
-    `share[a, b]` is the mass of the pair of the a-th and b-th free token that selects the a-th.
-    `shadow_price` is the gain of acceptance from one more unit of selected mass.
-    """
-
-    share: NDArray[np.float64]
-    shadow_price: NDArray[np.float64]
-    optimal: bool
-    iterations: int
-    message: str
-
-
-def _choose(pairs: TruncatedPairs, fixed: NDArray[np.float64], time_limit: float | None) -> _Choice:
+def _choose(
+    pairs: TruncatedPairs, fixed: Floats, time_limit: float | None
+) -> tuple[Matrix, LpResult]:
     r"""Maximise sum t over t_i <= p_i, t_i <= fixed_i + sum_j share_ij, share_ij + share_ji = w_ij.
 
     One column :math:`x_{ij} = share_{ij} \in [0, w_{ij}]` stands for each pair i < j, so that
-    :math:`t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le fixed_i + \sum_{j<i} w_{ji}`.
+    :math:`t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le fixed_i + \sum_{j<i} w_{ji}`. Returns the
+    shares, [a, b] the mass of the pair of the a-th and b-th free token that selects the a-th, and
+    what HiGHS says; its row duals are the gain from one more unit of selected mass.
     """
     mass = pairs.free_pair_mass
     p = pairs.p[pairs.free]
     size = p.size
     first, second = np.triu_indices(size, 1)
     pair_mass = mass[first, second]
-    lp = pair_lp(p, fixed, first, second, pair_mass)
-    result = highs_backend.maximise(*lp, time_limit=time_limit)
+    result = highs_backend.maximise(
+        *pair_lp(p, fixed, first, second, pair_mass), time_limit=time_limit
+    )
     share = np.zeros((size, size))
     share[first, second] = result.point[size:]
     share[second, first] = pair_mass - share[first, second]
-    return _Choice(
-        share=share,
-        shadow_price=result.row_duals,
-        optimal=result.optimal,
-        iterations=result.iterations,
-        message=result.message,
-    )
+    return share, result
 
 
-def _suggested_subset(
-    pairs: TruncatedPairs, selection: NDArray[np.float64], shadow_price: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _suggested_subset(pairs: TruncatedPairs, selection: Floats, shadow_price: Floats) -> Flags:
     """Tokens that accept all the target has: more selected mass would gain them nothing."""
     subset = pairs.p < selection
     subset[pairs.free] = shadow_price < 0.5
@@ -294,10 +266,7 @@ def _suggested_subset(
 
 
 def _plan(
-    problem: TransportProblem,
-    pairs: TruncatedPairs,
-    selection: NDArray[np.float64],
-    share: NDArray[np.float64],
+    problem: TransportProblem, pairs: TruncatedPairs, selection: Floats, share: Floats
 ) -> TransportPlan:
     """The selection rule as a plan: selected mass, cut down to what the target accepts."""
     law = problem.drafts.support_law()
@@ -318,10 +287,6 @@ def _plan(
     return TransportPlan(tokens=law.tokens, offsets=law.offsets, mass=frozen(mass))
 
 
-Vector = NDArray[np.float64]
-Ids = NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False)
 class TruncatedPairs:
     """A transport problem with two drafts, in which few pairs are left to decide.
@@ -333,18 +298,18 @@ class TruncatedPairs:
     p: Vector
     q1: Vector
     q2: Vector
-    free: Ids
-    order: Ids
+    free: Tokens
+    order: Tokens
 
     @functools.cached_property
-    def priority(self) -> Ids:
+    def priority(self) -> Tokens:
         """Place of every token in the order, shape (V,)."""
         places = np.empty_like(self.order)
         places[self.order] = np.arange(self.order.size)
         return places
 
     @property
-    def free_pair_mass(self) -> NDArray[np.float64]:
+    def free_pair_mass(self) -> Floats:
         """w_ij between the free tokens, zero on the diagonal, shape (s, s)."""
         one_way = np.outer(self.q1[self.free], self.q2[self.free])
         mass = one_way + one_way.T
@@ -382,7 +347,7 @@ class TruncatedPairs:
         return float(surplus.sum()), float(np.minimum(surplus, in_pairs).sum())
 
 
-def _lost(masses: Vector, free: Ids) -> Vector:
+def _lost(masses: Vector, free: Tokens) -> Vector:
     """Sum before each place; before a free one, of which the places are given, of bound ones."""
     before = np.concatenate([[0.0], np.cumsum(masses[:-1])])
     start, total = 0, 0.0
@@ -393,7 +358,7 @@ def _lost(masses: Vector, free: Ids) -> Vector:
     return before
 
 
-def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
+def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Tokens:
     """Tokens by p / (q1 + q2), ties towards the lowest id; tokens never drafted come last."""
     drafted = q1 + q2
     ratio = np.full(p.size, np.inf)
@@ -401,7 +366,7 @@ def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Ids:
     return stable_order(ratio)
 
 
-def stable_order(values: Vector) -> Ids:
+def stable_order(values: Vector) -> Tokens:
     """What a stable argsort gives; NumPy's own takes several times as long.
 
     The leading bits of a value and its place are sorted as one integer. Values that differ in other

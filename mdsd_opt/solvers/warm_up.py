@@ -25,15 +25,8 @@ _ROUNDS = 4
 def warm_up(problem: TransportProblem, method: str, **options: Any) -> None:
     """Run a method on tiny problems of the same kind, so that its kernels and solvers are loaded.
 
-    What it refuses, it refuses in silence.
-
-    Parameters
-    ----------
-    problem : TransportProblem
-    method : str
-        One of `methods()`.
-    **options
-        Those that choose an algorithm; no limits.
+    The options are those that choose an algorithm, no limits. What the method refuses, it refuses
+    in silence.
     """
     for seed in range(_ROUNDS):
         with contextlib.suppress(MdsdError):

@@ -10,23 +10,21 @@ from typing import Any, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable
-from mdsd_opt.errors import (
-    InvalidInput,
-    MdsdError,
-    ProblemTooLarge,
-    UnsupportedScheme,
-)
+from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.rates import BatchRates
+from mdsd_opt.solvers.frontier.relaxation import relaxed_by
+from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.verdicts import (
     BatchVerdict,
     Decision,
     Law,
+    RelaxedProblems,
     RelaxedVerdict,
     Uniforms,
     Verdict,
@@ -36,6 +34,9 @@ from mdsd_opt.verifiers.verdicts import (
 
 #: Draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
+
+#: Those that are enumerated for an acceptance rate where that saves an estimate or a bound.
+MAX_RATED_TUPLES = 3000
 
 #: Size of a batch, in probabilities of one side, from which threads are started.
 _TOKENS_WORTH_THREADS = 100_000
@@ -100,9 +101,7 @@ class Verifier(ABC):
             )
 
     @abstractmethod
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         """Acceptance probabilities and residual law given these drafts (already checked)."""
 
     @abstractmethod
@@ -154,6 +153,24 @@ class Verifier(ABC):
             total += weight * law[np.unique(tokens[tokens >= 0])].sum()
         return total
 
+    def rate_with_residual_hits(
+        self, problem: TransportProblem, bound: float, num_samples: int, seed: int
+    ) -> float:
+        """The acceptance rate, given its bound without residual hits: enumerated or an `Estimate`.
+
+        An estimate averages the exact probability of a hit over `num_samples` draft tuples.
+        """
+        if problem.drafts.count_tuples() <= MAX_RATED_TUPLES:
+            return min(float(self.enumerated_acceptance_rate(problem)), 1.0)
+        hit = np.zeros(num_samples)
+        for n, drafts in enumerate(problem.drafts.sample(np.random.default_rng(seed), num_samples)):
+            decision = self.decide(problem, drafts)
+            if decision.residual is not None:
+                rejected = max(1.0 - float(decision.accept.sum()), 0.0)
+                hit[n] = rejected * decision.residual[np.unique(drafts)].sum()
+        error = float(hit.std(ddof=1) / np.sqrt(num_samples))
+        return Estimate(min(bound + float(hit.mean()), 1.0), error)
+
     @overload
     def verify(
         self, problem: TransportProblem, drafts: Any, rng: np.random.Generator | Uniforms
@@ -192,15 +209,11 @@ class Verifier(ABC):
         tokens = checked_drafts(problem, drafts)
         if relax is None:
             return self._verify(problem, tokens, Uniforms.of(rng))
-        from mdsd_opt.solvers.frontier.relaxation import relaxed_by
-
         relaxation = relaxed_by(problem, relax)
         found = self._verify(relaxation.problem, tokens, Uniforms.of(rng))
         return RelaxedVerdict(*found, relaxation)
 
-    def _verify(
-        self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
-    ) -> Verdict:
+    def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
         decision = self.decide(problem, tokens)
         reached = np.cumsum(decision.accept)
         k = int(np.searchsorted(reached, uniforms.acceptance, side="right"))
@@ -215,7 +228,7 @@ class Verifier(ABC):
         target: Any,
         draft: Any,
         drafts: Any,
-        rng: np.random.Generator | NDArray[np.float64],
+        rng: np.random.Generator | Floats,
         scheme: str = "with_replacement",
         num_threads: int | None = None,
         relax: Mapping[str, float] | None = None,
@@ -247,8 +260,6 @@ class Verifier(ABC):
             )
         if num_threads is None:
             num_threads = available_threads() if p.size >= _TOKENS_WORTH_THREADS else 1
-        from mdsd_opt.verifiers.relaxed_problems import RelaxedProblems
-
         make, _ = batch_maker(scheme)
 
         def problem_of(n: int) -> TransportProblem:
@@ -261,11 +272,11 @@ class Verifier(ABC):
     def verify_rows(
         self,
         problem_of: Callable[[int], TransportProblem],
-        drafts: Sequence[NDArray[np.int64]],
-        uniforms: NDArray[np.float64],
+        drafts: Sequence[Integers],
+        uniforms: Floats,
         num_threads: int,
         name_of: Callable[[int], str],
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         """Output tokens of rows that need not have equally many drafts.
 
         Parameters
@@ -294,9 +305,7 @@ class Verifier(ABC):
                 f"verifier {self.name!r} is not rational in p and q: use exact=False"
             )
 
-    def _enumerated(
-        self, problem: TransportProblem, exact: bool
-    ) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    def _enumerated(self, problem: TransportProblem, exact: bool) -> Iterator[tuple[Any, Integers]]:
         self.check(problem)
         self._check_exact(exact)
         count = problem.drafts.count_tuples()
@@ -315,7 +324,7 @@ class Verifier(ABC):
                 yield weights[row], tuples[row].astype(np.int64)
 
 
-def possible_token(p: NDArray[np.float64], tokens: NDArray[np.int64]) -> int:
+def possible_token(p: Floats, tokens: Integers) -> int:
     """The likeliest draft, or token if all drafts are impossible.
 
     For the case that a rule selects a token of probability zero and no residual is left, which
@@ -334,7 +343,7 @@ def draw(law: Law, uniform: float) -> int:
     return int(support[min(place, support.size - 1)])
 
 
-def impossible_drafts(drafts: DraftScheme, tokens: NDArray[np.int64]) -> InvalidInput:
+def impossible_drafts(drafts: DraftScheme, tokens: Integers) -> InvalidInput:
     """Error for draft tokens that have probability zero under the scheme."""
     return InvalidInput(
         f"the draft tokens {tokens.tolist()} cannot be drawn under {drafts!r}: were they sampled "
@@ -342,7 +351,7 @@ def impossible_drafts(drafts: DraftScheme, tokens: NDArray[np.int64]) -> Invalid
     )
 
 
-def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
+def checked_drafts(problem: TransportProblem, drafts: Any) -> Integers:
     """Validate one draft tuple: shape (K,), token ids or -1, possible under the scheme."""
     tokens = to_numpy(drafts, "drafts")
     if tokens.shape != (problem.num_drafts,) or tokens.dtype.kind not in "iu":
@@ -361,7 +370,7 @@ def checked_drafts(problem: TransportProblem, drafts: Any) -> NDArray[np.int64]:
 
 def checked_batch(
     target: Any, draft: Any, drafts: Any, scheme: str
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+) -> tuple[NDArray[Any], NDArray[Any], Integers]:
     """Validate the shapes of a batch; the rows are validated one by one."""
     _, many_models = batch_maker(scheme)
     p, q = to_numpy(target, "target"), to_numpy(draft, "draft")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.fixed_set import FixedSetDrafts
 from mdsd_opt.problem import TransportProblem
@@ -14,8 +14,6 @@ from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 
 class Greedy(Verifier):
@@ -34,9 +32,7 @@ class Greedy(Verifier):
     def batch_rates(self) -> dict[str, BatchRates]:
         return optimal_rates(self.schemes)  # it reaches the optimum
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         scheme = _fixed_set(problem)
         p = target_of(problem, exact)
         q = np.array(scheme.exact_last_draw, dtype=object) if exact else scheme.last_draw
@@ -48,17 +44,13 @@ class Greedy(Verifier):
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
         self.check(problem)
-        scheme = _fixed_set(problem)
-        return greedy_rate(problem.target, scheme.always_drafted, scheme.last_draw)
+        p, scheme = problem.target, _fixed_set(problem)
+        on_fixed = float(p[scheme.always_drafted].sum())  # where the last draw is never
+        return min(on_fixed + float(np.minimum(p, scheme.last_draw).sum()), 1.0)
 
 
 def _fixed_set(problem: TransportProblem) -> FixedSetDrafts:
     return cast(FixedSetDrafts, problem.drafts)  # the only kind that is lossless
-
-
-def greedy_rate(p: Vector, fixed: NDArray[np.int64], last_draw: Vector) -> float:
-    """p(T) + sum min(p, q'), q' the law of the last draft, which is zero on T."""
-    return min(float(p[fixed].sum()) + float(np.minimum(p, last_draw).sum()), 1.0)
 
 
 VERIFIER = Greedy()

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge
@@ -29,8 +29,6 @@ from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
 from mdsd_opt.verifiers.rates import BatchRates, Estimate
 from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
 
@@ -73,7 +71,7 @@ class GumbelList(Verifier):
 
     def simulate(
         self, problem: TransportProblem, rng: np.random.Generator, size: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[Integers, Integers]:
         """Draw draft tuples and their outputs: tokens of shape (size, K) and (size,)."""
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
@@ -99,25 +97,23 @@ class GumbelList(Verifier):
     def acceptance_bound(self, problem: TransportProblem) -> float:
         """The lower bound of [GLS], which is the acceptance rate at K = 1; O(V log V)."""
         self.check(problem)
-        return gumbel_bound(problem.target, draft_of(problem, exact=False), problem.num_drafts)
+        return gumbel_bounds(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
 
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
-        """In closed form for few tokens, else an `Estimate` by simulation."""
+        """The rate in closed form for few tokens, else an `Estimate` by simulation."""
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
         if k == 1:
-            return gumbel_bound(p, q, 1)
+            return gumbel_bounds(p, q, [1])[0]
         if p.size * count_power(p.size + 1, k - 1) <= _MAX_TERMS:
             return min(max(float(acceptance(p.tolist(), q.tolist(), k)), 0.0), 1.0)
         drafts, output = self.simulate(problem, np.random.default_rng(seed), num_samples)
         hits = (drafts == output[:, None]).any(axis=1)
         return Estimate(float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(num_samples)))
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         p, q, k = target_of(problem, exact), draft_of(problem, exact), problem.num_drafts
         if k * p.size * count_power(p.size + 1, k) > _MAX_TERMS:
             raise ProblemTooLarge(
@@ -140,13 +136,8 @@ class GumbelList(Verifier):
         return Decision(accept, residual_law(law, hit))
 
 
-def gumbel_bound(p: Vector, q: Vector, num_drafts: int) -> float:
-    """The bound, with all inner sums from one sort by p/q."""
-    return gumbel_bounds(p, q, [num_drafts])[0]
-
-
 def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
-    """`gumbel_bound` for several K, from one sort."""
+    """The bound for several K, with all inner sums from one sort by p/q."""
     ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
     order = np.argsort(ratio)
     p, q, ratio = p[order], q[order], ratio[order]

@@ -8,18 +8,16 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
 from mdsd_opt.verifiers.base import Verifier
-from mdsd_opt.verifiers.rates import BatchRates, with_residual_hits
+from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
 
@@ -77,12 +75,12 @@ class ImportanceSampling(Verifier):
         return {"with_replacement": BatchRates(self._batch_bounds, is_bound=True)}
 
     def _batch_bounds(self, p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
-        bounds = selection_bounds(p, q, max(counts), *self._options)
-        return [bounds[k - 1] for k in counts]
+        """`acceptance_bound` for several K, from the rounds of one tournament."""
+        played = _rounds(p, [q] * max(counts), *self._options)
+        laws = [q, *(rule.selection for rule in played)]
+        return [min(float(np.minimum(p, laws[k - 1]).sum()), 1.0) for k in counts]
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         tournament = self._tournament(problem)
         selected = np.zeros(drafts.size)
         selected[0] = 1.0
@@ -110,7 +108,7 @@ class ImportanceSampling(Verifier):
         if problem.num_drafts == 2:
             hits = (1.0 - tournament.share) @ tournament.rounds[0].wins(tournament.residual)
             return min(bound + float(hits), 1.0)
-        return with_residual_hits(self, problem, bound, num_samples, seed)
+        return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
     def _tournament(self, problem: TransportProblem) -> _Tournament:
         if problem not in self._known:
@@ -146,14 +144,6 @@ def _rounds(
         played = pair_rule(p, selection, q, size, rule, order)
         selection = played.selection
         yield played
-
-
-def selection_bounds(
-    p: Vector, q: Vector, most: int, size: int = 5, rule: str = "published", order: str = "surplus"
-) -> list[float]:
-    """`acceptance_bound` for 1 .. `most` drafts of q, from the rounds of one tournament."""
-    laws = [q, *(played.selection for played in _rounds(p, [q] * most, size, rule, order))]
-    return [min(float(np.minimum(p, law).sum()), 1.0) for law in laws]
 
 
 VERIFIER = ImportanceSampling()

@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem
@@ -16,8 +16,6 @@ from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import RatioSums, draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Law
-
-Vector = NDArray[np.float64]
 
 
 class KSeq(Verifier):
@@ -39,9 +37,7 @@ class KSeq(Verifier):
         rates = BatchRates(lambda p, q, counts, seed: kseq_rates(p, q, counts), device="kseq")
         return {"with_replacement": rates}
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         p, q, k = target_of(problem, exact), draft_of(problem, exact), problem.num_drafts
         rho: Any = acceptance_scale(problem.target, draft_of(problem, False), k)
         if exact:
@@ -62,16 +58,11 @@ class KSeq(Verifier):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
         self.check(problem)
-        return kseq_rate(problem.target, draft_of(problem, exact=False), problem.num_drafts)
-
-
-def kseq_rate(p: Vector, q: Vector, num_drafts: int) -> float:
-    """Acceptance rate of K-SEQ at its best scale."""
-    return kseq_rates(p, q, [num_drafts])[0]
+        return kseq_rates(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
 
 
 def kseq_rates(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
-    """`kseq_rate` for several K, from one sort."""
+    """Acceptance rates of K-SEQ at its best scale for several K, from one sort."""
     sums = RatioSums(p, q)
     rates = []
     for k in num_drafts:

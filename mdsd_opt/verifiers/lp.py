@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -63,9 +63,7 @@ class LinearProgramme(Verifier):
         self._plans: WeakKeyDictionary[TransportProblem, TransportPlan] = WeakKeyDictionary()
         self._rules: WeakKeyDictionary[TransportProblem, dict[bool, _Rule]] = WeakKeyDictionary()
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         rule = self._rule(problem, exact)
         accept = nothing_accepted(drafts, rule.residual)
         members = tuple(np.unique(drafts[drafts >= 0]).tolist())
@@ -113,7 +111,7 @@ class LinearProgramme(Verifier):
 
 
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
-    from mdsd_opt.problem.plans import feasible_mass, feasible_masses
+    from mdsd_opt.problem.transport_plans import feasible_mass, feasible_masses
 
     drawn: dict[tuple[int, ...], Any]
     masses: list[Any]

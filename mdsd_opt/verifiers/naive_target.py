@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts
-from mdsd_opt.drafts.drafted_masses import drafted_masses
+from mdsd_opt.drafts.inclusion_masses import inclusion_masses
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 
 class NaiveTarget(Verifier):
@@ -36,15 +34,13 @@ class NaiveTarget(Verifier):
         return {
             "with_replacement": BatchRates(_mass_with_replacement),
             "without_replacement": BatchRates(
-                lambda p, q, counts, seed: drafted_masses(q, p, counts)
+                lambda p, q, counts, seed: inclusion_masses(q, p, counts)
             ),
             "greedy": BatchRates(_mass_greedy),
             **optimal_rates([TopKDrafts]),  # it reaches the optimum of drafts that are certain
         }
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         p = target_of(problem, exact)
         return Decision(nothing_accepted(drafts, p), p)
 

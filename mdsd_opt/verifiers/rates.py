@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts.single_model import SingleModelDrafts
-from mdsd_opt.problem import TransportProblem
-
-if TYPE_CHECKING:
-    from mdsd_opt.verifiers.base import Verifier
-
-Vector = NDArray[np.float64]
 
 #: (p, q, every K, seed) -> rates of one row, for these K.
 RowFormula = Callable[[Vector, Vector, list[int], int], Sequence[float]]
-
-#: Draft tuples up to which the acceptance rate is enumerated.
-MAX_TUPLES = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +55,7 @@ def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRa
 
 
 class Estimate(float):
-    """A float that remembers its standard error; arithmetic gives plain floats.
-
-    Attributes
-    ----------
-    standard_error : float
-    """
+    """A float that remembers its `standard_error`; arithmetic gives plain floats."""
 
     standard_error: float
 
@@ -91,10 +74,7 @@ class Estimate(float):
 class CertifiedRate(float):
     """The acceptance rate of a rule that is not quite optimal; arithmetic gives plain floats.
 
-    Attributes
-    ----------
-    gap : float
-        The optimum is at most this much higher.
+    The optimum is at most `gap` higher.
     """
 
     gap: float
@@ -109,28 +89,3 @@ class CertifiedRate(float):
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} (optimum at most {self.gap:.1g} higher)"
-
-
-def with_residual_hits(
-    verifier: Verifier, problem: TransportProblem, bound: float, num_samples: int, seed: int
-) -> float:
-    """Acceptance rate, residual hits included: enumerated where that is feasible, else estimated.
-
-    Parameters
-    ----------
-    bound : float
-        The rate without residual hits.
-    num_samples, seed : int
-        Draft tuples whose exact probability of a hit is averaged.
-    """
-    if problem.drafts.count_tuples() <= MAX_TUPLES:
-        return min(float(verifier.enumerated_acceptance_rate(problem)), 1.0)
-    sample = problem.drafts.sample(np.random.default_rng(seed), num_samples)
-    hit = np.zeros(num_samples)
-    for n, drafts in enumerate(sample):
-        decision = verifier.decide(problem, drafts)
-        if decision.residual is not None:
-            rejected = max(1.0 - float(decision.accept.sum()), 0.0)
-            hit[n] = rejected * decision.residual[np.unique(drafts)].sum()
-    error = float(hit.std(ddof=1) / np.sqrt(num_samples))
-    return Estimate(min(bound + float(hit.mean()), 1.0), error)

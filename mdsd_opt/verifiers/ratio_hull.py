@@ -7,24 +7,20 @@ from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.verifiers.base import Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     death_levels,
-    even_rule,
     mean_over_levels,
     spans_of_blocks,
 )
 from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
-from mdsd_opt.verifiers.rates import with_residual_hits
 from mdsd_opt.verifiers.rejection import accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
 
@@ -36,7 +32,7 @@ class RatioHullLaw:
     `position` is the place of each token in the order (-1: never drafted), `selection` p_Z.
     """
 
-    position: NDArray[np.int64]
+    position: Integers
     levels: Vector
     selection: Vector
     residual: Vector
@@ -62,13 +58,15 @@ class RatioHull(Verifier):
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[TransportProblem, RatioHullLaw] = WeakKeyDictionary()
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         hull = self._hull(problem)
         positions = hull.position[drafts]
-        in_block = even_rule(positions)
-        accept = mean_over_levels(in_block, int(positions.max()), hull.levels)
+
+        def shares(start: int, stop: int) -> Vector:
+            inside = positions >= start
+            return inside / np.count_nonzero(inside)
+
+        accept = mean_over_levels(shares, int(positions.max()), hull.levels)
         for k, token in enumerate(drafts.tolist()):
             accept[k] *= accepted(problem.target[token], hull.selection[token])
         return Decision(accept, hull.residual)
@@ -83,7 +81,7 @@ class RatioHull(Verifier):
     ) -> float:
         """The bound plus residual hits, which are estimated if there are many draft tuples."""
         bound = self.acceptance_bound(problem)
-        return with_residual_hits(self, problem, bound, num_samples, seed)
+        return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
     def _hull(self, problem: TransportProblem) -> RatioHullLaw:
         if problem not in self._known:

@@ -20,25 +20,16 @@ _PACKAGE = "mdsd_opt.verifiers"
 
 #: Those that come first in lists, in this order; the others follow by name.
 _FIRST = (
-    "optimal",
-    "naive_target",
-    "single_draft",
-    "rrs",
-    "kseq",
-    "spechub",
-    "greedy",
-    "importance_sampling",
-    "ratio_hull",
-    "gumbel",
-    "lp",
-)
+    "optimal", "naive_target", "single_draft", "rrs", "kseq", "spechub", "greedy",
+    "importance_sampling", "ratio_hull", "gumbel", "lp",
+)  # fmt: skip
 
-_registered: dict[str, Verifier] = {}
+registered: dict[str, Verifier] = {}
 
 
 def names() -> tuple[str, ...]:
     """Names of all verification algorithms: those of the package, then those registered."""
-    return (*_built_in(), *_registered)
+    return (*built_in_names(), *registered)
 
 
 def get(verifier: str | Verifier, **options: Any) -> Verifier:
@@ -49,7 +40,7 @@ def get(verifier: str | Verifier, **options: Any) -> Verifier:
     verifier : str or Verifier
         A name, ``"module:attribute"``, or a verifier, which is returned as it is.
     **options
-        What the algorithm can be told, such as ``collapsed=True`` for ``"optimal"`` or ``size=8``
+        What the algorithm can be told, such as ``binned=True`` for ``"optimal"`` or ``size=8``
         for ``"importance_sampling"``.
 
     Raises
@@ -88,7 +79,7 @@ def register(verifier: Verifier) -> None:
     name = checked(verifier, "the verifier to register").name
     if name in names():
         raise InvalidInput(f"there is a verifier {name!r} already: give this one another name")
-    _registered[name] = verifier
+    registered[name] = verifier
 
 
 def _found(verifier: Any) -> Verifier:
@@ -98,10 +89,9 @@ def _found(verifier: Any) -> Verifier:
         raise UnknownName.among("verifier", verifier, names())
     if ":" in verifier:
         return checked(loaded(verifier), repr(verifier))
-    if verifier in _registered:
-        return _registered[verifier]
-    built_in: Verifier = importlib.import_module(f"{_PACKAGE}.{verifier}").VERIFIER
-    return built_in
+    if verifier in registered:
+        return registered[verifier]
+    return importlib.import_module(f"{_PACKAGE}.{verifier}").VERIFIER
 
 
 def checked(found: Any, given: str) -> Verifier:
@@ -134,7 +124,7 @@ def checked(found: Any, given: str) -> Verifier:
 
 
 @functools.cache
-def _built_in() -> tuple[str, ...]:
+def built_in_names() -> tuple[str, ...]:
     """Those of the files here, from their sources: importing them all would import numba."""
     folder = importlib.import_module(_PACKAGE).__path__
     found = [entry.name for entry in pkgutil.iter_modules(folder) if _declares_one(entry.name)]

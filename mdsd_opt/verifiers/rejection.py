@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import normalised, positive_part
 from mdsd_opt.verifiers.verdicts import Law
-
-Vector = NDArray[np.float64]
 
 
 def draft_of(problem: TransportProblem, exact: bool) -> Law:
@@ -20,7 +18,7 @@ def draft_of(problem: TransportProblem, exact: bool) -> Law:
     return np.array(drafts.exact_q, dtype=object) if exact else drafts.q
 
 
-def nothing_accepted(drafts: NDArray[np.int64], p: Law) -> Law:
+def nothing_accepted(drafts: Integers, p: Law) -> Law:
     """A zero for each draft, of the kind of numbers that p holds."""
     return np.zeros(drafts.size, dtype=p.dtype) + p[0] * 0
 
@@ -45,17 +43,8 @@ def residual_law(p: Law, taken: Law) -> Law:
 class RatioSums:
     r""":math:`\sum \min(p, c q)` and :math:`\sum (p - c q)_+` for any c, O(log V) each.
 
-    Parameters
-    ----------
-    p, q : ndarray, shape (V,)
-        Non-negative.
-
-    Attributes
-    ----------
-    ratio : ndarray
-        p/q of the tokens with q > 0, ascending.
-    order : ndarray of int64
-        These tokens, in that order.
+    p and q, shape (V,), are not negative; `ratio` is p/q of the tokens with q > 0, ascending, and
+    `order` these tokens, in that order.
     """
 
     def __init__(self, p: Vector, q: Vector) -> None:

@@ -1,28 +1,48 @@
-"""Recursive rejection sampling: one draft after another, against what is left of the target."""
+r"""Recursive rejection sampling: one draft after another, against what is left of the target.
+
+Its rates without replacement: with q\\x for q without x, renormalised, and p' for the residual,
+
+.. math:: \alpha_K(p, q) = \sum \min(p, q) + \sum_x (q - p)_+(x)\, \alpha_{K-1}(p', q \setminus x) .
+
+Rejected tokens have no mass in p', and p' is the same for all of them; only q\\x differs.
+
+Where that takes too long, many sequences of rejections are drawn at a time. After any of them the
+residual is :math:`p_j \propto (p - b q)_+` for a single number b. With
+:math:`T(b) = \sum (p - b q)_+` and s the inverse of the draft mass not drawn yet, the next draft,
+of law s q on that rest, is rejected as token i with mass proportional to
+
+.. math:: \min\bigl(s\,T(b)\,q_i,\ (b' q_i - p_i)_+\bigr), \qquad b' = b + s\,T(b),
+
+and the residual after it is :math:`\propto (p - b' q)_+`. Nothing is accepted along a sequence of K
+rejections with probability :math:`T(b_{K+1})`, starting from :math:`b_1 = 0`, so the acceptance
+rate is :math:`1 - E\,T(b_{K+1})` over sequences of rejected tokens. One sort by p/q makes a step
+O(log V).
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.drafts.inclusion_masses import sum_of_others
+from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates, Estimate
-from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
-from mdsd_opt.verifiers.rrs_rates import (
-    independent_rate,
-    independent_rates,
-    without_replacement_rate,
-    without_replacement_rates,
+from mdsd_opt.verifiers.rejection import (
+    RatioSums,
+    accepted,
+    draft_of,
+    nothing_accepted,
+    residual_law,
 )
 from mdsd_opt.verifiers.verdicts import Decision, Law
-
-Vector = NDArray[np.float64]
 
 DEFAULT_SAMPLES = 2000
 
@@ -30,17 +50,33 @@ DEFAULT_SAMPLES = 2000
 _BATCH_SAMPLES = 256
 _BATCH_MAX_VISITS = 50_000
 
+#: Limits of the exact recursion: sequences of rejected tokens, and tokens visited for them.
+_MAX_SEQUENCES = 10_000
+
+MAX_VISITS = 4_000_000
+
+#: Drafts without replacement up to which sequences are sampled; each one costs about K^2.
+_MAX_SAMPLED_DRAFTS = 1000
+
+#: Steps of the recursion for independent drafts: K V.
+_MAX_STEPS = 10**9
+
+_STEPS_OF_A_CALL = 10_000
+
+#: Independent repetitions of the stratified sampling, from which the standard error comes.
+_REPETITIONS = 8
+
 
 class RecursiveRejection(Verifier):
-    r"""Accept X_j with probability min(1, p_j/q_j), else go on with :math:`p_{j+1} \propto (p_j -
-    q_j)_+`.
+    r"""Accept X_j with probability min(1, p_j/q_j), else go on with what p_j has beyond q_j.
 
-    With replacement q_j = q (the multi-step sampling of [SpecInfer]); without replacement q_j is q
-    without the tokens drawn, renormalised ([RSD], [MCSD]); for different draft models it is the
-    model of draft j. A rejected token has no residual mass left, so it is not hit later. Lossless
-    for all three, not optimal. Cost O(K V) a decision. The rate costs O(K V), without replacement
-    O(V log V) at K = 2, and beyond that an exact recursion in about V^(K-1) on small vocabularies,
-    an estimate with a standard error on large ones.
+    That is :math:`p_{j+1} \propto (p_j - q_j)_+`. With replacement q_j = q (the multi-step sampling
+    of [SpecInfer]); without replacement q_j is q without the tokens drawn, renormalised ([RSD],
+    [MCSD]); for different draft models it is the model of draft j. A rejected token has no residual
+    mass left, so it is not hit later. Lossless for all three, not optimal. Cost O(K V) a decision.
+    The rate costs O(K V), without replacement O(V log V) at K = 2, and beyond that an exact
+    recursion in about V^(K-1) on small vocabularies, an estimate with a standard error on large
+    ones.
     """
 
     name: ClassVar[str] = "rrs"
@@ -57,9 +93,7 @@ class RecursiveRejection(Verifier):
             "without_replacement": BatchRates(_rates_without_replacement, estimated_from=3),
         }
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         law_of = _draft_laws(problem, exact)
         left = target_of(problem, exact)
         accept = nothing_accepted(drafts, left)
@@ -90,11 +124,13 @@ class RecursiveRejection(Verifier):
         if laws is not None:
             return independent_rate(problem.target, laws)
         q, num_drafts = draft_of(problem, exact=False), problem.num_drafts
-        rate, error = without_replacement_rate(problem.target, q, num_drafts, num_samples, seed)
+        (rate,), (error,) = without_replacement_rates(
+            problem.target, q, [num_drafts], num_samples, seed
+        )
         return rate if error is None else Estimate(rate, error)
 
 
-def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, NDArray[np.int64]], Law]:
+def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Integers], Law]:
     """(k, tokens drawn before) -> law of draft k."""
     drafts = problem.drafts
     q = draft_of(problem, exact)
@@ -103,7 +139,7 @@ def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, NDArra
     if drafts.independent_models is not None:
         return lambda k, drawn: q
 
-    def without_drawn(k: int, drawn: NDArray[np.int64]) -> Law:
+    def without_drawn(k: int, drawn: Integers) -> Law:
         rest = q.copy()
         rest[drawn] = q[0] * 0
         return rest / rest.sum()
@@ -122,6 +158,211 @@ def _rates_without_replacement(
     """The random numbers depend on the seed and on the row itself, not on its place in a batch."""
     seeds = [seed, zlib.crc32(p.tobytes()), zlib.crc32(q.tobytes())]
     return without_replacement_rates(p, q, counts, _BATCH_SAMPLES, seeds, _BATCH_MAX_VISITS)[0]
+
+
+def independent_rate(p: Vector, models: Sequence[Vector]) -> float:
+    r"""1 - prod_j sum (p_j - q_j)_+ for drafts that do not depend on each other, O(K V)."""
+    steps = len(models) * (p.size + _STEPS_OF_A_CALL)
+    if steps > _MAX_STEPS:
+        raise ProblemTooLarge(
+            f"the rate of 'rrs' takes K passes over V: K={len(models)}, V={p.size} is too much. "
+            "Draft fewer tokens, or ask for 'optimal' or 'kseq', whose rates are in closed form."
+        )
+    return independent_rates(p, models)[-1]
+
+
+def independent_rates(p: Vector, models: Iterable[Vector]) -> list[float]:
+    """`independent_rate` of the first draft, the first two, and so on."""
+    undecided = 1.0
+    left = p
+    rates = []
+    for q in models:
+        if undecided > 0:
+            rest = np.maximum(left - q, 0.0)
+            rejected = min(float(rest.sum()), 1.0)
+            undecided *= rejected
+            left = rest / rejected if rejected > 0 else rest
+        rates.append(1.0 - undecided)
+    return rates
+
+
+def without_replacement_rates(
+    p: Vector,
+    q: Vector,
+    num_drafts: Sequence[int],
+    num_samples: int,
+    seed: int | Sequence[int],
+    max_visits: int = MAX_VISITS,
+) -> tuple[list[float], list[float | None]]:
+    """Rates for several K, and their standard errors where they had to be estimated.
+
+    All K share the samples of the estimates. The exact recursion may visit `max_visits` tokens,
+    about V**(K - 1); K = 2 is always exact.
+    """
+    sums = RatioSums(p, q)
+    support = sums.order.size
+    rates: dict[int, tuple[float, float | None]] = {}
+    estimated = []
+    for k in sorted({min(k, support) for k in num_drafts}):
+        sequences = count_power(p.size, max(k - 2, 0))
+        if k <= 2 or (sequences <= _MAX_SEQUENCES and sequences * p.size <= max_visits):
+            rates[k] = _exact_rate(p, q, k, sums), None
+        else:
+            estimated.append(k)
+    if estimated and estimated[-1] > _MAX_SAMPLED_DRAFTS:
+        raise ProblemTooLarge(
+            f"the rate of 'rrs' without replacement at K={estimated[-1]} cannot be estimated: it "
+            f"ends at K={_MAX_SAMPLED_DRAFTS}. Draft fewer tokens, or ask for 'optimal'."
+        )
+    if estimated:
+        means, errors = estimated_rates(sums, p, q, estimated, num_samples, seed)
+        rates |= dict(zip(estimated, zip(means, errors, strict=True), strict=True))
+    found = [rates[min(k, support)] for k in num_drafts]
+    return [rate for rate, _ in found], [error for _, error in found]
+
+
+def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = None) -> float:
+    overlap = float(np.minimum(p, q).sum())
+    rest = np.maximum(p - q, 0.0)
+    total = rest.sum()
+    if num_drafts == 1 or total <= 0:
+        return min(overlap, 1.0)
+    rejected = np.maximum(q - p, 0.0)
+    if num_drafts == 2:
+        drawn = np.flatnonzero(rejected > 0)
+        second = _second_overlaps(sums or RatioSums(p, q), float(total), sum_of_others(q)[drawn])
+        return min(overlap + float((rejected[drawn] * second).sum()), 1.0)
+    left = rest / total
+    rate = overlap
+    for x in np.flatnonzero(rejected > 0).tolist():
+        rate += float(rejected[x]) * _exact_rate(left, _without(q, x), num_drafts - 1)
+    return min(rate, 1.0)
+
+
+def _second_overlaps(sums: RatioSums, total: float, rest: Vector) -> Vector:
+    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every rejected x, from sums of p and q and 1 - q_x.
+
+    With T the total of (p - q)_+ and s = 1 / (1 - q_x), the residual p' = (p - q)_+ / T is in the
+    order of p/q, too: :math:`\sum \min(p', s q) = [\sum \min(p, (1 + s T) q) - \sum \min(p, q)] /
+    T`. Of x itself the sum takes min(p'_x, q_x / (1 - q_x)), which is zero as it should be, because
+    a rejected token has p'_x = 0.
+    """
+    scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
+    gained = sums.overlap(1.0 + scale * total) - sums.overlap(1.0)
+    return np.clip(gained / total, 0.0, 1.0)
+
+
+def _without(q: Vector, x: int) -> Vector:
+    rest = q.copy()
+    rest[x] = 0.0
+    total = rest.sum()
+    return rest / total if total > 0 else rest
+
+
+def estimated_rates(
+    sums: RatioSums,
+    p: Vector,
+    q: Vector,
+    num_drafts: Sequence[int],
+    num_samples: int,
+    seed: int | Sequence[int],
+) -> tuple[list[float], list[float]]:
+    """Estimates and their standard errors, for every K, from 2 to the number of tokens with q > 0.
+
+    Acceptance is averaged out along each of `num_samples` sequences, rounded up to a multiple of
+    eight, and the tokens rejected at one step are a stratified sample in each of eight independent
+    repetitions. The sums are those of p and q.
+    """
+    most = max(num_drafts)
+    rng = np.random.default_rng(seed)
+    each = -(-num_samples // _REPETITIONS)
+    uniforms = (np.arange(each) + rng.random((most - 1, _REPETITIONS, each))) / each
+    uniforms = rng.permuted(uniforms, axis=-1).reshape(most - 1, -1)
+
+    rejections = _Rejections(sums.order, p, q, uniforms.shape[1], most)
+    before = np.zeros(uniforms.shape[1])
+    after = before + sums.surplus(before)
+    undecided = np.empty((most, uniforms.shape[1]))
+    undecided[0] = sums.surplus(after)
+    for k in range(1, most):
+        rejections.draw(before, after, uniforms[k - 1])
+        before = after
+        after = before + sums.surplus(before) / rejections.mass_left()
+        undecided[k] = sums.surplus(after)
+    accepted = 1.0 - undecided[np.array(num_drafts) - 1]
+    means = accepted.reshape(len(num_drafts), _REPETITIONS, each).mean(axis=2)
+    errors = means.std(axis=1, ddof=1) / np.sqrt(_REPETITIONS)
+    return np.clip(means.mean(axis=1), 0.0, 1.0).tolist(), errors.tolist()
+
+
+class _Rejections:
+    """Tokens rejected so far in N sequences, and the draw of the next ones.
+
+    The K - 1 largest tokens of q, the top, are handled one by one: the mass left after a draw from
+    the others, the bulk, then still holds a token as large as the drawn one, so that no difference
+    of sums loses its digits.
+    """
+
+    def __init__(self, by_ratio: Tokens, p: Vector, q: Vector, size: int, num_drafts: int) -> None:
+        place = np.argpartition(q[by_ratio], -(num_drafts - 1))[-(num_drafts - 1) :]
+        top, bulk = by_ratio[place], np.delete(by_ratio, place)
+        self._p_top, self._q_top = p[top], q[top]
+        self._q_bulk = q[bulk]
+        self._ratio = p[bulk] / self._q_bulk
+        self._p_sums = np.concatenate([[0.0], np.cumsum(p[bulk])])
+        self._q_sums = np.concatenate([[0.0], np.cumsum(self._q_bulk)])
+        self._top_left = np.ones((size, top.size), dtype=np.bool_)
+        self._bulk_drawn = np.empty((size, 0), dtype=np.int64)  # ascending, bulk.size for none
+        self._rows = np.arange(size)
+
+    def mass_left(self) -> Vector:
+        """Sum of q over the tokens not drawn yet."""
+        q = np.append(self._q_bulk, 0.0)
+        bulk = np.maximum(self._q_sums[-1] - q[self._bulk_drawn].sum(axis=1), 0.0)
+        return np.maximum(bulk + self._top_left @ self._q_top, 1e-300)
+
+    def draw(self, before: Vector, after: Vector, uniforms: Vector) -> None:
+        """Draw a token with weight min((b' - b) q, (b' q - p)_+) in each sequence."""
+        step = after - before
+        top = np.minimum(
+            step[:, None] * self._q_top, np.maximum(after[:, None] * self._q_top - self._p_top, 0.0)
+        )
+        reached = np.cumsum(np.where(self._top_left, top, 0.0), axis=1)
+        # In the bulk, tokens of ratio up to b come first, with weight (b' - b) q. Those already
+        # drawn are among them.
+        full = np.searchsorted(self._ratio, before, side="right")
+        end = np.searchsorted(self._ratio, after, side="left")
+        q = np.append(self._q_bulk, 0.0)
+        drawn = step * q[self._bulk_drawn].sum(axis=1)
+        bulk = np.maximum(self._weight_before(end, full, step, after) - drawn, 0.0)
+        aim = uniforms * (reached[:, -1] + bulk)
+        from_top = aim < reached[:, -1]
+        choice = np.minimum((reached <= aim[:, None]).sum(axis=1), self._q_top.size - 1)
+        self._top_left[self._rows[from_top], choice[from_top]] = False
+
+        aim = aim - reached[:, -1]
+        for place in self._bulk_drawn.T:  # skip them, from the first to the last
+            aim += np.where(aim >= step * self._q_sums[place], step * q[place], 0.0)
+        found = self._find(aim, end, full, step, after)
+        found[from_top] = self._q_bulk.size
+        self._bulk_drawn = np.sort(np.column_stack([self._bulk_drawn, found]), axis=1)
+
+    def _weight_before(self, place: Tokens, full: Tokens, step: Vector, after: Vector) -> Vector:
+        """Weight of the bulk tokens before a place."""
+        low = np.minimum(place, full)
+        beyond = after * (self._q_sums[place] - self._q_sums[low])
+        beyond -= self._p_sums[place] - self._p_sums[low]
+        return step * self._q_sums[low] + beyond
+
+    def _find(self, aim: Vector, end: Tokens, full: Tokens, step: Vector, after: Vector) -> Tokens:
+        """The bulk token at which the weight before it and its own pass the aim."""
+        low, high = np.zeros_like(end), np.maximum(end - 1, 0)
+        for _ in range(int(self._q_bulk.size).bit_length()):
+            middle = (low + high) // 2
+            passed = self._weight_before(middle + 1, full, step, after) > aim
+            high = np.where(passed, middle, high)
+            low = np.where(passed, low, np.minimum(middle + 1, high))
+        return high
 
 
 VERIFIER = RecursiveRejection()

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
 
 
 class SingleDraft(Verifier):
@@ -37,9 +35,7 @@ class SingleDraft(Verifier):
             )
         }
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         p, q = target_of(problem, exact), draft_of(problem, exact)
         accept = nothing_accepted(drafts, p)
         accept[0] = accepted(p[drafts[0]], q[drafts[0]])

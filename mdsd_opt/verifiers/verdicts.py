@@ -7,15 +7,17 @@ acceptance rate and a random verdict all follow from it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from mdsd_opt.solvers.frontier import Relaxation
+from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier.relaxation import Relaxation, checked_relax, relaxed_by
 
 Law = NDArray[Any]
 
@@ -119,7 +121,7 @@ class BatchVerdict:
 
     @property
     def total_kl(self) -> float:
-        """Of all outputs together; 0 where none is relaxed."""
+        """KL of all outputs together; 0 where none is relaxed."""
         return 0.0 if self.kl is None else float(self.kl.sum())
 
     @property
@@ -143,7 +145,7 @@ class Decision:
     accept: Law
     residual: Law | None
 
-    def law(self, drafts: NDArray[np.int64], vocab_size: int) -> Law:
+    def law(self, drafts: Integers, vocab_size: int) -> Law:
         """Law of the output token, shape (V,); without the rounding of float64, see `proper`."""
         law = np.zeros(vocab_size, dtype=self.accept.dtype)
         if law.dtype == object:
@@ -164,17 +166,51 @@ def proper(law: Law) -> Law:
     if law.dtype == object or law.min() < -_ROUNDING or abs(law.sum() - 1.0) > _ROUNDING:
         return law
     clipped = np.maximum(law, 0.0)
-    result: Law = clipped / clipped.sum()
-    return result
+    return clipped / clipped.sum()
 
 
-def verdict(token: int, tokens: NDArray[np.int64]) -> Verdict:
+def verdict(token: int, tokens: Integers) -> Verdict:
     """A verdict from the output token and the drafts."""
     ids = tokens.tolist()
     return Verdict(token, token in ids, ids.index(token) if token in ids else None)
 
 
-def first_places(drafts: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+def first_places(drafts: Integers, tokens: Integers) -> Integers:
     """First place of each row's token among its drafts, shape (N, K), or -1."""
     hits = drafts == tokens[:, None]
     return np.where(hits.any(axis=1), hits.argmax(axis=1), -1)
+
+
+class RelaxedProblems:
+    """The problems of rows, relaxed by a budget if there is one, and what that cost.
+
+    `problem_of` makes the problem of a row, given its place.
+    """
+
+    def __init__(
+        self,
+        problem_of: Callable[[int], TransportProblem],
+        num_rows: int,
+        relax: Mapping[str, float] | None,
+    ) -> None:
+        self._problem_of = problem_of
+        self._budget = None if relax is None else checked_relax(relax)  # before any row
+        self._found = np.zeros((3, num_rows))
+
+    def __call__(self, n: int) -> TransportProblem:
+        problem = self._problem_of(n)
+        if self._budget is None:
+            return problem
+        found = relaxed_by(problem, self._budget)
+        self._found[:, n] = found.kl, found.tv, found.acceptance_rate
+        return found.problem
+
+    @property
+    def distances(self) -> dict[str, Vector]:
+        """The "kl" and "tv" of the rows, shape (num_rows,) each; nothing without a budget."""
+        return {} if self._budget is None else {"kl": self._found[0], "tv": self._found[1]}
+
+    @property
+    def rates(self) -> Vector:
+        """The largest acceptance rates of the relaxed rows, shape (num_rows,)."""
+        return self._found[2]

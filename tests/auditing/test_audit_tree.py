@@ -326,3 +326,38 @@ def test_arguments_are_validated(arguments: dict[str, Any], error: Any, message:
     }  # fmt: skip
     with pytest.raises(error, match=message):
         mo.audit_tree(**given | arguments)
+
+
+def likeliest_drafts(*, temperature: float, bonus_forgets: bool) -> Any:
+    """Children that are certain, tried one after the other; a path accepted whole gets one more.
+
+    So trees of the likeliest tokens are verified in several engines. `bonus_forgets`: that last
+    token is drawn at temperature 1, whatever the temperature of the others is.
+    """
+
+    def verify(root: Node, rng: np.random.Generator) -> list[int]:
+        node, tokens = root, []
+        while node.children:
+            p = node.target.copy()
+            for x in node.draws.tolist():
+                if rng.random() * p.sum() < p[x]:
+                    break
+                p[x] = 0.0
+            else:
+                return [*tokens, drawn(p, rng)]
+            tokens.append(x)
+            node = node.children[x]
+        return [*tokens, drawn(node.target**temperature if bonus_forgets else node.target, rng)]
+
+    return verify
+
+
+def test_a_last_token_at_another_temperature_shows_in_the_text_alone() -> None:
+    for forgets, expected in ((False, 0.0), (True, 0.05)):
+        verify = likeliest_drafts(temperature=0.5, bonus_forgets=forgets)
+        report = exact(verify, 3, "2x1", TELLING, scheme="top_k", driven_checks=20)
+        assert report.verdict_class == ("lossy" if forgets else "lossless"), report.verdict
+        assert report.total_variation >= expected
+        assert report.first_token_variation < 1e-12
+    # no rule accepts more of certain drafts
+    assert report.accept_length == pytest.approx(report.optimal_accept_length, abs=1e-6)

@@ -162,7 +162,7 @@ def test_a_compilation_is_announced_once(caplog: pytest.LogCaptureFixture) -> No
     def of_somebody_else(x: float) -> float:
         return x + 3
 
-    numba_cache._say_once.cache_clear()
+    numba_cache.say_once.cache_clear()
     with caplog.at_level(logging.WARNING, logger="mdsd_opt.numba"):
         numba.njit(of_somebody_else)(1.0)
         assert caplog.text == ""

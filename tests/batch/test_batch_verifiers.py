@@ -15,7 +15,7 @@ from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.batch.row_functions import batch_verifiers, is_bound
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
-from mdsd_opt.verifiers.rrs_rates import without_replacement_rate
+from mdsd_opt.verifiers.rrs import without_replacement_rates
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 PAIRS = [(scheme, verifier) for scheme in SCHEMES for verifier in batch_verifiers(scheme)]
@@ -121,7 +121,7 @@ def test_estimates_without_replacement() -> None:
     for row in range(len(target)):
         p, q = mo.softmax(target[row]), mo.softmax(draft[row])
         for j, k in enumerate(counts):
-            exact[row, j], error = without_replacement_rate(p, q, k, 1, 0)
+            (exact[row, j],), (error,) = without_replacement_rates(p, q, [k], 1, 0)
             assert error is None
     np.testing.assert_allclose(rates[:, 0], exact[:, 0], atol=1e-12)  # few enough tokens
     deviations = rates[:, 1] - exact[:, 1]

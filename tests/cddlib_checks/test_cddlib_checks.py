@@ -34,7 +34,7 @@ from mdsd_opt.cddlib_checks.subsets import (
 )
 from mdsd_opt.decoding import value_bound
 from mdsd_opt.errors import InvalidInput, MissingExtra, SolverError, UnknownName
-from mdsd_opt.solvers.exact_subset_selection import exact_optimum
+from mdsd_opt.solvers.subset_selection import exact_optimum
 
 TRUE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "theorem"]
 FALSE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "false"]
@@ -624,7 +624,7 @@ def test_claims_for_given_different_drafts(zero):
 
 def test_a_wrong_threshold_is_noticed():
     """The check itself: against weights of another subset, tokens are out of place."""
-    from mdsd_opt.cddlib_checks.enumerations import misplaced
+    from mdsd_opt.cddlib_checks.provers import misplaced
 
     p = [Fraction(1, 10), Fraction(9, 10)]
     models = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]]
@@ -643,18 +643,18 @@ def test_the_formula_for_two_values_is_the_one_of_value_bound(length):
     q = drafts.exact_q
     values = [2 * length - 1] + 2 * [2 * length - 3]
     for order in permutations(range(3)):
-        chains = [two_values._chains(q, order, 1, 2, n) for n in (length, length - 1)]
-        for p, value in two_values._vertices(q, order, *chains):
+        chains = [two_values.chains_of(q, order, 1, 2, n) for n in (length, length - 1)]
+        for p, value in two_values.vertices_below(q, order, *chains):
             target, draft = np.array(p, float), np.array(q, float)
             assert value_bound(target, draft, values).optimum == pytest.approx(value, abs=1e-12)
 
 
 @pytest.mark.parametrize("lie", ["too small", "too large"])
 def test_a_wrong_formula_for_two_values_is_noticed(monkeypatch, lie):
-    chains = two_values._chains
+    chains = two_values.chains_of
     shift = Fraction(1, 10**9) * (1 if lie == "too large" else -1)
     monkeypatch.setattr(
-        two_values, "_chains", lambda *given: [(y, x + shift) for y, x in chains(*given)]
+        two_values, "chains_of", lambda *given: [(y, x + shift) for y, x in chains(*given)]
     )
     found = two_values.two_values(drafts_for("with_replacement", 2, 2), 1, 2)
     assert found.holds is False

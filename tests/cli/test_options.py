@@ -59,3 +59,27 @@ def test_all_verbs_that_take_logits_sample_alike(name):
     options = [option for x in get_command(program).commands[name].params for option in x.opts]
     for field in asdict(Sampling()):
         assert options.count(f"--{field.replace('_', '-')}") == 1
+
+
+def test_a_text_is_the_help_of_an_option_and_makes_a_bool_a_flag():
+    app = typer.Typer()
+
+    @app.command()
+    @gathers_options()
+    def show(
+        size: Annotated[int, "How large."] = 1,
+        is_loud: Annotated[bool, "Whether it cries."] = False,
+        progress: Annotated[bool | None, "A bar."] = None,
+        num_drafts: Annotated[str, "How many."] = "1-8",
+    ) -> None:
+        print(size, is_loud, progress, num_drafts)
+
+    told = runner.invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
+    for text in ("How large.", "Whether it cries.", "A bar.", "How many."):
+        assert text in told
+    assert "--no-is-loud" not in told
+    assert "--no-progress" in told
+    given = ["--size", "3", "--is-loud", "--no-progress", "-k", "2"]
+    assert runner.invoke(app, given).stdout == "3 True False 2\n"
+    assert runner.invoke(app, ["--num-drafts", "4"]).stdout == "1 False None 4\n"
+    assert runner.invoke(app, ["--no-is-loud"]).exit_code == 2

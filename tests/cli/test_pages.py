@@ -15,8 +15,8 @@ import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record, Report
 from mdsd_opt.cli.report.audits import audit_view
 from mdsd_opt.cli.report.bench import bench_view
-from mdsd_opt.cli.report.pages import check_page_path, save_page
 from mdsd_opt.cli.report.rates import rates_view
+from mdsd_opt.cli.view import check_page_path, save_page
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.errors import InvalidInput, MissingExtra

@@ -1,4 +1,4 @@
-"""Corpora: idempotent shards, the same numbers from every engine, and runs that are killed."""
+"""Corpora: idempotent shards, the same numbers from every executor, and runs that are killed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from support.corpora import (
     write_corpus,
 )
 
-from mdsd_opt import errors
+from mdsd_opt import corpora, errors
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
 from mdsd_opt.corpora.corpus import Manifest, ShardEntry
+from mdsd_opt.corpora.executors import signs_of_life
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.corpora.summary import NUM_BINS, RunningSummary
-from mdsd_opt.corpora.torchrun_engine import signs_of_life
 
 CONFIG = RatesConfig(
     verifiers=("optimal", "rrs", "kseq", "spechub"), num_drafts=(1, 2, 3), temperature=0.8
@@ -237,7 +237,7 @@ def test_configs_differ_by_everything_that_changes_a_number():
     assert len(digests) == 11
 
 
-# --- engines, and what is killed under way ------------------------------------------------------
+# --- executors, and what is killed under way ------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +311,7 @@ def test_ctrl_c_keeps_what_is_done(slow, tmp_path, workers):
 
 def test_ranks_of_torchrun_share_the_shards(slow, tmp_path):
     folder, expected = slow
-    arguments = command(folder, tmp_path, "--engine", "torchrun")
+    arguments = command(folder, tmp_path, "--executor", "torchrun")
     ranks = [start(arguments, RANK=str(rank), WORLD_SIZE="3") for rank in range(3)]
     output = [rank.communicate(timeout=240) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0, 0], output
@@ -321,7 +321,7 @@ def test_ranks_of_torchrun_share_the_shards(slow, tmp_path):
 @linux
 def test_a_killed_rank_leaves_its_shards_to_the_next_run(slow, tmp_path):
     folder, expected = slow
-    arguments = command(folder, tmp_path, "--engine", "torchrun")
+    arguments = command(folder, tmp_path, "--executor", "torchrun")
     ranks = [start(arguments, RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
     wait_for_results(ranks[0], tmp_path)
     ranks[1].kill()
@@ -337,7 +337,7 @@ def test_a_killed_rank_leaves_its_shards_to_the_next_run(slow, tmp_path):
 
 
 def torchrun(folder, out, *options):
-    return command(folder, out, "--engine", "torchrun", *options)
+    return command(folder, out, "--executor", "torchrun", *options)
 
 
 def assert_told(process, *parts):
@@ -421,12 +421,12 @@ def test_a_rank_that_is_slow_is_waited_for(slow, tmp_path):
 def test_a_timeout_that_is_none(corpus, run_cli, monkeypatch, given):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    done = run_cli("rates", str(corpus), "--engine", "torchrun", "--rank-timeout", given)
+    done = run_cli("rates", str(corpus), "--executor", "torchrun", "--rank-timeout", given)
     assert done.returncode == 2
     assert "--rank-timeout" in done.stderr
     done = run_cli("rates", str(corpus), "--rank-timeout", "5")
     assert done.returncode == 2
-    assert "engine 'local' has no ranks" in done.stderr
+    assert "executor 'local' has no ranks" in done.stderr
     done = run_cli("rates", "--rank-timeout", "5")
     assert "--rank-timeout is for a folder" in done.stderr
 
@@ -441,13 +441,20 @@ def test_torchrun_needs_its_environment(corpus, monkeypatch):
         corpus_rates(corpus, CONFIG, "torchrun")
 
 
-@pytest.mark.parametrize("engine", ["dask", "ray"])
-def test_a_cluster_that_is_not_installed_names_the_extra(corpus, monkeypatch, engine):
-    monkeypatch.setitem(sys.modules, {"dask": "distributed"}.get(engine, engine), None)
-    with pytest.raises(
-        errors.MissingExtra, match=f"pip install .*{engine if engine == 'ray' else 'distributed'}"
-    ):
-        corpus_rates(corpus, CONFIG, engine)
+@pytest.mark.parametrize("executor", ["dask", "ray"])
+def test_a_cluster_that_is_not_installed_names_the_extra(corpus, monkeypatch, executor):
+    monkeypatch.setitem(sys.modules, {"dask": "distributed"}.get(executor, executor), None)
+    library = "distributed" if executor == "dask" else executor
+    with pytest.raises(errors.MissingExtra, match=f"pip install .*{library}"):
+        corpus_rates(corpus, CONFIG, executor)
+
+
+def test_old_names_of_executors_warn(corpus):
+    with pytest.warns(DeprecationWarning, match="engine_name is now executor_name"):
+        old = corpus_rates(corpus, CONFIG, engine_name="local")
+    assert old.rows == corpus_rates(corpus, CONFIG, executor_name="local").rows
+    with pytest.warns(DeprecationWarning, match=r"ENGINES is now corpora\.EXECUTORS"):
+        assert corpora.ENGINES is corpora.EXECUTORS
 
 
 # --- bad input ----------------------------------------------------------------------------------
@@ -508,11 +515,12 @@ def test_prompts_known_for_some_shards_only(corpus):
         corpus_rates(corpus, CONFIG)
 
 
-def test_engine_options_are_for_folders(tmp_path):
-    done = subprocess.run([*RUN, "rates", "--engine", "dask"], capture_output=True, text=True)
+@pytest.mark.parametrize("option", ["--executor", "--engine"])  # the latter is its old name
+def test_executor_options_are_for_folders(option):
+    done = subprocess.run([*RUN, "rates", option, "dask"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
-        "mdsd-opt: error: --engine is for a folder of shards: mdsd-opt rates DIR --engine\n"
+        "mdsd-opt: error: --executor is for a folder of shards: mdsd-opt rates DIR --executor\n"
     )
 
 
@@ -559,9 +567,9 @@ def test_a_worker_ends_where_nothing_can_be_raised_at_first() -> None:
     """The signal comes while a destructor runs, whose exceptions are ignored."""
     code = """
 import os, signal, sys, time
-from mdsd_opt.corpora.engines import _end_a_little_later
+from mdsd_opt.corpora.executors import end_a_little_later
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
-sys.unraisablehook = _end_a_little_later
+sys.unraisablehook = end_a_little_later
 class Dying:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)

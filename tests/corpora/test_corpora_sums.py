@@ -63,8 +63,8 @@ def test_a_flipped_byte_is_an_error_with_both_sums(corpus):
     assert corpus_rates(corpus, CONFIG, verify=False).num_positions == 80
 
 
-@pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--engine", "torchrun"]])
-def test_every_engine_ends_in_one_line(corpus, tmp_path, options):
+@pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--executor", "torchrun"]])
+def test_every_executor_ends_in_one_line(corpus, tmp_path, options):
     _, expected, found = damaged(corpus)
     out = tmp_path / "out"
     arguments = [*RUN, "rates", str(corpus), *OPTIONS, "--out", str(out), *options]

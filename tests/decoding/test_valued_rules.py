@@ -34,7 +34,7 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     mean_over_levels,
     spans_of_blocks,
 )
-from mdsd_opt.verifiers.optimal.plan import SortedPlan
+from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan
 
 HULL_RULES = ("traversal_hull", "level_sequential")
 SCHEMES = ("with_replacement", "without_replacement")
@@ -151,11 +151,11 @@ LAWS = [
 
 
 @pytest.mark.parametrize("plan", [token_split, split_with_tries])
-@pytest.mark.parametrize("collapsed", [False, True])
+@pytest.mark.parametrize("binned", [False, True])
 @pytest.mark.parametrize(("p", "q"), LAWS)
-def test_what_goes_on_is_what_is_kept_on_average(monkeypatch, plan, collapsed, p, q):
+def test_what_goes_on_is_what_is_kept_on_average(monkeypatch, plan, binned, p, q):
     """For every scheme, with values in any order: E[masses] = I <= r p, and sums at most one."""
-    if collapsed:
+    if binned:
         monkeypatch.setattr("mdsd_opt.decoding.token_split.MANY_TOKENS", 1)
     p, q = np.array(p), np.array(q)
     for drafts in schemes_of(q):
@@ -207,7 +207,7 @@ def test_forecast_chances_are_those_of_the_ranks(p, q):
         for draws, weight in zip(*drafts.tuple_law(), strict=True):
             if weight > 0.0:
                 chances += weight * hull_masses(target, drafts, draws.astype(np.int64), values)[0]
-        in_order = recursive_rejection._by_ratio(target, drafts.q)
+        in_order = recursive_rejection.by_ratio(target, drafts.q)
         np.testing.assert_allclose(rank_chances(*in_order, 3), chances, rtol=0, atol=1e-12)
 
 
@@ -233,7 +233,7 @@ def test_forecast_chances_are_those_of_the_plan(num_drafts):
                 masses @ (below[starts] ** k * below[stops] ** (num_drafts - 1 - k))
                 for k in range(num_drafts)
             ]
-            found = rank_chances(*recursive_rejection._by_ratio(target, drafts.q), num_drafts)
+            found = rank_chances(*recursive_rejection.by_ratio(target, drafts.q), num_drafts)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
             assert found.sum() == pytest.approx(np.minimum(plan.p, plan.x).sum(), abs=1e-12)
 
@@ -254,7 +254,7 @@ def test_as_many_are_tried_as_bring_most():
 
             def masses(draws, number=number, p=p, drafts=drafts, values=values):
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(recursive_rejection, "_best_number", lambda *_: number)
+                    patch.setattr(recursive_rejection, "best_number", lambda *_: number)
                     made = split_with_tries(p, 1.0, drafts, draws, values)
                 first = np.unique(draws, return_index=True)[1]
                 passed = np.zeros(3)
@@ -275,10 +275,10 @@ def test_groups_of_similar_ratio_do_for_the_decision(monkeypatch):
     q = rng.dirichlet(np.full(4000, 0.1))
     p = q * np.exp(rng.standard_normal(q.size))
     p /= p.sum()
-    tokens = recursive_rejection._by_ratio(p, q)
+    tokens = recursive_rejection.by_ratio(p, q)
     assert tokens[0].size == 4000
     monkeypatch.setattr(recursive_rejection, "MANY_TOKENS", 1)
-    groups = recursive_rejection._by_ratio(p, q)
+    groups = recursive_rejection.by_ratio(p, q)
     assert groups[0].size <= 256
     for found in (tokens, groups):
         assert (np.diff(found[0] / found[1]) >= 0).all()

@@ -180,7 +180,7 @@ def test_tokens_that_hardly_ring_are_added_at_once(
     size: int, spread: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one by one, where none, some or nearly all of them are light."""
-    from mdsd_opt.drafts import drafted_masses as module
+    from mdsd_opt.drafts import inclusion_masses as module
 
     rng = np.random.default_rng(size)
     p = rng.dirichlet(np.ones(size))
@@ -188,14 +188,14 @@ def test_tokens_that_hardly_ring_are_added_at_once(
     q[: size // 3] *= 1e-7
     q /= q.sum()
     counts = [k for k in (3, 4, 7, 30) if k <= size]
-    found = module.drafted_masses(q, p, counts)
+    found = module.inclusion_masses(q, p, counts)
     monkeypatch.setattr(module, "_LIGHT", 0.0)
-    np.testing.assert_allclose(found, module.drafted_masses(q, p, counts), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(found, module.inclusion_masses(q, p, counts), rtol=1e-12, atol=1e-13)
 
 
 def test_light_tokens_by_fractions() -> None:
     """Both laws before any heavy token, against the product of exact generating functions."""
-    from mdsd_opt.drafts.drafted_masses import light_laws
+    from mdsd_opt.drafts.inclusion_masses import light_laws
 
     q = np.array([3e-6, 1e-6, 8e-7, 2e-7])
     p = np.array([0.1, 0.2, 0.3, 0.4])

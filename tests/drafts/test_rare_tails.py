@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.solvers.exact_subset_selection import best_exact_prefix
+from mdsd_opt.solvers.subset_selection import best_exact_prefix
 
 ROWS = {
     "a tail beside one": ([0.2, 0.3, 0.1, 0.25, 0.15], [1.2e-20, 1.0, 0.7e-20, 1.1e-20, 0.9e-20]),
@@ -17,7 +17,7 @@ ROWS = {
 }
 
 
-VERIFIERS = [{}, {"collapsed": True}]
+VERIFIERS = [{}, {"binned": True}]
 
 
 @pytest.mark.parametrize("options", VERIFIERS)

@@ -185,9 +185,9 @@ from mdsd_opt.batch import row_functions, verify_batch
 from mdsd_opt.decoding import generate
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.solvers.frontier import relaxed_rows
-from mdsd_opt.verifiers.optimal.plan import plan_of
+from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
 
-relaxed_rows._token_by_token = None  # only chains of groups are quick
+relaxed_rows.token_by_token = None  # only chains of groups are quick
 rng = np.random.default_rng(0)
 target, draft = rng.normal(size=(2, 4, 50)) * 2
 p, q = mo.softmax(target[0]), mo.softmax(draft[0])

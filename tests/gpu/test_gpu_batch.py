@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_engine import Build, HostEngine
+from support.host_runtime import Build, HostRuntime
 from support.kernel_cases import LOG2_E, near_rows
 
 import mdsd_opt as mo
@@ -21,16 +21,16 @@ from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import device as device_batch
 from mdsd_opt.batch.device import Request, VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.gpu import engine as gpu_engine
-from mdsd_opt.gpu import interop, layout
-from mdsd_opt.gpu.layout import DeviceLogits
+from mdsd_opt.gpu import interop
+from mdsd_opt.gpu import runtime as gpu_runtime
 from mdsd_opt.gpu.pair import FilterSettings
 from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu.runtime import DeviceLogits, contiguous_strides
 
 
 @pytest.fixture(scope="module")
-def engine(built_kernels: Build) -> HostEngine:
-    return HostEngine(built_kernels(cluster_size=1))
+def runtime(built_kernels: Build) -> HostRuntime:
+    return HostRuntime(built_kernels(cluster_size=1))
 
 
 def request_of(
@@ -47,17 +47,17 @@ class TestChunks:
     @pytest.mark.parametrize("shape", [(1,), (5,), (2, 3), (0,), (2, 0)])
     @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
     def test_any_size_gives_the_rates_of_the_cpu(
-        self, engine: HostEngine, shape: tuple[int, ...], chunk_bytes: int
+        self, runtime: HostRuntime, shape: tuple[int, ...], chunk_bytes: int
     ) -> None:
         rows = int(np.prod(shape))
         target, draft = (x.reshape(*shape, 151) for x in near_rows(rows, 151))
         request = request_of(num_drafts=(1, 4))
-        found = rates_in_chunks(engine, target, draft, request, chunk_bytes)
+        found = rates_in_chunks(runtime, target, draft, request, chunk_bytes)
         expected = mo.acceptance_rates(target, draft, (1, 4))
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
-    def test_broadcasting_strides_and_single_rows(self, engine: HostEngine) -> None:
+    def test_broadcasting_strides_and_single_rows(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(6, 200)
         half = target.astype(ml_dtypes.bfloat16)
         for pair in (
@@ -66,33 +66,33 @@ class TestChunks:
             (half.reshape(2, 3, 200)[:, ::2], draft[:2]),
             (target[::-1, 3:150], draft[:, :147]),
         ):
-            found = rates_in_chunks(engine, *pair, request_of(), 2000)
+            found = rates_in_chunks(runtime, *pair, request_of(), 2000)
             expected = mo.acceptance_rates(*(x.astype(np.float64) for x in pair), (3,))
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
-    def test_many_numbers_of_drafts_take_several_launches(self, engine: HostEngine) -> None:
+    def test_many_numbers_of_drafts_take_several_launches(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(2, 300)
         counts = tuple(range(1, 20))
-        found = rates_in_chunks(engine, target, draft, request_of(num_drafts=counts))
+        found = rates_in_chunks(runtime, target, draft, request_of(num_drafts=counts))
         expected = mo.acceptance_rates(target, draft, counts)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
     @pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
-    def test_filters(self, engine: HostEngine, drafts: str) -> None:
+    def test_filters(self, runtime: HostRuntime, drafts: str) -> None:
         target, draft = near_rows(5, 90)
         request = request_of(drafts, filters=FilterSettings(top_k=20, min_p=0.01))
-        found = rates_in_chunks(engine, target, draft, request, 1500)
+        found = rates_in_chunks(runtime, target, draft, request, 1500)
         expected = mo.acceptance_rates(target, draft, (3,), drafts, top_k=20, min_p=0.01)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
-    def test_bad_rows_are_named_as_on_the_cpu(self, engine: HostEngine) -> None:
+    def test_bad_rows_are_named_as_on_the_cpu(self, runtime: HostRuntime) -> None:
         target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))
         draft[1, 0, 7] = np.nan
         for pair in ((target, draft), (target[0, 0], draft)):
             with pytest.raises(mo.errors.InvalidDistribution, match="row 1, 0 has a NaN") as cpu:
                 mo.acceptance_rates(*pair)
             with pytest.raises(mo.errors.InvalidDistribution) as gpu:
-                rates_in_chunks(engine, *pair, request_of())
+                rates_in_chunks(runtime, *pair, request_of())
             assert str(gpu.value) == str(cpu.value)
 
 
@@ -135,18 +135,18 @@ class TestObstacles:
     def test_none(self) -> None:
         assert request_of().obstacle(512, (4, 100), (100,)) == ""
 
-    def test_numbers_the_kernels_do_not_read(self, engine: HostEngine) -> None:
+    def test_numbers_the_kernels_do_not_read(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(1, 20)
-        found = rates_in_chunks(engine, target.astype(np.float64), draft, request_of())
+        found = rates_in_chunks(runtime, target.astype(np.float64), draft, request_of())
         assert "float32, float16 and bfloat16" in found
 
 
 class TestWithoutDevice:
     @pytest.fixture(autouse=True)
     def _asked_anew(self) -> Iterator[None]:
-        gpu_engine.why_unavailable.cache_clear()
+        gpu_runtime.why_unavailable.cache_clear()
         yield
-        gpu_engine.why_unavailable.cache_clear()
+        gpu_runtime.why_unavailable.cache_clear()
 
     def pretend(self, monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
         monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -168,38 +168,38 @@ class TestWithoutDevice:
 
     def test_no_cupy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, None)
-        assert not gpu_engine.is_available()
-        with pytest.raises(gpu_engine.NoDevice, match="pip install 'cupy"):
+        assert not gpu_runtime.is_available()
+        with pytest.raises(gpu_runtime.NoDevice, match="pip install 'cupy"):
             mo.acceptance_rates([0.0, 2.0], [2.0, 0.0], device="gpu")
 
     def test_no_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(RuntimeError("cudaErrorInsufficientDriver")))
-        with pytest.raises(gpu_engine.NoDevice, match=r"cudaErrorInsufficientDriver.*driver"):
-            gpu_engine.require_device()
+        with pytest.raises(gpu_runtime.NoDevice, match=r"cudaErrorInsufficientDriver.*driver"):
+            gpu_runtime.require_device()
 
     def test_no_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(0))
-        with pytest.raises(gpu_engine.NoDevice, match="CUDA_VISIBLE_DEVICES"):
-            gpu_engine.require_device()
+        with pytest.raises(gpu_runtime.NoDevice, match="CUDA_VISIBLE_DEVICES"):
+            gpu_runtime.require_device()
 
     def test_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "75"))
-        with pytest.raises(gpu_engine.NoDevice, match=r"7\.5.*8\.0"):
-            gpu_engine.require_device()
+        with pytest.raises(gpu_runtime.NoDevice, match=r"7\.5.*8\.0"):
+            gpu_runtime.require_device()
 
     def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "86", memory=65_536))
-        with pytest.raises(gpu_engine.NoDevice, match="65536 bytes of shared memory"):
-            gpu_engine.require_device()
+        with pytest.raises(gpu_runtime.NoDevice, match="65536 bytes of shared memory"):
+            gpu_runtime.require_device()
 
     def test_shared_memory_of_small_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "86", memory=101_376))
-        gpu_engine.require_device()
+        gpu_runtime.require_device()
 
     def test_everything_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1))
-        assert gpu_engine.is_available()
-        gpu_engine.require_device()
+        assert gpu_runtime.is_available()
+        gpu_runtime.require_device()
 
     @pytest.mark.parametrize("device", [None, "cpu"])
     def test_the_cpu_steps_in(self, monkeypatch: pytest.MonkeyPatch, device: str | None) -> None:
@@ -251,14 +251,14 @@ class TestDlpack:
         for shape in ((3,), (2, 3), (4, 1, 2, 5)):
             values = np.zeros(shape, np.float32)
             expected = tuple(s // 4 for s in values.strides)
-            assert layout.contiguous_strides(shape) == expected
+            assert contiguous_strides(shape) == expected
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
-    monkeypatch.setattr(device_batch, "engine_of_device", lambda number: f"engine {number}")
+    monkeypatch.setattr(device_batch, "runtime_of_device", lambda number: f"runtime {number}")
     monkeypatch.setattr(device_batch, "is_available", lambda: True)
     monkeypatch.setattr(device_batch, "require_device", lambda: None)
     monkeypatch.setattr(device_batch.interop, "is_on_device", lambda array: held)
@@ -267,17 +267,17 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
     side = Opened.of(np.zeros((2, 4), np.float32))
 
     def on_device(device: str | None, in_the_way: str) -> Any:
-        def in_place(engine: str, stream: int, reference: Any) -> Any:
+        def in_place(runtime: str, stream: int, reference: Any) -> Any:
             assert stream == 7
             assert reference is side
-            return in_the_way or ("in place", engine)
+            return in_the_way or ("in place", runtime)
 
-        def in_chunks(engine: str, target: NDArray[Any], draft: NDArray[Any]) -> Any:
-            return in_the_way or ("in chunks", engine)
+        def in_chunks(runtime: str, target: NDArray[Any], draft: NDArray[Any]) -> Any:
+            return in_the_way or ("in chunks", runtime)
 
         return device_batch.on_device(side, side, device, in_place, in_chunks)  # type: ignore[arg-type]
 
-    found = ("in place" if held else "in chunks", "engine 3")
+    found = ("in place" if held else "in chunks", "runtime 3")
     assert on_device("gpu", "") == found
     assert on_device(None, "") == (found if held else None)
     assert on_device(None, "too many drafts") is None
@@ -286,24 +286,24 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
 
 
 def test_logits_on_the_device_are_worked_on_as_those_that_are_sent(
-    engine: HostEngine, monkeypatch: pytest.MonkeyPatch
+    runtime: HostRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", np)  # the emulation's arrays are NumPy's
     monkeypatch.setattr(
-        device_batch, "on_device", lambda p, q, device, here, sent: here(engine, 1, p)
+        device_batch, "on_device", lambda p, q, device, here, sent: here(runtime, 1, p)
     )
     rng = np.random.default_rng(5)
     target, draft = rng.standard_normal((2, 3, 2, 40), np.float32)
     drafts = rng.integers(40, size=(3, 2, 3))
     sides = Opened.of(target, "target_logits"), Opened.of(draft, "draft_logits")
     found = device_batch.device_rates(*sides, request_of(num_drafts=(1, 3)), "gpu")
-    sent = rates_in_chunks(engine, target, draft, request_of(num_drafts=(1, 3)))
+    sent = rates_in_chunks(runtime, target, draft, request_of(num_drafts=(1, 3)))
     np.testing.assert_array_equal(found, sent)
 
     request = VerificationRequest(request_of(), Randomness(3), with_rates=True)
     ids = Opened.of(drafts.astype(np.int32), "drafts")
     verdict = device_batch.verify_on_device(*sides, ids, None, request, "gpu")
-    expected = verify_in_chunks(engine, target, draft, drafts, None, request)
+    expected = verify_in_chunks(runtime, target, draft, drafts, None, request)
     assert verdict is not None
     assert not isinstance(expected, str)
     for name in ("tokens", "draft_index", "acceptance_rate", "gap"):

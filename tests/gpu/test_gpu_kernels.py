@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.barrier_removal import barrier_sites, cases_by_barrier, is_noticed
-from support.host_engine import (
+from support.host_runtime import (
     SCHEDULES,
     Build,
-    HostEngine,
+    HostRuntime,
     KernelFault,
     sanitizer_runtime,
 )
@@ -47,8 +47,8 @@ def library(built_kernels: Build) -> Path:
 
 
 @pytest.fixture(scope="session")
-def engine(library: Path) -> HostEngine:
-    return HostEngine(library)
+def runtime(library: Path) -> HostRuntime:
+    return HostRuntime(library)
 
 
 def on_cpu(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: Any) -> Any:
@@ -59,24 +59,24 @@ def on_cpu(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: An
 
 
 def with_replacement(
-    engine: HostEngine,
+    runtime: HostRuntime,
     target: NDArray[Any],
     draft: NDArray[Any],
     counts: tuple[int, ...],
     *temperatures: float,
 ) -> RowRates:
-    return rates.with_replacement(engine, pair_of(target, draft, *temperatures), counts)
+    return rates.with_replacement(runtime, pair_of(target, draft, *temperatures), counts)
 
 
 class TestWithReplacement:
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("size", [1, 2, 7, 100, 701, 40_000])
-    def test_rows_of_every_character(self, engine: HostEngine, size: int, dtype: str) -> None:
+    def test_rows_of_every_character(self, runtime: HostRuntime, size: int, dtype: str) -> None:
         counts = (1, 2, 3, 8, 16)
         for name, pair in rows_of_every_character(size).items():
             target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in pair)
             for temperature in (0.3, 1.0, 5.0):
-                found = with_replacement(engine, target, draft, counts, temperature, 0.9)
+                found = with_replacement(runtime, target, draft, counts, temperature, 0.9)
                 expected = on_cpu(
                     target, draft, counts, temperature=temperature, draft_temperature=0.9
                 )
@@ -88,50 +88,50 @@ class TestWithReplacement:
 
     @pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-5, 1e-6])
     def test_ratios_that_crowd_around_the_threshold(
-        self, engine: HostEngine, spread: float
+        self, runtime: HostRuntime, spread: float
     ) -> None:
         rng = np.random.default_rng(0)
         draft = rng.normal(size=(1, 20_000)).astype(np.float32)
         target = (draft + rng.normal(size=draft.shape) * spread).astype(np.float32)
-        found = with_replacement(engine, target, draft, (1, 2, 5))
+        found = with_replacement(runtime, target, draft, (1, 2, 5))
         np.testing.assert_allclose(
             found.rates, on_cpu(target, draft, (1, 2, 5)), rtol=0, atol=TOLERANCE
         )
 
-    def test_more_open_bins_than_one_pass_can_divide(self, engine: HostEngine) -> None:
+    def test_more_open_bins_than_one_pass_can_divide(self, runtime: HostRuntime) -> None:
         target, draft = flat_rows(50_000)
-        found = with_replacement(engine, target, draft, (3,))
+        found = with_replacement(runtime, target, draft, (3,))
         np.testing.assert_allclose(found.rates, on_cpu(target, draft, (3,)), rtol=0, atol=TOLERANCE)
 
-    def test_largest_vocabulary(self, engine: HostEngine) -> None:
+    def test_largest_vocabulary(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(1, 262_143)
-        found = with_replacement(engine, target, draft, (1, 3, 8))
+        found = with_replacement(runtime, target, draft, (1, 3, 8))
         np.testing.assert_allclose(
             found.rates, on_cpu(target, draft, (1, 3, 8)), rtol=0, atol=TOLERANCE
         )
 
-    def test_one_hot_above_a_uniform_tail(self, engine: HostEngine) -> None:
+    def test_one_hot_above_a_uniform_tail(self, runtime: HostRuntime) -> None:
         """The tail's weights are a few units of the row's largest, and there are many of them."""
         for distance in (5.0, 12.0, 20.0, 26.0):
             target = np.zeros((1, 100_000), np.float32)
             target[0, 77] = distance
             draft = np.zeros_like(target)
             draft[0, 78] = distance - 1
-            found = with_replacement(engine, target, draft, (1, 2, 8))
+            found = with_replacement(runtime, target, draft, (1, 2, 8))
             np.testing.assert_allclose(
                 found.rates, on_cpu(target, draft, (1, 2, 8)), rtol=0, atol=TOLERANCE
             )
 
-    def test_logits_far_from_zero(self, engine: HostEngine) -> None:
+    def test_logits_far_from_zero(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(2, 500)
         for shift in (70.0, -90.0, 1e4, 1e5, -1e6, 3e7, 1e30):
             moved = (np.round(target * 4) * 4 + shift).astype(np.float32)
-            found = with_replacement(engine, moved, draft, (1, 3))
+            found = with_replacement(runtime, moved, draft, (1, 3))
             np.testing.assert_allclose(
                 found.rates, on_cpu(moved, draft, (1, 3)), rtol=0, atol=TOLERANCE
             )
 
-    def test_rows_that_are_no_distribution(self, engine: HostEngine) -> None:
+    def test_rows_that_are_no_distribution(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(7, 300)
         target[1, 299] = np.nan
         draft[2, 0] = np.inf
@@ -139,7 +139,7 @@ class TestWithReplacement:
         target[5] = -np.inf
         target[6, 0] = np.nan
         draft[6, 200] = np.nan
-        found = with_replacement(engine, target, draft, (2,))
+        found = with_replacement(runtime, target, draft, (2,))
         assert found.is_bad.tolist() == [0, 1, 1, 0, 1, 1, 1]
         good = found.is_bad == 0
         np.testing.assert_allclose(
@@ -158,13 +158,13 @@ OTHERS: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
 class TestOtherRates:
     @pytest.mark.parametrize("name", OTHERS)
     @pytest.mark.parametrize("size", [1, 2, 7, 100, 701, 20_000])
-    def test_rows_of_every_character(self, engine: HostEngine, size: int, name: str) -> None:
+    def test_rows_of_every_character(self, runtime: HostRuntime, size: int, name: str) -> None:
         function, options = OTHERS[name]
         counts = (1, 2, 3, 8, 16)
         for character, rows in rows_of_every_character(size).items():
             for dtype in DTYPES.values():
                 target, draft = (np.clip(x, -6e4, 6e4).astype(dtype)[None] for x in rows)
-                found = function(engine, pair_of(target, draft, 0.8, 1.2), counts)
+                found = function(runtime, pair_of(target, draft, 0.8, 1.2), counts)
                 expected = on_cpu(
                     target, draft, counts, temperature=0.8, draft_temperature=1.2, **options
                 )
@@ -174,23 +174,23 @@ class TestOtherRates:
                 )
 
     @pytest.mark.parametrize("name", OTHERS)
-    def test_batches_with_bad_rows(self, engine: HostEngine, name: str) -> None:
+    def test_batches_with_bad_rows(self, runtime: HostRuntime, name: str) -> None:
         function, options = OTHERS[name]
         target, draft = near_rows(5, 1000)
         target[1, 3] = np.nan
         draft[3] = -np.inf
-        found = function(engine, pair_of(target, draft), (4, 2))
+        found = function(runtime, pair_of(target, draft), (4, 2))
         assert found.is_bad.tolist() == [0, 1, 0, 1, 0]
         good = found.is_bad == 0
         expected = on_cpu(target[good], draft[good], (4, 2), **options)
         np.testing.assert_allclose(found.rates[good], expected, rtol=0, atol=TOLERANCE)
 
-    def test_ties_go_to_the_lowest_token(self, engine: HostEngine) -> None:
+    def test_ties_go_to_the_lowest_token(self, runtime: HostRuntime) -> None:
         draft = np.zeros((1, 300), np.float32)
         draft[0, ::2] = -0.0
         target = np.linspace(0, 3, 300, dtype=np.float32)[None]
         for function, options in (OTHERS["greedy"], OTHERS["top_k"]):
-            found = function(engine, pair_of(target, draft), (1, 5, 40))
+            found = function(runtime, pair_of(target, draft), (1, 5, 40))
             expected = on_cpu(target, draft, (1, 5, 40), **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
@@ -199,9 +199,9 @@ class TestOtherRates:
         draft[0, ::64] = np.linspace(1, 4, 157)  # all in the first lane's groups
         target = near_rows(1, 10_000)[0]
         for block_size in (32, 256):
-            engine = HostEngine(library, block_size=block_size)
-            counts = (1, 20, rates.most_fixed_drafts(10_000, engine.threads_per_row))
-            found = rates.top_k(engine, pair_of(target, draft), counts)
+            runtime = HostRuntime(library, block_size=block_size)
+            counts = (1, 20, rates.most_fixed_drafts(10_000, runtime.threads_per_row))
+            found = rates.top_k(runtime, pair_of(target, draft), counts)
             expected = on_cpu(target, draft, counts, drafts="top_k")
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
@@ -227,7 +227,7 @@ class TestFilters:
     )
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_rates_of_filtered_rows(
-        self, engine: HostEngine, options: dict[str, Any], dtype: str
+        self, runtime: HostRuntime, options: dict[str, Any], dtype: str
     ) -> None:
         settings = FilterSettings(**options)
         for size in (1, 7, 700):
@@ -235,8 +235,8 @@ class TestFilters:
                 if name == "uniform draft" and "top_p" in options:
                     continue  # all tie but for rounding; see below
                 target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in rows)
-                pair = with_filters(engine, pair_of(target, draft, 0.7, 1.3), settings)
-                found = rates.with_replacement(engine, pair, (1, 3))
+                pair = with_filters(runtime, pair_of(target, draft, 0.7, 1.3), settings)
+                found = rates.with_replacement(runtime, pair, (1, 3))
                 expected = on_cpu(
                     target, draft, (1, 3), temperature=0.7, draft_temperature=1.3, **options
                 )
@@ -245,7 +245,7 @@ class TestFilters:
                 )
 
     @pytest.mark.parametrize("sides", [(True, False), (False, True), (True, True)])
-    def test_temperature_of_zero(self, engine: HostEngine, sides: tuple[bool, bool]) -> None:
+    def test_temperature_of_zero(self, runtime: HostRuntime, sides: tuple[bool, bool]) -> None:
         target, draft = (np.round(x) for x in near_rows(4, 500))  # ties: the lowest token counts
         target[1, 400:] = target.max()
         draft[1, 300:] = draft.max()
@@ -255,34 +255,34 @@ class TestFilters:
             "temperature": 0.0 if sides[0] else 1.0,
             "draft_temperature": 0.0 if sides[1] else 1.0,
         }
-        pair = with_filters(engine, pair_of(target, draft), settings)
+        pair = with_filters(runtime, pair_of(target, draft), settings)
         for function, options in ((rates.with_replacement, {}), OTHERS["greedy"], OTHERS["rrs"]):
-            found = function(engine, pair, (1, 3))
+            found = function(runtime, pair, (1, 3))
             expected = on_cpu(target, draft, (1, 3), **temperatures, **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
-    def test_all_filters_of_fixed_drafts(self, engine: HostEngine) -> None:
+    def test_all_filters_of_fixed_drafts(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(3, 800)
         settings = FilterSettings(top_k=6, top_p=0.9)
-        pair = with_filters(engine, pair_of(target, draft), settings)
+        pair = with_filters(runtime, pair_of(target, draft), settings)
         for name in OTHERS:
             function, options = OTHERS[name]
-            found = function(engine, pair, (2, 5, 9))
+            found = function(runtime, pair, (2, 5, 9))
             expected = on_cpu(target, draft, (2, 5, 9), top_k=6, top_p=0.9, **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name)
 
-    def test_ties_are_kept(self, engine: HostEngine) -> None:
+    def test_ties_are_kept(self, runtime: HostRuntime) -> None:
         draft = np.zeros((1, 64), np.float32)
         target = np.repeat(np.arange(8, dtype=np.float32), 8)[None]
         for options in ({"top_k": 3}, {"top_p": 0.4}, {"top_p": 1e-9}, {"top_k": 12}):
-            pair = with_filters(engine, pair_of(target, draft), FilterSettings(**options))
-            found = rates.with_replacement(engine, pair, (2,))
+            pair = with_filters(runtime, pair_of(target, draft), FilterSettings(**options))
+            found = rates.with_replacement(runtime, pair, (2,))
             expected = on_cpu(target, draft, (2,), **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
 
 class TestLayout:
-    def test_strides_shapes_and_broadcasting(self, engine: HostEngine) -> None:
+    def test_strides_shapes_and_broadcasting(self, runtime: HostRuntime) -> None:
         wide_target, wide_draft = near_rows(24, 130)
         blocks = wide_target.reshape(2, 3, 4, 130), wide_draft.reshape(2, 3, 4, 130)
         pairs = [
@@ -300,35 +300,35 @@ class TestLayout:
         ]
         for target, draft in pairs:
             expected = on_cpu(target, draft, (2,))
-            found = with_replacement(engine, target, draft, (2,))
+            found = with_replacement(runtime, target, draft, (2,))
             np.testing.assert_allclose(
                 found.rates.reshape(expected.shape), expected, rtol=0, atol=TOLERANCE
             )
 
-    def test_vocabularies_of_different_size(self, engine: HostEngine) -> None:
+    def test_vocabularies_of_different_size(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(1, 10)
         with pytest.raises(mo.errors.InvalidInput, match=r"10 tokens and draft_logits has 9.*pad"):
-            with_replacement(engine, target, draft[:, :9], (2,))
+            with_replacement(runtime, target, draft[:, :9], (2,))
 
 
 class TestReproducibility:
     @pytest.mark.parametrize("name", CASES)
     def test_schedules_and_sizes_do_not_matter(self, library: Path, name: str) -> None:
         case = CASES[name]
-        expected = case(HostEngine(library))
+        expected = case(HostRuntime(library))
         for schedule in SCHEDULES:
             for block_size in (128, 256):
                 for seed in (1, 2) if schedule == "random" else (1,):
-                    engine = HostEngine(library, schedule, block_size, seed)
-                    assert case(engine) == expected, (schedule, block_size)
+                    runtime = HostRuntime(library, schedule, block_size, seed)
+                    assert case(runtime) == expected, (schedule, block_size)
 
     def test_clusters_do_not_matter(self, library: Path, built_kernels: Build) -> None:
         single = built_kernels(cluster_size=1, types=CASE_TYPES)
         eight = built_kernels(cluster_size=8, types=CASE_TYPES)
         for case in CASES.values():
-            expected = case(HostEngine(library))
-            assert case(HostEngine(single)) == expected
-            assert case(HostEngine(eight, "random")) == expected
+            expected = case(HostRuntime(library))
+            assert case(HostRuntime(single)) == expected
+            assert case(HostRuntime(eight, "random")) == expected
 
 
 @pytest.fixture(scope="session")
@@ -370,9 +370,9 @@ def sanitized_run(built_kernels: Build) -> subprocess.CompletedProcess[str]:
     library = built_kernels(cluster_size=2, sanitizer="address", types=CASE_TYPES)
     code = (
         "import sys; from pathlib import Path\n"
-        "from support.host_engine import HostEngine\n"
+        "from support.host_runtime import HostRuntime\n"
         "from support.kernel_cases import CASES\n"
-        f"for case in CASES.values(): case(HostEngine(Path({str(library)!r}), 'random'))\n"
+        f"for case in CASES.values(): case(HostRuntime(Path({str(library)!r}), 'random'))\n"
         "print('clean')\n"
     )
     return subprocess.run(
@@ -393,11 +393,11 @@ def test_sanitizers_find_nothing(sanitized_run: subprocess.CompletedProcess[str]
     assert sanitized_run.stdout.strip() == "clean", sanitized_run.stderr
 
 
-def test_unknown_kernels_are_refused(engine: HostEngine) -> None:
+def test_unknown_kernels_are_refused(runtime: HostRuntime) -> None:
     from mdsd_opt.gpu.sources import Kernel
 
     with pytest.raises(KernelFault, match="no kernel"):
-        engine.launch(Kernel("nothing", "nothing", "Nothing", 0), ("float32", "float32"), 1, [])
+        runtime.launch(Kernel("nothing", "nothing", "Nothing", 0), ("float32", "float32"), 1, [])
 
 
 def test_scales_keep_what_single_precision_drops() -> None:

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.host_engine import Build
+from support.host_runtime import Build
 
 TESTS = Path(__file__).parents[1]
 BLOCKED = ("numba", "highspy", "cvxpy", "typer")
 
-#: What `acceptance_rates` and `verify_batch` do for arrays on the host, on another engine.
+#: What `acceptance_rates` and `verify_batch` do for arrays on the host, on another runtime.
 DOORS = """
 import sys
 for name in {blocked!r}:
@@ -27,10 +27,10 @@ from mdsd_opt.batch.device import Request, rates_in_chunks
 from mdsd_opt.batch.device import VerificationRequest, verify_in_chunks
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.pair import FilterSettings
-from support.host_engine import HostEngine
+from support.host_runtime import HostRuntime
 from support.kernel_cases import LOG2_E, near_rows
 
-engine = HostEngine(Path({library!r}), block_size=32)
+runtime = HostRuntime(Path({library!r}), block_size=32)
 target, draft = near_rows(2, 300)
 drafts = np.argsort(-draft, axis=1)[:, :2]
 plain = Request("with_replacement", "optimal", (2,), LOG2_E, LOG2_E)
@@ -42,12 +42,12 @@ for request in (
     replace(plain, verifier="rrs"),
     replace(plain, verifier="kseq"),
 ):
-    rates = rates_in_chunks(engine, target, draft, request)
+    rates = rates_in_chunks(runtime, target, draft, request)
     assert not isinstance(rates, str), rates
     assert ((rates > 0) & (rates <= 1)).all()
     if request.declared.decides_on_device:
         decide = VerificationRequest(request, Randomness(0), True)
-        found = verify_in_chunks(engine, target, draft, drafts, None, decide)
+        found = verify_in_chunks(runtime, target, draft, drafts, None, decide)
         assert (found.acceptance_rate <= rates[:, 0] + 1e-6).all()
 print("done")
 """

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.barrier_removal import barrier_sites, cases_by_barrier
-from support.host_engine import Build, sanitizer_runtime
+from support.host_runtime import Build, sanitizer_runtime
 from support.kernel_cases import CASE_TYPES
 
 TESTS = Path(__file__).parents[1]

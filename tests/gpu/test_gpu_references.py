@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support import gpu_references
-from support.host_engine import Build, HostEngine
+from support.host_runtime import Build, HostRuntime
 
 #: The whole file takes a minute; these are of all kinds.
 KINDS = (
@@ -35,6 +35,6 @@ def test_there_is_one_of_every_case_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("scheme", gpu_references.SCHEMES)
 def test_tokens_are_those_of_the_kernels_on_the_host(built_kernels: Build, scheme: str) -> None:
-    engine = HostEngine(built_kernels(cluster_size=2))
-    found = gpu_references.tokens_by(engine, scheme)
+    runtime = HostRuntime(built_kernels(cluster_size=2))
+    found = gpu_references.tokens_by(runtime, scheme)
     np.testing.assert_array_equal(found, gpu_references.stored()[f"tokens {scheme}"])

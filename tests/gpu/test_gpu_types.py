@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_engine import ALL_TYPES, Build, HostEngine
+from support.host_runtime import ALL_TYPES, Build, HostRuntime
 from support.kernel_cases import near_rows, pair_of
 
 import mdsd_opt as mo
@@ -38,11 +38,11 @@ RATES: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
 
 
 @pytest.fixture(scope="module")
-def engine(built_kernels: Build) -> WatchedEngine:
-    return WatchedEngine(built_kernels(2, types=ALL_TYPES))
+def runtime(built_kernels: Build) -> WatchedRuntime:
+    return WatchedRuntime(built_kernels(2, types=ALL_TYPES))
 
 
-class WatchedEngine(HostEngine):
+class WatchedRuntime(HostRuntime):
     """Remembers what it launched."""
 
     launched: set[tuple[Kernel, tuple[str, str]]]
@@ -62,15 +62,15 @@ def exactly(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: A
 
 
 @pytest.mark.parametrize("types", ALL_TYPES, ids="-".join)
-def test_all_kernels(engine: WatchedEngine, types: tuple[str, str]) -> None:
-    engine.launched = set()
+def test_all_kernels(runtime: WatchedRuntime, types: tuple[str, str]) -> None:
+    runtime.launched = set()
     target, draft = logits(types)
     settings = FilterSettings(top_k=50)
     for name, (function, options) in RATES.items():
         plain = pair_of(target, draft)
-        filtered = with_filters(engine, plain, settings)
+        filtered = with_filters(runtime, plain, settings)
         for pair, filters in ((plain, {}), (filtered, {"top_k": 50})):
-            found = function(engine, pair, COUNTS)
+            found = function(runtime, pair, COUNTS)
             expected = exactly(target, draft, COUNTS, **options, **filters)
             assert not found.is_bad.any()
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name)
@@ -78,7 +78,7 @@ def test_all_kernels(engine: WatchedEngine, types: tuple[str, str]) -> None:
     drafts = np.ascontiguousarray(np.argsort(-draft.astype(np.float64), axis=1)[:, :4])
     for scheme in ("with_replacement", "without_replacement"):
         decided = verify_rows(
-            engine,
+            runtime,
             pair_of(target, draft),
             drafts,
             Randomness(0),
@@ -92,4 +92,4 @@ def test_all_kernels(engine: WatchedEngine, types: tuple[str, str]) -> None:
         assert ((decided.tokens >= 0) & (decided.tokens < 3001)).all()
 
     read = {(kernel, types) for kernel in KERNELS if kernel.reads_logits}
-    assert {launched for launched in engine.launched if launched[0].reads_logits} == read
+    assert {launched for launched in runtime.launched if launched[0].reads_logits} == read

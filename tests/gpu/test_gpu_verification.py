@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import chi_square
-from support.host_engine import Build, HostEngine
+from support.host_runtime import Build, HostRuntime
 from support.kernel_cases import LOG2_E, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
-from support.row_plans import PlanningEngine, RowPlan
+from support.row_plans import PlanningRuntime, RowPlan
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.device import Request, VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.gpu import engine as gpu_engine
+from mdsd_opt.gpu import runtime as gpu_runtime
 from mdsd_opt.gpu.pair import FilterSettings, with_filters
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
@@ -41,8 +41,8 @@ def library(built_kernels: Build) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(library: Path) -> PlanningEngine:
-    return PlanningEngine(library, block_size=32)
+def runtime(library: Path) -> PlanningRuntime:
+    return PlanningRuntime(library, block_size=32)
 
 
 def drawn(
@@ -61,25 +61,25 @@ def drawn(
 
 
 def decided(
-    engine: HostEngine, target: NDArray[Any], draft: NDArray[Any], k: int, scheme: str
+    runtime: HostRuntime, target: NDArray[Any], draft: NDArray[Any], k: int, scheme: str
 ) -> RowTokens:
     """Rates of single rows, for any drafts."""
     pair = [x[None].astype(np.float32) for x in (target, draft)]
     drafts = drawn(np.random.default_rng(k), pair[1], k, scheme)
     return verify_rows(
-        engine, pair_of(*pair), drafts, Randomness(1), with_rates=True, is_replaced=scheme == WITH
+        runtime, pair_of(*pair), drafts, Randomness(1), with_rates=True, is_replaced=scheme == WITH
     )
 
 
 def plan_of(
-    engine: PlanningEngine, target: NDArray[Any], draft: NDArray[Any], k: int, scheme: str
+    runtime: PlanningRuntime, target: NDArray[Any], draft: NDArray[Any], k: int, scheme: str
 ) -> tuple[RowPlan, float]:
     """The plan of a row, and the rate that the kernels find."""
     sides = tuple(np.ascontiguousarray(x, np.float32) for x in (target, draft))
-    rate = float(decided(engine, *sides, k, scheme).rates[0])
+    rate = float(decided(runtime, *sides, k, scheme).rates[0])
     p, q = (mo.softmax(x.astype(np.float64)) for x in sides)
     shape = {"with_replacement": 4.0 if k >= 16 else 2.0, "without_replacement": max(2.0, k / 2)}
-    return RowPlan(engine.plans[0], p, q, shape[scheme], sides), rate
+    return RowPlan(runtime.plans[0], p, q, shape[scheme], sides), rate
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -91,11 +91,11 @@ class TestLaw:
         k=st.integers(1, 3),
     )
     def test_is_exactly_the_target(
-        self, engine: PlanningEngine, scheme: str, weights: list[tuple[int, int]], k: int
+        self, runtime: PlanningRuntime, scheme: str, weights: list[tuple[int, int]], k: int
     ) -> None:
         with np.errstate(divide="ignore"):
             target, draft = np.log(np.array(weights, dtype=np.float64)).T
-        plan, rate = plan_of(engine, target, draft, k, scheme)
+        plan, rate = plan_of(runtime, target, draft, k, scheme)
         np.testing.assert_allclose(plan.output_law(k), plan.target, rtol=0, atol=LAW_TOLERANCE)
         if plan.selects:
             assert plan.rate == pytest.approx(rate, abs=1e-6)
@@ -103,19 +103,19 @@ class TestLaw:
     @pytest.mark.parametrize("k", [1, 2, 3])
     @pytest.mark.parametrize("size", [1, 2, 6])
     def test_of_rows_of_every_character(
-        self, engine: PlanningEngine, scheme: str, size: int, k: int
+        self, runtime: PlanningRuntime, scheme: str, size: int, k: int
     ) -> None:
         """Ties, zeros, equal rows, one-hot rows, and tokens far beyond what sums can hold."""
         for name, rows in rows_of_every_character(size).items():
-            plan, _ = plan_of(engine, *rows, k, scheme)
+            plan, _ = plan_of(runtime, *rows, k, scheme)
             law = plan.output_law(k)
             np.testing.assert_allclose(law, plan.target, rtol=0, atol=LAW_TOLERANCE, err_msg=name)
 
-    def test_of_a_wrong_plan_is_not(self, engine: PlanningEngine, scheme: str) -> None:
+    def test_of_a_wrong_plan_is_not(self, runtime: PlanningRuntime, scheme: str) -> None:
         """Another ratio, or drafts of another q than the plan's: the check would see it."""
         target, draft = (x[0] for x in near_rows(1, 5))
         for change in ("ratio", "q"):
-            plan, _ = plan_of(engine, target, draft, 2, scheme)
+            plan, _ = plan_of(runtime, target, draft, 2, scheme)
             if change == "ratio":
                 plan.ratio = plan.ratio * np.linspace(0.999, 1.001, 5)
             else:
@@ -123,14 +123,14 @@ class TestLaw:
             assert np.abs(plan.output_law(2) - plan.target).max() > 10 * LAW_TOLERANCE
 
     @pytest.mark.parametrize("k", [2, 8, 32])
-    def test_marginals_can_be_selected(self, engine: PlanningEngine, scheme: str, k: int) -> None:
+    def test_marginals_can_be_selected(self, runtime: PlanningRuntime, scheme: str, k: int) -> None:
         """R is convex against q and nowhere below F, so that the rule on blocks gives it.
 
         Containment without replacement is a sum over nodes, with an error of up to 2e-7.
         """
         rounding = 1e-9 if scheme == "with_replacement" else 2e-7
         for name, rows in rows_of_every_character(700).items():
-            plan, _ = plan_of(engine, *rows, k, scheme)
+            plan, _ = plan_of(runtime, *rows, k, scheme)
             if not plan.selects:
                 continue
             ends = np.append(0.0, np.cumsum(plan.x))
@@ -146,17 +146,17 @@ class TestKernels:
     @pytest.mark.parametrize("k", [1, 2, 3, 8])
     @pytest.mark.parametrize("size", [2, 7, 300])
     def test_decide_by_their_plan(
-        self, engine: PlanningEngine, scheme: str, size: int, k: int
+        self, runtime: PlanningRuntime, scheme: str, size: int, k: int
     ) -> None:
         rng = np.random.default_rng(size * 10 + k)
         for name, rows in rows_of_every_character(size).items():
             trials = 2 if scheme == "without_replacement" and k > 2 else 12
-            plan, _ = plan_of(engine, *rows, k, scheme)
+            plan, _ = plan_of(runtime, *rows, k, scheme)
             pair = [np.repeat(x[None].astype(np.float32), trials, 0) for x in rows]
             drafts = drawn(rng, pair[1], k, scheme)
             uniforms = rng.random((trials, 4))
             found = verify_rows(
-                engine, pair_of(*pair), drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
+                runtime, pair_of(*pair), drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
             )
             expected = [
                 plan.token([x for x in own if x >= 0], u)
@@ -171,13 +171,13 @@ class TestKernels:
         drafts = drawn(rng, draft, 4, scheme)
         uniforms = rng.random((6, 4))
         uniforms[3:, 2] = 1 - 2.0**-53  # rejected where that is possible at all
-        engine = PlanningEngine(library, "random", block_size=128)
+        runtime = PlanningRuntime(library, "random", block_size=128)
         pair = pair_of(target, draft)
         found = verify_rows(
-            engine, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
         )
         p, q = (mo.softmax(x.astype(np.float64)) for x in (target, draft))
-        for row, plan in enumerate(engine.plans):
+        for row, plan in enumerate(runtime.plans):
             own = RowPlan(plan, p[row], q[row], 2.0, (target[row], draft[row]))
             assert found.tokens[row] == own.token(drafts[row].tolist(), uniforms[row])
 
@@ -190,9 +190,9 @@ class TestKernels:
         trials = 1500
         drafts = drawn(np.random.default_rng(4), np.repeat(draft, trials, 0), 2, scheme)
         pair = pair_of(*(np.broadcast_to(x, (trials, 5000)) for x in (target, draft)))
-        engine = HostEngine(library, block_size=32)
+        runtime = HostRuntime(library, block_size=32)
         tokens = verify_rows(
-            engine, pair, drafts, Randomness(11), is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(11), is_replaced=scheme == WITH
         ).tokens
         order = np.argsort(target[0] - draft[0])
         cell = np.empty(5000, int)
@@ -203,7 +203,7 @@ class TestKernels:
             assert (value > 1e-4) == fits
 
     def test_rejected_drafts_are_replaced_from_the_residual(
-        self, engine: PlanningEngine, scheme: str
+        self, runtime: PlanningRuntime, scheme: str
     ) -> None:
         """Disjoint supports: every draft is rejected, and the output follows the target."""
         target = np.array([0.5, 1.5, -np.inf, -np.inf, -np.inf], np.float32)
@@ -213,31 +213,31 @@ class TestKernels:
         pair = pair_of(np.repeat(target[None], 50, 0), np.repeat(draft[None], 50, 0))
         drafts = np.tile([3, 2], (50, 1))
         found = verify_rows(
-            engine, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
         )
         share = mo.softmax(target)[0]
         assert found.tokens.tolist() == [0 if u < share else 1 for u in draws]
 
-    def test_rows_without_a_possible_draft(self, engine: PlanningEngine, scheme: str) -> None:
+    def test_rows_without_a_possible_draft(self, runtime: PlanningRuntime, scheme: str) -> None:
         target, draft = near_rows(2, 50)
         draft[:, 7] = -np.inf
         drafts = np.array([[-1, -1], [7, 99]], np.int64)
         uniforms = np.array([[0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 0.75]])
         pair = pair_of(target, draft)
         found = verify_rows(
-            engine, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
         )
         for row in range(2):
             ends = np.cumsum(mo.softmax(target[row]))
             assert found.tokens[row] == np.searchsorted(ends, uniforms[row, 3])
 
-    def test_bad_rows(self, engine: PlanningEngine, scheme: str) -> None:
+    def test_bad_rows(self, runtime: PlanningRuntime, scheme: str) -> None:
         target, draft = near_rows(3, 50)
         target[1, 4] = np.nan
         drafts = np.tile([0, 1], (3, 1))
         pair = pair_of(target, draft)
         found = verify_rows(
-            engine, pair, drafts, Randomness(3), with_rates=True, is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(3), with_rates=True, is_replaced=scheme == WITH
         )
         assert found.is_bad.tolist() == [0, 1, 0]
         assert found.tokens[1] == -1
@@ -255,7 +255,7 @@ class TestKernels:
         ],
         ids=repr,
     )
-    def test_filters(self, engine: PlanningEngine, scheme: str, settings: FilterSettings) -> None:
+    def test_filters(self, runtime: PlanningRuntime, scheme: str, settings: FilterSettings) -> None:
         """Only tokens that are left in come out, and the rate brackets the optimum of those."""
         target, draft = near_rows(4, 500)
         temperatures = [
@@ -269,15 +269,15 @@ class TestKernels:
         with np.errstate(divide="ignore"):
             drafts = drawn(np.random.default_rng(0), np.log(q), 3, scheme)
             best = mo.acceptance_rates(np.log(p), np.log(q), 3, drafts=scheme)
-        pair = with_filters(engine, pair_of(target, draft), settings)
+        pair = with_filters(runtime, pair_of(target, draft), settings)
         found = verify_rows(
-            engine, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
         )
         assert (p[np.arange(4), found.tokens] > 0).all()
         assert (found.rates <= best + 1e-6).all()
         assert (found.rates + found.gaps >= best - 1e-6).all()
 
-    def test_strides_do_not_matter(self, engine: PlanningEngine, scheme: str) -> None:
+    def test_strides_do_not_matter(self, runtime: PlanningRuntime, scheme: str) -> None:
         """Rows that begin anywhere, run backwards or are padded: as contiguous ones."""
         wide = near_rows(8, 140)
         for rows, columns in (
@@ -289,7 +289,7 @@ class TestKernels:
             drafts = drawn(np.random.default_rng(1), draft, 3, scheme)
             found, expected = (
                 verify_rows(
-                    engine,
+                    runtime,
                     pair_of(*pair),
                     drafts,
                     Randomness(2),
@@ -319,14 +319,14 @@ class TestRandomNumbers:
         assert abs(np.corrcoef(first.T) - np.eye(4)).max() < 0.15
         assert abs(first.mean() - 0.5) < 0.05
 
-    def test_the_kernel_draws_the_same(self, engine: HostEngine) -> None:
+    def test_the_kernel_draws_the_same(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(20, 60)
         drafts = drawn(np.random.default_rng(0), draft, 3)
         randomness = Randomness(seed=12345678901234567890, step=4_000_000_000)
         pair = pair_of(target, draft)
-        found = verify_rows(engine, pair, drafts, randomness, first_row=1 << 33)
+        found = verify_rows(runtime, pair, drafts, randomness, first_row=1 << 33)
         uniforms = uniforms_of(randomness, (1 << 33) + np.arange(20))
-        again = verify_rows(engine, pair_of(target, draft), drafts, Randomness(0), uniforms)
+        again = verify_rows(runtime, pair_of(target, draft), drafts, Randomness(0), uniforms)
         assert found.tokens.tolist() == again.tokens.tolist()
 
 
@@ -346,23 +346,23 @@ class TestRates:
     @pytest.mark.parametrize("k", [1, 2, 4, 16])
     @pytest.mark.parametrize("size", [2, 7, 300, 5000])
     def test_bracket_the_optimum(
-        self, engine: PlanningEngine, scheme: str, size: int, k: int
+        self, runtime: PlanningRuntime, scheme: str, size: int, k: int
     ) -> None:
         for name, rows in rows_of_every_character(size).items():
             target, draft = (x.astype(np.float32).astype(np.float64) for x in rows)
-            found = decided(engine, target, draft, k, scheme)
+            found = decided(runtime, target, draft, k, scheme)
             best = mo.acceptance_rates(target, draft, k, drafts=scheme)
             assert self.brackets(found.rates, found.gaps, best), name
             assert found.gaps[0] <= 1e-3, name
 
-    def test_wrong_ones_do_not(self, engine: PlanningEngine, scheme: str) -> None:
+    def test_wrong_ones_do_not(self, runtime: PlanningRuntime, scheme: str) -> None:
         """Numbers of another K are seen to be wrong."""
         target, draft = near_rows(8, 3000)
         best = mo.acceptance_rates(target, draft, (1, 2, 3), drafts=scheme)
         for k in (1, 2, 3):
             drafts = drawn(np.random.default_rng(0), draft, k, scheme)
             found = verify_rows(
-                engine,
+                runtime,
                 pair_of(target, draft),
                 drafts,
                 Randomness(0),
@@ -372,19 +372,19 @@ class TestRates:
             fits = [self.brackets(found.rates, found.gaps, best[:, j]) for j in range(3)]
             assert fits == [j == k - 1 for j in range(3)]
 
-    def test_do_not_change_decisions(self, engine: PlanningEngine, scheme: str) -> None:
+    def test_do_not_change_decisions(self, runtime: PlanningRuntime, scheme: str) -> None:
         target, draft = near_rows(40, 200)
         drafts = drawn(np.random.default_rng(0), draft, 2, scheme)
         pair = pair_of(target, draft)
-        plain = verify_rows(engine, pair, drafts, Randomness(0), is_replaced=scheme == WITH)
+        plain = verify_rows(runtime, pair, drafts, Randomness(0), is_replaced=scheme == WITH)
         with_rates = verify_rows(
-            engine, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
         )
         assert plain.rates is None
         assert plain.tokens.tolist() == with_rates.tokens.tolist()
 
     def test_rows_are_those_of_the_drafts_there_are(
-        self, engine: PlanningEngine, scheme: str
+        self, runtime: PlanningRuntime, scheme: str
     ) -> None:
         """A row with fewer drafts is verified as such: else the law would not be the target's."""
         target, draft = (np.repeat(x, 4, axis=0) for x in near_rows(1, 400))
@@ -395,7 +395,7 @@ class TestRates:
         )
         pair = pair_of(target, draft)
         found = verify_rows(
-            engine, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
+            runtime, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
         )
         best = np.zeros(4)
         best[:2] = mo.acceptance_rates(target[0], draft[0], (2, 1), drafts=scheme)
@@ -412,19 +412,19 @@ class TestChunks:
     @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
     @pytest.mark.parametrize("has_uniforms", [False, True])
     def test_any_size_gives_the_same_bits(
-        self, engine: HostEngine, chunk_bytes: int, has_uniforms: bool
+        self, runtime: HostRuntime, chunk_bytes: int, has_uniforms: bool
     ) -> None:
         target, draft = near_rows(12, 152)
         rng = np.random.default_rng(0)
         drafts = drawn(rng, draft, 3)
         uniforms = rng.random((12, 4)) if has_uniforms else None
         whole = verify_rows(
-            engine, pair_of(target, draft), drafts, Randomness(9, 2), uniforms, with_rates=True
+            runtime, pair_of(target, draft), drafts, Randomness(9, 2), uniforms, with_rates=True
         )
         for shape in ((12,), (3, 4)):
             sides = (x.reshape(*shape, 152) for x in (target, draft))
             found = verify_in_chunks(
-                engine,
+                runtime,
                 *sides,
                 drafts.reshape(*shape, 3),
                 uniforms,
@@ -440,7 +440,7 @@ class TestChunks:
         for token, place, ids in zip(whole.tokens, places, drafts, strict=True):
             assert place == (ids.tolist().index(token) if token in ids else -1)
 
-    def test_broadcasting_types_filters_and_single_rows(self, engine: HostEngine) -> None:
+    def test_broadcasting_types_filters_and_single_rows(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(6, 120)
         drafts = np.ascontiguousarray(np.argsort(-draft, axis=1)[:, :3])
         half = target.astype(ml_dtypes.bfloat16)
@@ -449,7 +449,8 @@ class TestChunks:
         for pair in pairs:
             ids = drafts if max(x.ndim for x in pair) == 2 else drafts[0]
             one, many = (
-                verify_in_chunks(engine, *pair, ids, None, request, size) for size in (1 << 30, 900)
+                verify_in_chunks(runtime, *pair, ids, None, request, size)
+                for size in (1 << 30, 900)
             )
             assert isinstance(one, BatchVerdict)
             assert isinstance(many, BatchVerdict)
@@ -457,23 +458,23 @@ class TestChunks:
             assert one.tokens.tolist() == many.tokens.tolist()
             assert one.acceptance_rate is None
 
-    def test_batches_without_rows(self, engine: HostEngine) -> None:
+    def test_batches_without_rows(self, runtime: HostRuntime) -> None:
         empty = np.empty((2, 0, 50), np.float32)
         found = verify_in_chunks(
-            engine, empty, empty, np.empty((2, 0, 3), int), None, request_of(with_rates=True)
+            runtime, empty, empty, np.empty((2, 0, 3), int), None, request_of(with_rates=True)
         )
         assert isinstance(found, BatchVerdict)
         assert found.tokens.shape == found.gap.shape == (2, 0)
 
-    def test_bad_rows_are_named(self, engine: HostEngine) -> None:
+    def test_bad_rows_are_named(self, runtime: HostRuntime) -> None:
         target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))
         draft[1, 0, 7] = np.nan
         with pytest.raises(mo.errors.InvalidDistribution, match="draft_logits row 1, 0 has a NaN"):
             verify_in_chunks(
-                engine, target, draft, np.zeros((2, 3, 3), int), None, request_of(), 1000
+                runtime, target, draft, np.zeros((2, 3, 3), int), None, request_of(), 1000
             )
 
-    def test_what_the_kernel_does_not_do(self, engine: HostEngine) -> None:
+    def test_what_the_kernel_does_not_do(self, runtime: HostRuntime) -> None:
         target, draft = near_rows(2, 20)
         drafts = np.zeros((2, 3), int)
         for changes, message in (
@@ -484,10 +485,10 @@ class TestChunks:
             ({"target_scale": 1e7}, "temperature"),
         ):
             request = replace(request_of(), rule=replace(request_of().rule, **changes))
-            found = verify_in_chunks(engine, target, draft, drafts, None, request)
+            found = verify_in_chunks(runtime, target, draft, drafts, None, request)
             assert message in str(found)
         found = verify_in_chunks(
-            engine, target.astype(np.float64), draft, drafts, None, request_of()
+            runtime, target.astype(np.float64), draft, drafts, None, request_of()
         )
         assert "float32, float16 and bfloat16" in str(found)
 
@@ -611,7 +612,7 @@ class TestBatch:
             verify_batch(target, draft, np.zeros((2, 1), int))
 
     def test_a_device_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gpu_engine, "why_unavailable", lambda: "there is none")
+        monkeypatch.setattr(gpu_runtime, "why_unavailable", lambda: "there is none")
         target, draft = near_rows(1, 10)
-        with pytest.raises(gpu_engine.NoDevice, match="there is none"):
+        with pytest.raises(gpu_runtime.NoDevice, match="there is none"):
             verify_batch(target, draft, np.zeros((1, 1), int), device="gpu")

@@ -112,7 +112,7 @@ def test_batches_are_read_row_by_row(batch, scheme):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("options", [{}, {"collapsed": True}])
+@pytest.mark.parametrize("options", [{}, {"binned": True}])
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
 def test_a_decision_takes_a_few_vectors(scheme, options):
     work = DECISION.replace("SCHEME", repr(scheme)).replace("OPTIONS", repr(options))

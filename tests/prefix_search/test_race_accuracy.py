@@ -14,8 +14,8 @@ from support.race_oracles import fine_nodes, two_level_containment, uniform_cont
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
-from mdsd_opt.drafts.drafted_masses import drafted_masses
-from mdsd_opt.prefix_search import containment
+from mdsd_opt.drafts.inclusion_masses import inclusion_masses
+from mdsd_opt.prefix_search import cut_search
 from mdsd_opt.prefix_search import race_kernels as quadrature
 from mdsd_opt.prefix_search.race_kernels import race_terms
 
@@ -132,9 +132,9 @@ def test_solver_certificate_verifier_and_batch(
     assert rate == expected
     verifier = mo.verifiers.get("optimal")
     assert float(verifier.acceptance_rate(problem)) == expected
-    collapsed = mo.verifiers.get("optimal", collapsed=True).acceptance_rate(problem)
-    assert float(collapsed) <= expected.expected + bound(num_drafts)
-    assert float(collapsed) + collapsed.gap >= expected.expected - bound(num_drafts)
+    binned = mo.verifiers.get("optimal", binned=True).acceptance_rate(problem)
+    assert float(binned) <= expected.expected + bound(num_drafts)
+    assert float(binned) + binned.gap >= expected.expected - bound(num_drafts)
 
 
 @pytest.mark.parametrize(("vocab_size", "num_drafts", "lightest"), CASES[:4])
@@ -174,7 +174,7 @@ def test_batch_at_hundreds_of_drafts() -> None:
 @pytest.mark.parametrize("num_drafts", [3, 9, 24, 64, 100, 150])
 def test_inclusion_of_equal_tokens(num_drafts: int) -> None:
     p = np.arange(200.0)
-    (mass,) = drafted_masses(np.full(200, 1 / 200), p / p.sum(), [num_drafts])
+    (mass,) = inclusion_masses(np.full(200, 1 / 200), p / p.sum(), [num_drafts])
     assert mass == pytest.approx(num_drafts / 200, abs=bound(num_drafts))
 
 
@@ -221,7 +221,7 @@ def test_an_error_of_the_quadrature_is_no_proof(
     truth = mo.solve(problem)
     with monkeypatch.context() as patch:
         patch.setattr(quadrature, "race_nodes", coarse_nodes)
-        patch.setattr(containment, "race_terms", coarse_terms)
+        patch.setattr(cut_search, "race_terms", coarse_terms)
         solution = mo.solve(problem)
         certificate = mo.certify(problem, solution)
         error = abs(problem.drafts.containment(solution.subset) - _contained(problem, solution))
@@ -235,7 +235,7 @@ def test_an_error_of_the_quadrature_is_no_proof(
 
 
 def _contained(problem: mo.TransportProblem, solution: Any) -> float:
-    return problem.drafts.rechecked().containment(solution.subset)
+    return problem.drafts.with_finer_quadrature().containment(solution.subset)
 
 
 def test_schemes_in_closed_form_need_no_second_evaluation() -> None:
@@ -245,7 +245,7 @@ def test_schemes_in_closed_form_need_no_second_evaluation() -> None:
     schemes += [mo.MixtureDrafts([(0.5, schemes[0]), (0.5, schemes[1])])]
     schemes += [mo.FixedPlusDrafts([0], schemes[0])]
     for drafts in schemes:
-        assert drafts.rechecked() is drafts
+        assert drafts.with_finer_quadrature() is drafts
 
 
 def refusals() -> dict[str, Callable[[], Any]]:
@@ -260,7 +260,7 @@ def refusals() -> dict[str, Callable[[], Any]]:
         "decision": lambda: mo.verifiers.get("optimal").verify(
             problem, np.arange(4000), rng=np.random.default_rng(0)
         ),
-        "collapsed": lambda: mo.verifiers.get("optimal", collapsed=True).acceptance_rate(problem),
+        "binned": lambda: mo.verifiers.get("optimal", binned=True).acceptance_rate(problem),
         "naive_target": lambda: mo.verifiers.get("naive_target").acceptance_rate(problem),
         "batch": lambda: mo.acceptance_rates(
             logits, logits[::-1], [3, 4000], drafts="without_replacement"

@@ -9,10 +9,10 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.prefix_search import cut_search as bounds
-from mdsd_opt.prefix_search.random_draws import is_searched
+from mdsd_opt.prefix_search.random_draws import is_searchable
 from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import subset_selection
-from mdsd_opt.solvers.exact_subset_selection import exact_optimum
+from mdsd_opt.solvers.subset_selection import exact_optimum
 
 SCHEMES = [mo.WithReplacement, mo.WithoutReplacement]
 scheme = pytest.mark.parametrize("scheme", SCHEMES)
@@ -23,7 +23,7 @@ def problem_of(p, q, scheme, num_drafts):
 
 
 def sorted_path(problem):
-    return subset_selection._by_sorting(problem.target, problem.drafts)
+    return subset_selection.by_sorting(problem.target, problem.drafts)
 
 
 def hard_rows(rng, size):
@@ -134,7 +134,7 @@ def test_a_marginal_is_worth_what_a_scan_of_all_prefixes_says(scheme, seed):
     problem = problem_of(*hard_rows(rng, size), scheme, num_drafts)
     p, drafts = problem.target, problem.drafts
     draws = drafts.random_draws
-    if not is_searched(draws):
+    if not is_searchable(draws):
         return
     subset = mo.solve(problem, "subset_selection").subset
     best = water_fill(p, drafts, subset, drafts.containment(subset)).values

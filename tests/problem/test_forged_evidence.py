@@ -14,7 +14,7 @@ from support import forging
 from support.known_problems import known_problems
 
 import mdsd_opt as mo
-from mdsd_opt.problem import certificate, lower_bounds, plans
+from mdsd_opt.problem import certificate, lower_bounds, transport_plans
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 from mdsd_opt.problem.solution import PlanBasis, Solution, Status, TransportPlan
 
@@ -273,16 +273,16 @@ def only_numerators(problem: mo.TransportProblem, plan: TransportPlan) -> Any:
 
 
 WEAKENED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "tiles anywhere": (lower_bounds, "_tiles", any_tiles),
-    "tiles with gaps": (lower_bounds, "_covered", lambda low, high, tiles: True),
-    "weights of any sum": (lower_bounds, "_read", any_weights),
-    "orders that are none": (lower_bounds, "_read", any_permutation),
-    "sets as often as listed": (plans, "_taken", mass_again_and_again),
+    "tiles anywhere": (lower_bounds, "read_tiles", any_tiles),
+    "tiles with gaps": (lower_bounds, "are_covering", lambda low, high, tiles: True),
+    "weights of any sum": (lower_bounds, "read_mixture", any_weights),
+    "orders that are none": (lower_bounds, "read_mixture", any_permutation),
+    "sets as often as listed": (transport_plans, "taken_masses", mass_again_and_again),
     "masses as they are": (certificate, "feasible_mass", lambda problem, plan: plan.mass),
-    "numerators as they are": (plans, "integer_flow_masses", only_numerators),
-    "any number for a rate": (certificate, "_rate", lambda name, value: float(value)),
-    "any status": (certificate, "_status", lambda status: status),
-    "any claim": (certificate, "_claim_violations", lambda *given: []),
+    "numerators as they are": (transport_plans, "integer_flow_masses", only_numerators),
+    "any number for a rate": (certificate, "read_rate", lambda name, value: float(value)),
+    "any status": (certificate, "read_status", lambda status: status),
+    "any claim": (certificate, "claim_violations", lambda *given: []),
 }
 
 

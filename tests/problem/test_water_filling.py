@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,12 @@ from support.strategies import PREFIX_SCHEMES, Case, cases, distributions
 
 from mdsd_opt.drafts import FixedPlusDrafts, GreedyDrafts, PrefixDraftScheme, WithReplacement
 from mdsd_opt.problem import water_filling
-from mdsd_opt.problem.water_filling import exact_water_fill, water_fill
+from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import exact_optimum
+
+
+def exact_water_fill(p: Sequence[Fraction], *given: Any) -> list[Fraction]:
+    return water_fill(np.array(p, dtype=object), *given).values.tolist()
 
 
 def drafts_of(case: Case) -> PrefixDraftScheme:

@@ -18,10 +18,10 @@ from support.strategies import PREFIX_SCHEMES, SCHEMES, Case, cases, distributio
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.solvers.frontier import decomposition
+from mdsd_opt.solvers.frontier import chains
+from mdsd_opt.solvers.frontier.chains import frontier_of
 from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import distances
-from mdsd_opt.solvers.frontier.relaxation import frontier_of
 from mdsd_opt.solvers.frontier.rules import survey_frontier
 
 shares = st.sampled_from(
@@ -391,7 +391,7 @@ class TestDifferentModels:
 
     def test_the_gap_of_a_short_chain_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = mo.relax(self.problem(), tv=0.1)
-        monkeypatch.setattr(decomposition._Minimised, "tolerance", 0.02)
+        monkeypatch.setattr(chains.SetsOfChain, "tolerance", 0.02)
         short = mo.relax(self.problem(), tv=0.1)
         assert short.gap > 1e-4
         best = mo.solve(short.problem).lower_bound

@@ -11,7 +11,8 @@ import mdsd_opt as mo
 from mdsd_opt.drafts import PrefixDraftScheme, mixture, with_replacement, without_replacement
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.solvers.choice import LIMITS, choose
+from mdsd_opt.solvers import choose
+from mdsd_opt.solvers.method import LIMITS
 
 
 def q(vocab_size: int, seed: int = 0) -> np.ndarray:

@@ -15,8 +15,8 @@ from support.known_problems import known_problems
 from support.strategies import distributions
 
 import mdsd_opt as mo
-from mdsd_opt.solvers.exact_subset_selection import exact_optimum
 from mdsd_opt.solvers.highs_backend import SparseMatrix, maximise
+from mdsd_opt.solvers.subset_selection import exact_optimum
 from mdsd_opt.solvers.truncated_lp import TruncatedPairs, stable_order
 
 F = Fraction

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from support.host_engine import KERNEL_FOLDER, SCHEDULES, HostEngine, KernelFault
+from support.host_runtime import KERNEL_FOLDER, SCHEDULES, HostRuntime, KernelFault
 from support.kernel_cases import CASES
 
 
@@ -30,11 +30,11 @@ def barrier_sites() -> list[str]:
 def cases_by_barrier(library: Path) -> dict[str, list[str]]:
     """Names of the cases that come to each barrier."""
     found: dict[str, list[str]] = {}
-    engine = HostEngine(library)
-    before = engine.barriers_met()
+    runtime = HostRuntime(library)
+    before = runtime.barriers_met()
     for name, case in CASES.items():
-        case(HostEngine(library))
-        after = engine.barriers_met()
+        case(HostRuntime(library))
+        after = runtime.barriers_met()
         for site, count in after.items():
             if count > before.get(site, 0):
                 found.setdefault(site, []).append(name)
@@ -45,16 +45,16 @@ def cases_by_barrier(library: Path) -> dict[str, list[str]]:
 def is_noticed(library: Path, site: str, names: Iterable[str] = CASES) -> bool:
     """Whether any of these cases fails, or gives another result, under any schedule."""
     for case in (CASES[name] for name in names):
-        expected = case(HostEngine(library))
+        expected = case(HostRuntime(library))
         for schedule in reversed(SCHEDULES):
-            engine = HostEngine(library, schedule)
-            engine.remove_barrier(site)
+            runtime = HostRuntime(library, schedule)
+            runtime.remove_barrier(site)
             try:
-                found = case(engine)
+                found = case(runtime)
             except (KernelFault, IndexError):
                 return True
             finally:
-                engine.remove_barrier("")
+                runtime.remove_barrier("")
             if found != expected:
                 return True
     return False

@@ -132,7 +132,8 @@ def gumbel(p: Any, q: Any, drafts: Any) -> list[int]:
     """As `standard`, the last token by the largest of p over an exponential."""
 
     def raced(weights: Any) -> int:
-        return int(np.argmax(weights / np.random.exponential(size=weights.size)))  # noqa: NPY002
+        clocks = np.random.exponential(size=weights.size)  # noqa: NPY002
+        return int(np.argmax(weights / np.maximum(clocks, 1e-300)))  # 0 / 0 would win
 
     for n, x in enumerate(drafts):
         if not np.random.rand() * q[n, x] < p[n, x]:  # noqa: NPY002

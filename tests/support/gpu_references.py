@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.gpu.engine import Engine
+from mdsd_opt.gpu.runtime import DeviceRuntime
 from support.kernel_cases import flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
@@ -154,7 +154,7 @@ def decisions() -> Decisions:
     return Decisions((target, draft), drafts, np.random.default_rng(1).random((64, 4)))
 
 
-def tokens_by(engine: Engine, scheme: str) -> NDArray[np.int64]:
+def tokens_by(runtime: DeviceRuntime, scheme: str) -> NDArray[np.int64]:
     """What the kernels decide on the host."""
     from mdsd_opt.gpu.philox import Randomness
     from mdsd_opt.gpu.verification import verify_rows
@@ -164,7 +164,7 @@ def tokens_by(engine: Engine, scheme: str) -> NDArray[np.int64]:
     drafts = np.ascontiguousarray(given.drafts)
     is_replaced = scheme == "with_replacement"
     found = verify_rows(
-        engine, pair, drafts, Randomness(0), given.uniforms, is_replaced=is_replaced
+        runtime, pair, drafts, Randomness(0), given.uniforms, is_replaced=is_replaced
     )
     return np.asarray(found.tokens)
 
@@ -181,13 +181,13 @@ def reference(case: Any, *arguments: Any) -> NDArray[Any]:
 
 
 def main() -> None:
-    from support.host_engine import HostEngine, build
+    from support.host_runtime import HostRuntime, build
 
     found = {name: case.on_cpu().astype(np.float32) for name, case in cases()}
     with tempfile.TemporaryDirectory() as folder:
-        engine = HostEngine(build(Path(folder), 2, types=(("float32", "float32"),)))
+        runtime = HostRuntime(build(Path(folder), 2, types=(("float32", "float32"),)))
         for scheme in SCHEMES:
-            found[f"tokens {scheme}"] = tokens_by(engine, scheme).astype(np.int32)
+            found[f"tokens {scheme}"] = tokens_by(runtime, scheme).astype(np.int32)
     np.savez_compressed(FILE, **found)  # type: ignore[arg-type]
 
 

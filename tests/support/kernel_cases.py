@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from mdsd_opt.gpu import rates, verification
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
-from support.host_engine import HostEngine, host_logits
+from support.host_runtime import HostRuntime, host_logits
 
 LOG2_E = math.log2(math.e)
 
-Case = Callable[[HostEngine], bytes]
+Case = Callable[[HostRuntime], bytes]
 
 #: Of logits in the cases.
 CASE_TYPES = (("float32", "float32"), ("bfloat16", "bfloat16"))
@@ -79,10 +79,10 @@ def _batches() -> list[tuple[NDArray[Any], NDArray[Any]]]:
 
 
 def _rates_of(function: Callable[..., RowRates]) -> Case:
-    def case(engine: HostEngine) -> bytes:
+    def case(runtime: HostRuntime) -> bytes:
         found = b""
         for target, draft in _batches():
-            result = function(engine, pair_of(target, draft), (1, 3))
+            result = function(runtime, pair_of(target, draft), (1, 3))
             good = result.is_bad == 0
             found += result.rates[good].tobytes() + result.is_bad.tobytes()
             if result.gaps is not None:
@@ -92,13 +92,13 @@ def _rates_of(function: Callable[..., RowRates]) -> Case:
     return case
 
 
-def _many_likeliest(engine: HostEngine) -> bytes:
+def _many_likeliest(runtime: HostRuntime) -> bytes:
     """More tokens a block than there is room for candidates, and more drafts than lanes."""
-    engine.block_size = max(engine.block_size, 64)
-    return rates.top_k(engine, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
+    runtime.block_size = max(runtime.block_size, 64)
+    return rates.top_k(runtime, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
 
 
-def _race_in_all_passes(engine: HostEngine) -> bytes:
+def _race_in_all_passes(runtime: HostRuntime) -> bytes:
     """Bins that are divided, likeliest tokens that take any search, and drafts that are all."""
     found = b""
     rng = np.random.default_rng(5)
@@ -112,13 +112,13 @@ def _race_in_all_passes(engine: HostEngine) -> bytes:
     ]
     for target, draft, counts in batches:
         pair = pair_of(target.astype(np.float32), draft.astype(np.float32))
-        result = rates.without_replacement(engine, pair, counts)
+        result = rates.without_replacement(runtime, pair, counts)
         found += result.rates.tobytes() + result.gaps.tobytes()
     return found
 
 
 def _verification(
-    engine: HostEngine, scheme: str = "with_replacement", with_rates: bool = False
+    runtime: HostRuntime, scheme: str = "with_replacement", with_rates: bool = False
 ) -> bytes:
     """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
     found = b""
@@ -138,7 +138,7 @@ def _verification(
         uniforms = rng.random((rows.size, 4))
         uniforms[::2, 2] = 1.0 - 2.0**-53
         result = verification.verify_rows(
-            engine,
+            runtime,
             pair,
             np.ascontiguousarray(drafts),
             Randomness(0),
@@ -153,7 +153,7 @@ def _verification(
     return found
 
 
-def _filters(engine: HostEngine) -> bytes:
+def _filters(runtime: HostRuntime) -> bytes:
     found = b""
     for target, draft in _batches():
         for settings in (
@@ -161,9 +161,9 @@ def _filters(engine: HostEngine) -> bytes:
             FilterSettings(target_one_hot=True, top_p=0.9),
             FilterSettings(target_one_hot=True, draft_one_hot=True),
         ):
-            pair = with_filters(engine, pair_of(target, draft), settings)
+            pair = with_filters(runtime, pair_of(target, draft), settings)
             found += pair.target_filters.tobytes() + pair.draft_filters.tobytes()
-            found += rates.rrs(engine, pair, (3,)).is_bad.tobytes()
+            found += rates.rrs(runtime, pair, (3,)).is_bad.tobytes()
     return found
 
 

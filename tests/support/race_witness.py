@@ -10,15 +10,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from support.host_engine import HostEngine
+from support.host_runtime import HostRuntime
 from support.kernel_cases import CASES
 
 
 def main(library: str, site: str = "", *names: str) -> None:
     for case in (CASES[name] for name in names or CASES):
-        engine = HostEngine(Path(library), block_size=32)
-        engine.remove_barrier(site)
-        case(engine)
+        runtime = HostRuntime(Path(library), block_size=32)
+        runtime.remove_barrier(site)
+        case(runtime)
     print("clean")
 
 

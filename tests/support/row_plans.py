@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.gpu.sources import DRAFT_SELECTION, Kernel
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
-from mdsd_opt.verifiers.optimal.plan import TokenPlan
-from support.host_engine import HostEngine
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    TokenPlan,
+    acceptance_probabilities,
+    output_token,
+)
+from support.host_runtime import HostRuntime
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -61,7 +64,7 @@ _PLAN = np.dtype(
 )
 
 
-class PlanningEngine(HostEngine):
+class PlanningRuntime(HostRuntime):
     """Keeps the plans of what was decided last."""
 
     plans: NDArray[Any]
@@ -79,7 +82,7 @@ class RowPlan(TokenPlan):
 
     Parameters
     ----------
-    plan : record of `PlanningEngine.plans`
+    plan : record of `PlanningRuntime.plans`
     p, q : ndarray, shape (V,)
         Probabilities in float64.
     shape : float

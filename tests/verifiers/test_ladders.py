@@ -17,10 +17,15 @@ import mdsd_opt as mo
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.threshold_subset import threshold_subset
-from mdsd_opt.verifiers.optimal import Optimal, ladder
-from mdsd_opt.verifiers.optimal.ladder import NUM_LEVELS, Ladder, Side, _respond, win_probabilities
+from mdsd_opt.verifiers.optimal import Optimal, fitted, ladder
+from mdsd_opt.verifiers.optimal.ladder import (
+    NUM_LEVELS,
+    Ladder,
+    Side,
+    response_to,
+    win_probabilities,
+)
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule
-from mdsd_opt.verifiers.optimal.verifier import fitted
 from mdsd_opt.verifiers.verdicts import Uniforms
 
 #: May hold product forms, and mixtures or fixed sets beside them.
@@ -111,12 +116,12 @@ class TestLaws:
         shares = rng.dirichlet([6, 3, 1], size=num_drafts).T
         masses = np.zeros((NUM_LEVELS, num_drafts))
         masses[:3] = shares
-        jacobian = _respond(side, masses).jacobian
+        jacobian = response_to(side, masses).jacobian
         size = len(jacobian)
         for place in range(min(size, 3 * num_drafts)):
             step = np.zeros(masses.size)
             step[place] = 1e-7
-            moved = [_respond(side, masses + s * step.reshape(masses.shape)).masses
+            moved = [response_to(side, masses + s * step.reshape(masses.shape)).masses
                      for s in (1.0, -1.0)]  # fmt: skip
             slope = (moved[0] - moved[1]).ravel()[:size] / 2e-7
             np.testing.assert_allclose(jacobian[:, place], slope, rtol=1e-4, atol=1e-5)

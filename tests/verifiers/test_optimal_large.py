@@ -14,7 +14,7 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     selected_draft,
 )
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to
-from mdsd_opt.verifiers.optimal.plan import plan_of
+from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
 
 V = 131_072
 

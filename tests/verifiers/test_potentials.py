@@ -16,9 +16,8 @@ from support.strategies import UNSORTED_SCHEMES, Case, cases
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, SupportLaw
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal import Optimal
+from mdsd_opt.verifiers.optimal import Optimal, fitted
 from mdsd_opt.verifiers.optimal.potentials import fit, leagues_of, win_probabilities
-from mdsd_opt.verifiers.optimal.verifier import fitted
 from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.ratio_hull import RatioHull, hull_of
 

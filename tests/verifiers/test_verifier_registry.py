@@ -55,10 +55,10 @@ TWIN = "single_draft"
 
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_registered", {})
-    registry._built_in.cache_clear()
+    monkeypatch.setattr(registry, "registered", {})
+    registry.built_in_names.cache_clear()
     yield
-    registry._built_in.cache_clear()
+    registry.built_in_names.cache_clear()
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def test_a_rate_that_is_none(rate: Any, message: str) -> None:
 def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
-    from mdsd_opt.batch import job
+    from mdsd_opt.batch import rows as batch_rows
 
     steps: list[int] = []
 
@@ -322,7 +322,7 @@ def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -
         assert (total, wanted) == (4, True)
         yield steps.append
 
-    monkeypatch.setattr(job, "progress_bar", bar)
+    monkeypatch.setattr(batch_rows, "progress_bar", bar)
     rows = logits(0, 4, 5)
     found = mo.acceptance_rates(rows, rows, 2, verifier=Custom(), progress=True)
     assert found.tolist() == [0.5] * 4
@@ -346,7 +346,7 @@ def test_options_of_an_object_count() -> None:
     target, draft = logits(0, 3, 40), logits(1, 3, 40)
     for verifier in (
         verifiers.get("importance_sampling", size=20),
-        verifiers.get("optimal", collapsed=True),
+        verifiers.get("optimal", binned=True),
     ):
         usual = mo.acceptance_rates(target, draft, 2, verifier=verifier.name)
         found = mo.acceptance_rates(target, draft, 2, verifier=verifier)

@@ -45,7 +45,7 @@ _SCHEMES = {
     "lp": _ALL,
 }
 _FORMS = {name: mo.verifiers.get(name) for name in mo.verifiers.names()}
-_FORMS["optimal, collapsed"] = mo.verifiers.get("optimal", collapsed=True)
+_FORMS["optimal, collapsed"] = mo.verifiers.get("optimal", binned=True)
 
 
 def check(rng: np.random.Generator, tally: Tally) -> None:

@@ -61,7 +61,7 @@ def read_scored_texts(path: str | os.PathLike[str]) -> Iterator[ScoredText]:
 def paired_positions(
     target: str | os.PathLike[str], draft: str | os.PathLike[str]
 ) -> Iterator[list[tuple[dict[Any, float], dict[Any, float]]]]:
-    """Of each text, the lists of both models at the positions where both have one.
+    """Yield, for each text, the lists of both models at the positions where both have one.
 
     Raises `UnreadableFile` if the files do not score the same texts.
     """
@@ -172,7 +172,7 @@ def _of_openai(logprobs: dict[str, Any]) -> ScoredText:
 
 
 def _name(entry: dict[str, Any]) -> Any:
-    """Bytes, where they are told: parts of characters have the same text."""
+    """What tells a token: its bytes, if given, as parts of characters have the same text."""
     return entry["token"] if entry.get("bytes") is None else bytes(entry["bytes"])
 
 
@@ -188,7 +188,7 @@ def _unique(entries: Any) -> dict[Any, float]:
 
 
 def _without_the_extra(entries: dict[Any, float], token: Any) -> dict[Any, float]:
-    """Without the token of the text where it may be there for being in the text alone.
+    """Leave out the token of the text where it may be there for being in the text alone.
 
     It would make the bound on all tokens that are not listed too small; without it, it is one of
     them, and the bound holds. Where the token is not known, the last may be it.

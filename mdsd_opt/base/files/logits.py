@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.arrays import Opened, as_logits, frozen
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
@@ -53,9 +54,9 @@ class LogitsSample:
 
     target: NDArray[Any]
     draft: NDArray[Any]
-    sequence: NDArray[np.int64] | None = None
-    position: NDArray[np.int64] | None = None
-    tokens: NDArray[np.int64] | None = None
+    sequence: Integers | None = None
+    position: Integers | None = None
+    tokens: Integers | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     mapped: Path | Sequence[Path] | None = None
@@ -71,7 +72,7 @@ class LogitsSample:
         return max(int(self.target.shape[-1]), int(self.draft.shape[-1]))
 
     @property
-    def texts(self) -> NDArray[np.int64] | None:
+    def texts(self) -> Integers | None:
         """The text of each position, shape (N,); of arrays [B, T, V] the first axis, if not named.
 
         None where every position stands for itself.
@@ -81,7 +82,7 @@ class LogitsSample:
         return self.sequence.ravel()
 
     def taken_as(self, kind: str | None) -> LogitsSample:
-        """With the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
+        """The sample with the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
         target, draft = (
             as_logits(Opened.of(side, f"'{name}' of {self.source}"), kind).numpy()
             for name, side in (("target", self.target), ("draft", self.draft))
@@ -121,7 +122,7 @@ class LogitsSample:
         )
 
 
-def first_axis(rows: tuple[int, ...]) -> NDArray[np.int64] | None:
+def first_axis(rows: tuple[int, ...]) -> Integers | None:
     """Place of each position along the first of several axes, flattened; None if there is one."""
     if len(rows) < 2:
         return None
@@ -235,7 +236,7 @@ def _is_small_float(dtype: np.dtype[Any]) -> bool:
     return dtype.name == "bfloat16" or dtype.name.startswith("float8")
 
 
-def _ids(arrays: Arrays, name: str, rows: tuple[int, ...], source: str) -> NDArray[np.int64] | None:
+def _ids(arrays: Arrays, name: str, rows: tuple[int, ...], source: str) -> Integers | None:
     if name not in arrays:
         return None
     array = arrays[name]

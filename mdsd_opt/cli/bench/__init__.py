@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.cli.bench.record import (
@@ -12,6 +11,7 @@ from mdsd_opt.cli.bench.record import (
     Record,
     Report,
     Scaling,
+    Settings,
     changes,
     circumstances,
     load_report,
@@ -20,26 +20,9 @@ from mdsd_opt.cli.bench.record import (
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 __all__ = [
-    "SUITE",
-    "Change",
-    "Record",
-    "Report",
-    "Scaling",
-    "changes",
-    "load_report",
-    "run",
+    "SUITE", "Change", "Record", "Report", "Scaling", "changes", "load_report", "run",
     "scaling",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to measure."""
-
-    quick: bool = False  # small sizes and few rounds: seconds instead of minutes
-    rounds: int | None = None  # each benchmark has its own number unless given
-    threads: int = 1
-    seed: int = 0
+]  # fmt: skip
 
 
 #: Name -> what it measures.
@@ -72,16 +55,11 @@ def run(
         raise InvalidInput(f"rounds is {rounds}: give at least 1")
     settings = Settings(quick, rounds, threads or available_threads(), seed)
     where = circumstances()  # before the load of the benchmarks themselves
-    records = []
+    records: list[Record] = []
     for name in names or SUITE:
-        for record in _records(name, settings):
+        module = importlib.import_module(f"mdsd_opt.cli.bench.{name}")
+        for record in module.records(settings):
             records.append(record)
             if progress is not None:
                 progress(record)
     return Report(tuple(records), where)
-
-
-def _records(name: str, settings: Settings) -> Iterator[Record]:
-    module = importlib.import_module(f"mdsd_opt.cli.bench.{name}")
-    found: Iterator[Record] = module.records(settings)
-    return found

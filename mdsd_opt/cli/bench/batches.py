@@ -11,18 +11,14 @@ import importlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record
-from mdsd_opt.cli.bench.timing import timed
+from mdsd_opt.cli.bench.record import Record, Settings, timed
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
 
 Row = NDArray[Any]
 RowRoute = Callable[[Row, Row, int], float]
@@ -33,6 +29,7 @@ SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 
 
 def softmax(logits: Row, dtype: type = np.float32) -> NDArray[Any]:
+    """Probabilities of a row, as a user would write it."""
     weights: NDArray[Any] = logits.astype(dtype)
     weights -= weights.max()
     np.exp(weights, out=weights)
@@ -79,6 +76,7 @@ def scipy_route(target: Row, draft: Row, num_drafts: int) -> float:
 
 
 def torch_route() -> RowRoute | None:
+    """The route by torch.sort; None where PyTorch is not installed."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
@@ -109,7 +107,7 @@ def by_rows(
 
 
 def exact_rate(target: Row, draft: Row, num_drafts: int, scheme: str) -> float:
-    """One row in extended precision, by sorting; without replacement by the package's solver."""
+    """Rate of a row in extended precision, by sorting; without replacement by the solver."""
     made = SINGLE_MODEL_SCHEMES[scheme].composition
     if made is None or (made.is_random and not made.is_replaced):
         problem = mo.TransportProblem.from_logits(
@@ -185,18 +183,8 @@ def _measured(
         rival = float(np.median(per_position[_AGAINST]))
         for name, milliseconds in per_position.items():
             yield Record.timed(
-                milliseconds.tolist(),
-                _AGAINST,
-                rival,
-                benchmark="batches",
-                route=name,
-                problem="synthetic logits",
-                vocab_size=size,
-                num_drafts=num_drafts,
-                dtype=dtype,
-                threads=threads,
-                seed=seed,
-                gap=errors[name],
-                gap_kind="" if errors[name] is None else "error",
-                note=f"{num_rows} rows",
-            )
+                milliseconds.tolist(), _AGAINST, rival, benchmark="batches", route=name,
+                problem="synthetic logits", vocab_size=size, num_drafts=num_drafts, dtype=dtype,
+                threads=threads, seed=seed, gap=errors[name],
+                gap_kind="" if errors[name] is None else "error", note=f"{num_rows} rows",
+            )  # fmt: skip

@@ -10,19 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record
+from mdsd_opt.cli.bench.record import Record, Settings
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
-from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
 
 _VOCAB_SIZE = 131_072
 _QUICK_VOCAB_SIZE = 2048
@@ -86,7 +83,8 @@ def _measured(
     for number in range(rounds + 1):  # the first round compiles and warms up
         target, draft = source(rng, num_drafts)
         problem = mo.TransportProblem.from_logits(target, draft, num_drafts, scheme)
-        gap = max(gap, _collapsed().acceptance_rate(problem).gap)
+        binned: Any = mo.verifiers.get("optimal", binned=True)
+        gap = max(gap, binned.acceptance_rate(problem).gap)
         for route, decide in _routes(problem, rng).items():
             start = time.perf_counter()
             decide()
@@ -95,22 +93,11 @@ def _measured(
     rival = 1e3 * float(np.median(seconds[_AGAINST]))
     for route, times in seconds.items():
         yield Record.timed(
-            [1e3 * time for time in times],
-            _AGAINST,
-            rival,
-            benchmark="decisions",
-            route=route,
-            problem=f"{name}, {scheme}",
-            vocab_size=problem.vocab_size,
-            num_drafts=num_drafts,
-            seed=seed,
-            gap=gap if route == "optimal, collapsed" else None,
+            [1e3 * time for time in times], _AGAINST, rival, benchmark="decisions", route=route,
+            problem=f"{name}, {scheme}", vocab_size=problem.vocab_size, num_drafts=num_drafts,
+            seed=seed, gap=gap if route == "optimal, collapsed" else None,
             gap_kind="certified gap" if route == "optimal, collapsed" else "",
-        )
-
-
-def _collapsed() -> Any:
-    return mo.verifiers.get("optimal", collapsed=True)
+        )  # fmt: skip
 
 
 def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
@@ -125,7 +112,7 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
         ),
         _AGAINST: lambda: _argsort_route(p, q, k),
         "packed sort route": lambda: _packed_sort_route(p, q, k),
-        "optimal, collapsed": lambda: output_token(CollapsedPlan(p, draws), tokens, uniforms),
+        "optimal, collapsed": lambda: output_token(BinnedPlan(p, draws), tokens, uniforms),
     }
     if problem.vocab_size <= max(_FEW_TOKENS.values()):
         unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything
@@ -144,7 +131,7 @@ def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
 
 
 def _packed_sort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
-    """The same with ratio and token in one 64-bit number, which sorts faster than an argsort."""
+    """`_argsort_route` with ratio and token in one 64-bit number, which sorts faster."""
     token_bits = np.int64((1 << 18) - 1)
     ratio = np.divide(p, q, out=np.full_like(p, 1e300), where=q > 0)
     packed = (ratio.view(np.int64) & ~token_bits) | np.arange(p.size)

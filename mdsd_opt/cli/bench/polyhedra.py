@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from mdsd_opt.cddlib_checks import cones, engines, prefixes
+from mdsd_opt.cddlib_checks import cones, prefixes, provers
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.double_description import WITNESSES, available, run_with
 from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
-from mdsd_opt.cli.bench.record import Record
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
-
-Job = Callable[..., Any]
+from mdsd_opt.cli.bench.record import Record, Settings
 
 #: Route of the cases that each engine takes.
 _BY_ENGINES = "double description"
@@ -36,12 +31,13 @@ class Case(NamedTuple):
     problem: str
     vocab_size: int
     num_drafts: int
-    job: Job
+    check: Callable[..., Any]
     arguments: dict[str, Any]
     route: str = _BY_ENGINES
 
 
 def cases() -> list[Case]:
+    """All checks that are timed, by kind and size."""
     listed: list[Case] = []
     for v, largest in ((5, 5), (6, 6), (7, 7), (8, 8), (9, 9), (10, 10), (10, 2), (12, 2)):
         arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
@@ -57,11 +53,11 @@ def cases() -> list[Case]:
             listed.append(Case(f"polytope, {scheme}", v, k, acceptance_polytope, arguments))
     for v, k in ((4, 3), (5, 3), (6, 3), (6, 4)):
         arguments = {"drafts": drafts_for("with_replacement", v, k)}
-        listed.append(Case("projection", v, k, engines.projection, arguments))
+        listed.append(Case("projection", v, k, provers.projection, arguments))
     for v, k in ((4, 3), (5, 3), (6, 3)):
         arguments = {"schemes": [drafts_for("with_replacement", v, k)]}
-        job = prefixes.prefix_programmes
-        listed.append(Case("prefix programmes", v, k, job, arguments, "vertex enumeration"))
+        check = prefixes.prefix_programmes
+        listed.append(Case("prefix programmes", v, k, check, arguments, "vertex enumeration"))
     for v, k in ((6, 4), (8, 4)):
         arguments = {"schemes": battery("with_replacement", v, k)}
         listed.append(Case("slopes, five q", v, k, prefixes.q_convexity, arguments))
@@ -71,7 +67,7 @@ def cases() -> list[Case]:
 def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, Any]:
     """Milliseconds, verdict and sizes of one case by one engine."""
     seconds = []
-    arguments = {"engine": engine, "job": case.job, "arguments": case.arguments}
+    arguments = {"engine": engine, "job": case.check, "arguments": case.arguments}
     for _ in range(repeats):
         start = time.perf_counter()
         try:
@@ -96,7 +92,7 @@ def records(settings: Settings) -> Iterator[Record]:
     for case in cases()[: 1 if settings.quick else None]:
         for engine in engines if case.route == _BY_ENGINES else engines[:1]:
             yield _record(case, engine, timeout, repeats)
-        if case.job in _CONES and available("normaliz"):
+        if case.check in _CONES and available("normaliz"):
             yield _record(case, "normaliz", timeout, repeats)
 
 
@@ -104,15 +100,9 @@ def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
     found = measure(case, engine, timeout, repeats)
     sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
     return Record.timed(
-        found["milliseconds"],
-        benchmark="polyhedra",
+        found["milliseconds"], benchmark="polyhedra",
         route=f"{case.route}, {engine}" if case.route == _BY_ENGINES else case.route,
-        problem=case.problem,
-        vocab_size=case.vocab_size,
-        num_drafts=case.num_drafts,
-        dtype="Fraction",
-        seed=0,
-        gap=0.0 if found["milliseconds"] else None,
-        gap_kind="exact",
+        problem=case.problem, vocab_size=case.vocab_size, num_drafts=case.num_drafts,
+        dtype="Fraction", seed=0, gap=0.0 if found["milliseconds"] else None, gap_kind="exact",
         note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
-    )
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Measurements: a line with its circumstances, a report of many, two runs compared, fits to V."""
+"""Measurements: how they are made, a line with its circumstances, a report of many, fits to V."""
 
 from __future__ import annotations
 
@@ -7,15 +7,57 @@ import io
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.base.installed import versions
-from mdsd_opt.errors import UnreadableFile
+from mdsd_opt.errors import SolverError, UnreadableFile
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to measure."""
+
+    quick: bool = False  # small sizes and few rounds: seconds instead of minutes
+    rounds: int | None = None  # each benchmark has its own number unless given
+    threads: int = 1
+    seed: int = 0
+
+
+def timed(routes: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, NDArray[np.float64]]:
+    """Seconds of every route in every round, interleaved, each round in another order.
+
+    A first round compiles and touches memory, and does not count.
+    """
+    for route in routes.values():
+        route()
+    names = list(routes)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for i in range(rounds):
+        start_with = i % len(names)
+        for name in names[start_with:] + names[:start_with]:
+            start = time.perf_counter()
+            routes[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: np.array(values) for name, values in seconds.items()}
+
+
+def in_own_process(module: str, case: list[Any]) -> dict[str, Any]:
+    """What ``python -m module`` prints for a case, both as JSON."""
+    command = [sys.executable, "-m", module, json.dumps(case)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SolverError(f"the benchmark of {case} failed: {done.stderr.strip()[-500:]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +89,7 @@ class Record:
         rival_ms: float | None = None,
         **known: Any,
     ) -> Record:
-        """From the time of every round, and the median of the route `against`, if there is one.
+        """A record from the time of every round, and the median of the route `against`, if any.
 
         Unless it is known otherwise, one thread has computed in float64.
         """
@@ -81,7 +123,7 @@ class Report:
     circumstances: Mapping[str, Any]
 
     def as_json(self) -> str:
-        """The circumstances once, then the measurements."""
+        """The report as JSON: the circumstances once, then the measurements."""
         document = {
             "circumstances": dict(self.circumstances),
             "records": [asdict(record) for record in self.records],
@@ -89,7 +131,7 @@ class Report:
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     def as_csv(self) -> str:
-        """One line a measurement, the circumstances in every line."""
+        """The report as CSV: one line a measurement, the circumstances in every line."""
         text = io.StringIO()
         names = [field.name for field in fields(Record)]
         writer = csv.DictWriter(text, [*names, *self.circumstances], lineterminator="\n")
@@ -115,11 +157,8 @@ def load_report(path: Path) -> Report:
 
 def circumstances() -> dict[str, Any]:
     """Machine, load and versions."""
-    return {"processor": _processor(), "load_average": _load(), **versions()}
-
-
-def _load() -> float | None:
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return {"processor": _processor(), "load_average": load, **versions()}
 
 
 def _processor() -> str:

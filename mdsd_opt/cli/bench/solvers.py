@@ -12,18 +12,14 @@ import statistics
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record
-from mdsd_opt.cli.bench.timing import in_own_process
+from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts.by_name import has_many_models
 from mdsd_opt.solvers.warm_up import warm_up
-
-if TYPE_CHECKING:
-    from mdsd_opt.cli.bench import Settings
 
 #: (method, options, scheme, V, K)
 CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
@@ -78,6 +74,7 @@ _AGAINST = "full_lp"
 
 
 def build(scheme: str, vocab_size: int, num_drafts: int, seed: int) -> mo.TransportProblem:
+    """The problem of a case, of random logits."""
     rng = np.random.default_rng(seed)
     logits = 2.5 * rng.standard_normal(vocab_size)
     if has_many_models(scheme):
@@ -113,19 +110,11 @@ def records(settings: Settings) -> Iterator[Record]:
             rivals[place] = statistics.median(found["milliseconds"])
         told = ", ".join(f"{name}={value}" for name, value in options.items())
         yield Record.timed(
-            found["milliseconds"],
-            _AGAINST,
-            rivals.get(place),
-            benchmark="solvers",
-            route=f"{method} {told}".rstrip(),
-            problem=scheme,
-            vocab_size=vocab_size,
-            num_drafts=num_drafts,
-            seed=settings.seed,
-            gap=found["gap"],
-            gap_kind="certificate",
+            found["milliseconds"], _AGAINST, rivals.get(place), benchmark="solvers",
+            route=f"{method} {told}".rstrip(), problem=scheme, vocab_size=vocab_size,
+            num_drafts=num_drafts, seed=settings.seed, gap=found["gap"], gap_kind="certificate",
             note=found["note"],
-        )
+        )  # fmt: skip
 
 
 def measure(
@@ -137,7 +126,7 @@ def measure(
     seed: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """One case, in this process."""
+    """Time one case, in this process."""
     problem = build(scheme, vocab_size, num_drafts, seed)
     warm_up(problem, method, **{name: options[name] for name in options if name != "size"})
     milliseconds, solution = [], None

@@ -27,7 +27,9 @@ def bench_view(report: Report, changes: Sequence[Change] = ()) -> View:
     fitted = scaling_table(report.records)
     if fitted.row_count:
         tables.append(Section("Growth", table=fitted))
-    circumstances = circumstances_line(report)
+    where = report.circumstances
+    told = (name for name in _TOLD if name in where)
+    circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told)
     earlier = [Section("Earlier run", table=changes_table(changes))] if changes else []
     return View(
         f"Speed\n{circumstances}",
@@ -47,12 +49,15 @@ MEANING = (
     "there is no rival, or nothing to compare the answer with; -: did not finish."
 )
 
+#: Of the circumstances, what stands below the tables.
+_TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
+
 #: Columns of `records_tables` that say what was measured, but for the threads.
 NUM_KEYS = 3
 
 
 def records_tables(report: Report) -> list[Table]:
-    """One for each problem of each benchmark, one line a measurement."""
+    """A table for each problem of each benchmark, one line a measurement."""
     groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
     return [_records_table(list(records)) for _, records in groups]
 
@@ -92,15 +97,8 @@ def _records_table(records: Sequence[Record]) -> Table:
     return table
 
 
-def circumstances_line(report: Report) -> str:
-    """Where it was measured."""
-    told = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
-    where = report.circumstances
-    return ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told if name in where)
-
-
 def conclusion(report: Report) -> list[str]:
-    """Of each benchmark, the quickest at the largest size, and the largest gap."""
+    """The quickest of each benchmark at its largest size, and the largest gap."""
     lines = []
     for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
         records = list(group)
@@ -154,14 +152,9 @@ def scaling_table(records: Sequence[Record]) -> Table:
 
 def _fit_cells(fit: Scaling) -> tuple[str, ...]:
     return (
-        fit.record.route,
-        fit.record.problem,
-        str(fit.record.num_drafts),
-        str(fit.record.threads),
-        f"{fit.smallest:,}",
-        f"{fit.largest:,}",
-        f"{fit.exponent:.2f}",
-    )
+        fit.record.route, fit.record.problem, str(fit.record.num_drafts), str(fit.record.threads),
+        f"{fit.smallest:,}", f"{fit.largest:,}", f"{fit.exponent:.2f}",
+    )  # fmt: skip
 
 
 def changes_table(found: Sequence[Change]) -> Table:
@@ -238,7 +231,7 @@ _CIRCUMSTANCES = (
 
 
 def save_report(report: Report, path: Path) -> None:
-    """As CSV or Markdown where the name ends so, else as JSON."""
+    """Write a report, as CSV or Markdown where the name ends so, else as JSON."""
     if path.suffix == ".csv":
         text = report.as_csv()
     elif path.suffix == ".md":
@@ -256,9 +249,11 @@ def markdown(report: Report) -> str:
     parts = [f"{where.get('processor', 'unknown processor')}; {', '.join(told)}.\n"]
     for benchmark, records in groupby(report.records, key=lambda record: record.benchmark):
         parts.append(_records_as_markdown(benchmark, list(records)))
-    fits = scaling(report.records)
-    if fits:
-        parts.append(_scaling_as_markdown(fits))
+    if fits := scaling(report.records):
+        headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
+        lines = map(_fit_cells, fits)
+        rows = [(route, problem.replace("_", " "), *rest) for route, problem, *rest in lines]
+        parts.append(_markdown_table(headings, rows))
     return "\n".join(parts)
 
 
@@ -288,12 +283,6 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
     rounds = sorted({record.rounds for record in records})
     said = f"**{benchmark}**, rounds: {', '.join(map(str, rounds))}\n\n"
     return said + _markdown_table(headings, rows)
-
-
-def _scaling_as_markdown(fits: Iterable[Scaling]) -> str:
-    headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
-    lines = map(_fit_cells, fits)
-    return _markdown_table(headings, [(route, x.replace("_", " "), *y) for route, x, *y in lines])
 
 
 def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

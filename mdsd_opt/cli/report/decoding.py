@@ -27,7 +27,7 @@ _MEANINGS = (
 
 
 def prompts_table(outputs: Sequence[Generation]) -> Table:
-    """One line for each prompt, by number."""
+    """A table of one line for each prompt, by number."""
     lines = enumerate(outputs, start=1)
     return _metrics_table(("#", "ended by"), (((str(n), x.ended_by), x.metrics) for n, x in lines))
 
@@ -100,9 +100,10 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
 def compared_table(
     rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> Table:
-    """One line for each rule; why it was refused where it was."""
+    """A table of one line for each rule; why it was refused where it was."""
     done = max(len(row.prompts) for row in rows)
-    title = f"{_count(num_prompts)}; {interval_note(done, 'prompts')}"
+    prompts = "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"
+    title = f"{prompts}; {interval_note(done, 'prompts')}"
     if interrupted:
         title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
     if forecast is not None:
@@ -156,10 +157,6 @@ def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:
     return mean_interval(np.array([getattr(metrics, value) for metrics in row.prompts]))
 
 
-def _count(num_prompts: int) -> str:
-    return "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"
-
-
 #: Tokens of the prompt that tell how what follows them is to be written.
 _BEFORE = 8
 
@@ -206,11 +203,15 @@ class Screen:
         return self
 
     def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
-        """After a step."""
+        """Show what a step has brought."""
         self._tokens += tokens
         text = self._text()
         if self._live is not None:
-            self._live.update(self._panel(self._prompt + text, metrics))
+            from rich.console import Group
+            from rich.text import Text
+
+            numbers = _metrics_table((), [((), metrics)], self._title)
+            self._live.update(Group(Text(self._prompt + text), numbers))
         elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
             print(text[len(self._printed) :], end="", flush=True)
             self._printed = text
@@ -225,9 +226,3 @@ class Screen:
 
     def _text(self) -> str:
         return continuation(self._tokenizer, self._ids, self._tokens, skip_special_tokens=True)
-
-    def _panel(self, text: str, metrics: Metrics) -> Any:
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(Text(text), _metrics_table((), [((), metrics)], self._title))

@@ -114,7 +114,7 @@ def _tree(topology: Topology, table: RateTable) -> Tree:
 
 
 def _forecasts_table(rows: list[Forecast], title: str) -> Table:
-    """One line for each tree."""
+    """A table of one line for each tree."""
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
     lines = [
         (x.name, str(x.num_nodes), str(x.depth), f"{row.expected_accepted:.3f}")
@@ -167,15 +167,10 @@ def _figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
             )
     places = list(of)
     dots = tree.scatter(
-        [across[place] for place in places],
-        [-len(place) for place in places],
-        s=[12 + 60 * of[place] for place in places],
-        c=[of[place] for place in places],
-        cmap="viridis_r",
-        vmin=0,
-        vmax=1,
-        zorder=2,
-    )
+        [across[place] for place in places], [-len(place) for place in places],
+        s=[12 + 60 * of[place] for place in places], c=[of[place] for place in places],
+        cmap="viridis_r", vmin=0, vmax=1, zorder=2,
+    )  # fmt: skip
     figure.colorbar(dots, ax=tree, location="bottom", shrink=0.6, label="chance to be accepted")
     tree.set_axis_off()
     names = [row.topology.name for row in rows]

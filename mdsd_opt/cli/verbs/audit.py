@@ -33,77 +33,55 @@ def audit(
     *,
     verifier: Annotated[
         str | None,
-        typer.Option(
-            help="A verifier of the package, module:attribute that is one, or module:function with "
-            "(target, draft, drafts, rng) -> token."
-        ),
+        "A verifier of the package, module:attribute that is one, or module:function with "
+        "(target, draft, drafts, rng) -> token.",
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            help="Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
-            "drafts, tokens; with parents where drafts are a tree."
-        ),
+        "Recorded steps instead: a .npz or .safetensors file with arrays target, draft, "
+        "drafts, tokens; with parents where drafts are a tree.",
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
-            help="What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
-            "others, or all for a table of those that are installed."
-        ),
+        "What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
+        "others, or all for a table of those that are installed.",
     ] = None,
-    any_version: Annotated[
-        bool, typer.Option("--any-version", help="Call versions of an engine that were not tested.")
-    ] = False,
+    any_version: Annotated[bool, "Call versions of an engine that were not tested."] = False,
     chain: Annotated[
         str | None,
-        typer.Option(
-            help="module:function with (p [n+1, V], q [n, V], drafts [n]) -> tokens, on laws of "
-            "all kinds."
-        ),
+        "module:function with (p [n+1, V], q [n, V], drafts [n]) -> tokens, on laws of all kinds.",
     ] = None,
     takes: Annotated[
-        str, typer.Option(help="Of --chain: probabilities, logits or log_probabilities.")
+        str, "Of --chain: probabilities, logits or log_probabilities."
     ] = "probabilities",
-    batch: Annotated[
-        bool, typer.Option("--batch", help="Of --chain: with a leading axis of one.")
-    ] = False,
-    library: Annotated[str, typer.Option(help="Of --chain: numpy or torch.")] = "numpy",
+    batch: Annotated[bool, "Of --chain: with a leading axis of one."] = False,
+    library: Annotated[str, "Of --chain: numpy or torch."] = "numpy",
     problem: Annotated[
         Path | None,
-        typer.Option(
-            help="Problem to audit a verifier on; without it and --vocab-size, laws of all kinds."
-        ),
+        "Problem to audit a verifier on; without it and --vocab-size, laws of all kinds.",
     ] = None,
     scheme: Annotated[
-        str, typer.Option(help="How the drafts of random problems or of the trace were sampled.")
+        str, "How the drafts of random problems or of the trace were sampled."
     ] = "with_replacement",
     vocab_size: Annotated[
-        int | None, typer.Option(help="Tokens of one random problem, to audit a verifier on it.")
+        int | None, "Tokens of one random problem, to audit a verifier on it."
     ] = None,
     num_drafts: Annotated[
-        int | None,
-        typer.Option(
-            "--num-drafts", "-k", help="Drafts of random problems (by default 3) and chains (2)."
-        ),
+        int | None, "Drafts of random problems (by default 3) and chains (2)."
     ] = None,
     trials: Annotated[
-        int | None,
-        typer.Option(help="Sampled verifications; by default 100,000, or what 45 seconds allow."),
+        int | None, "Sampled verifications; by default 100,000, or what 45 seconds allow."
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Time for them instead.")] = None,
+    seconds: Annotated[float | None, "Time for them instead."] = None,
     lossy: Annotated[
         bool,
-        typer.Option(
-            "--lossy",
-            help="The verifier is lossy on purpose: how much less than the best it accepts at its "
-            "distance from the target, and how much farther than necessary it is.",
-        ),
+        "The verifier is lossy on purpose: how much less than the best it accepts at its "
+        "distance from the target, and how much farther than necessary it is.",
     ] = False,
-    method: Annotated[str, typer.Option(help="auto, enumeration, driven or sampling.")] = "auto",
+    method: Annotated[str, "auto, enumeration, driven or sampling."] = "auto",
     sampling: options.Sampling,
     false_alarm: Annotated[
-        float, typer.Option(help="Probability, at most, of calling a faultless verifier lossy.")
+        float, "Probability, at most, of calling a faultless verifier lossy."
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     page: options.Report = None,

@@ -14,28 +14,20 @@ from mdsd_opt.errors import InvalidInput
 _OUT_SUFFIXES = (".json", ".csv", ".md")
 
 
+@options.gathers_options()
 def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(help="solvers, flows, batches, decisions, polyhedra; all if left out."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes, few rounds: seconds, not minutes.")
-    ] = False,
-    rounds: Annotated[int | None, typer.Option(help="How often each route is timed.")] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="For what can use threads; all by default.")
-    ] = None,
+    quick: Annotated[bool, "Small sizes, few rounds: seconds, not minutes."] = False,
+    rounds: Annotated[int | None, "How often each route is timed."] = None,
+    threads: Annotated[int | None, "For what can use threads; all by default."] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
-    out: Annotated[
-        list[Path] | None, typer.Option(help="Save as .json, .csv or .md; may be given again.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Save a picture of time against V (.png, .svg or .pdf).")
-    ] = None,
+    out: Annotated[list[Path] | None, "Save as .json, .csv or .md; may be given again."] = None,
+    plot: Annotated[Path | None, "Save a picture of time against V (.png, .svg or .pdf)."] = None,
     compare: Annotated[
-        Path | None,
-        typer.Option(help="A saved .json: show what has become slower; exit code 1 if any."),
+        Path | None, "A saved .json: show what has become slower; exit code 1 if any."
     ] = None,
     page: options.Report = None,
     as_json: options.AsJson = False,

@@ -23,54 +23,34 @@ def capture(
     *,
     target: options.TargetModel,
     draft: options.DraftModel,
-    out: Annotated[Path, typer.Option(help="Folder for the shards and their manifest.")],
-    prompts: Annotated[
-        Path | None, typer.Option(help='One prompt a line, or .jsonl with the field "prompt".')
-    ] = None,
-    text: Annotated[
-        Path | None, typer.Option(help="A text, cut into prompts of --window tokens.")
-    ] = None,
-    window: Annotated[int, typer.Option(help="Tokens of each piece of --text.")] = 64,
+    out: Annotated[Path, "Folder for the shards and their manifest."],
+    prompts: Annotated[Path | None, 'One prompt a line, or .jsonl with the field "prompt".'] = None,
+    text: Annotated[Path | None, "A text, cut into prompts of --window tokens."] = None,
+    window: Annotated[int, "Tokens of each piece of --text."] = 64,
     tokens: Annotated[
-        int,
-        typer.Option(help="Tokens the target adds to each prompt; 0: the logits of the prompts."),
+        int, "Tokens the target adds to each prompt; 0: the logits of the prompts."
     ] = 64,
     positions: Annotated[
-        int | None,
-        typer.Option(help="Evenly spaced positions to keep of each prompt; all if left out."),
+        int | None, "Evenly spaced positions to keep of each prompt; all if left out."
     ] = None,
-    temperature: Annotated[float, typer.Option(help="Of the sampling; 0 is greedy.")] = 1.0,
+    temperature: Annotated[float, "Of the sampling; 0 is greedy."] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampling.")] = 0,
-    dtype: Annotated[str, typer.Option(help="Of the stored logits: bfloat16, float32.")] = (
-        "bfloat16"
-    ),
-    precision: Annotated[
-        str, typer.Option(help="The models run in: bfloat16, float16, float32.")
-    ] = "bfloat16",
-    device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
-    revision: Annotated[str | None, typer.Option(help="Of the target on the hub.")] = None,
-    draft_revision: Annotated[str | None, typer.Option(help="Of the draft on the hub.")] = None,
-    pad: Annotated[
-        bool, typer.Option("--pad", help="Pad the narrower logits with impossible tokens.")
-    ] = False,
-    shard_mb: Annotated[float, typer.Option(help="Size of a shard in MB, about.")] = 256.0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite another capture in the folder.")
-    ] = False,
+    dtype: Annotated[str, "Of the stored logits: bfloat16, float32."] = ("bfloat16"),
+    precision: Annotated[str, "The models run in: bfloat16, float16, float32."] = "bfloat16",
+    device: Annotated[str, "The models run on: cpu, cuda, ..."] = "cpu",
+    revision: Annotated[str | None, "Of the target on the hub."] = None,
+    draft_revision: Annotated[str | None, "Of the draft on the hub."] = None,
+    pad: Annotated[bool, "Pad the narrower logits with impossible tokens."] = False,
+    shard_mb: Annotated[float, "Size of a shard in MB, about."] = 256.0,
+    force: Annotated[bool, "Overwrite another capture in the folder."] = False,
     rates_only: Annotated[
-        bool,
-        typer.Option(
-            "--rates-only", help="Score at once and keep acceptance rates instead of logits."
-        ),
+        bool, "Score at once and keep acceptance rates instead of logits."
     ] = False,
     schemes: Annotated[
-        str | None,
-        typer.Option(
-            help="With --rates-only: as of mdsd-opt rates, and so is what is taken if left out."
-        ),
+        str | None, "With --rates-only: as of mdsd-opt rates, and so is what is taken if left out."
     ] = None,
-    verifiers: Annotated[str | None, typer.Option(help="The same.")] = None,
-    num_drafts: Annotated[str | None, typer.Option("--num-drafts", "-k", help="The same.")] = None,
+    verifiers: Annotated[str | None, "The same."] = None,
+    num_drafts: Annotated[str | None, "The same."] = None,
     sampling: options.Sampling,
     threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
@@ -143,6 +123,7 @@ def _rates_config(
 
 
 def skipped_layers(draft: str) -> list[int]:
+    """The layers that --draft skip:14,18 leaves out of the target; none for another model."""
     if not draft.startswith("skip:"):
         return []
     try:
@@ -157,6 +138,7 @@ def load_pair(
     target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
     precision: str, device: str, attention: str | None = None,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
+    """Target and draft of one vocabulary; the draft is the target without layers where some are."""
     from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
 
     common: dict[str, Any] = {"dtype": precision, "device": device, "attention": attention}

@@ -11,6 +11,7 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 
+@options.gathers_options()
 def check(
     conjecture: Annotated[
         str | None,
@@ -19,40 +20,31 @@ def check(
             "left out."
         ),
     ] = None,
-    vocab_size: Annotated[int, typer.Option(help="V.")] = 4,
-    num_drafts: Annotated[int, typer.Option("--num-drafts", "-k", help="K.")] = 3,
+    vocab_size: Annotated[int, "V."] = 4,
+    num_drafts: Annotated[int, "K."] = 3,
     draft: Annotated[
         list[str] | None,
-        typer.Option(
-            help="q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
-            "(1, 2, .., V) divided by its sum if left out."
-        ),
+        "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
+        "(1, 2, .., V) divided by its sum if left out.",
     ] = None,
     inequality: Annotated[
         list[str] | None,
-        typer.Option(
-            help="With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it."
-        ),
+        "With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it.",
     ] = None,
     scheme: Annotated[
-        str,
-        typer.Option(help="With 'condition': with_replacement, without_replacement, independent."),
+        str, "With 'condition': with_replacement, without_replacement, independent."
     ] = "with_replacement",
     engine: Annotated[
-        str, typer.Option(help="cddlib, ppl, both, which must agree, or auto: the quicker one.")
+        str, "cddlib, ppl, both, which must agree, or auto: the quicker one."
     ] = "auto",
-    timeout: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
-    memory: Annotated[float, typer.Option(help="GiB each engine may take.")] = 4.0,
-    search: Annotated[
-        bool, typer.Option("--search", help="Random search for a counterexample instead.")
-    ] = False,
-    trials: Annotated[int, typer.Option(help="With --search: random instances.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="With --search: seed of the instances.")] = 0,
-    start: Annotated[int, typer.Option(help="With --search: first trial, to resume.")] = 0,
+    timeout: Annotated[float, "Seconds."] = 60.0,
+    memory: Annotated[float, "GiB each engine may take."] = 4.0,
+    search: Annotated[bool, "Random search for a counterexample instead."] = False,
+    trials: Annotated[int, "With --search: random instances."] = 10_000,
+    seed: Annotated[int, "With --search: seed of the instances."] = 0,
+    start: Annotated[int, "With --search: first trial, to resume."] = 0,
     as_json: options.AsJson = False,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress line on stderr.")
-    ] = None,
+    progress: Annotated[bool | None, "Progress line on stderr."] = None,
 ) -> None:
     """Prove or refute a claim at one size, by double description in exact arithmetic.
 

@@ -31,70 +31,45 @@ def decode(
     *,
     target: options.TargetModel,
     draft: options.DraftModel,
-    prompt: Annotated[list[str] | None, typer.Option(help="May be given several times.")] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help='One prompt a line, or .jsonl with the field "prompt".')
-    ] = None,
+    prompt: Annotated[list[str] | None, "May be given several times."] = None,
+    prompts: Annotated[Path | None, 'One prompt a line, or .jsonl with the field "prompt".'] = None,
     verifier: Annotated[
         str | None,
-        typer.Option(
-            help="traversal_hull (the default), level_sequential, traversal, block_verification, "
-            "or a token-level verifier, also as module:attribute; with --compare several, "
-            "separated by commas: all by default that can decode with these drafts, but for lp, "
-            "which is for few tokens."
-        ),
+        "traversal_hull (the default), level_sequential, traversal, block_verification, "
+        "or a token-level verifier, also as module:attribute; with --compare several, "
+        "separated by commas: all by default that can decode with these drafts, but for lp, "
+        "which is for few tokens.",
     ] = None,
     tree: Annotated[
         str,
-        typer.Option(
-            help="planned16: what accepts most with 16 drafts, by rates measured on the "
-            "(first 16) prompts and then on the steps; or drafts x depth as 4x3, chain5, sparse, "
-            "sparse16, dynamic24."
-        ),
+        "planned16: what accepts most with 16 drafts, by rates measured on the "
+        "(first 16) prompts and then on the steps; or drafts x depth as 4x3, chain5, sparse, "
+        "sparse16, dynamic24.",
     ] = "planned16",
-    scheme: Annotated[
-        str, typer.Option(help="How the drafts of a node are drawn.")
-    ] = "with_replacement",
-    tokens: Annotated[int, typer.Option(help="New tokens for each prompt, at most.")] = 64,
+    scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
+    tokens: Annotated[int, "New tokens for each prompt, at most."] = 64,
     sampling: options.Sampling,
     relax: Annotated[
         str | None,
-        typer.Option(
-            help="Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "
-            "nats from the target's; tv, chi2 or acceptance_rate likewise. With a tree such as "
-            "4x3, or a token-level verifier."
-        ),
+        "Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "
+        "nats from the target's; tv, chi2 or acceptance_rate likewise. With a tree such as "
+        "4x3, or a token-level verifier.",
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="All rules on the same prompts, a step each in turn.")
-    ] = False,
-    precision: Annotated[
-        str, typer.Option(help="The models run in: bfloat16, float16, float32.")
-    ] = "bfloat16",
-    device: Annotated[
-        str, typer.Option(help="The models run on: cpu, cuda, ...; auto: on all there is.")
-    ] = "cpu",
+    compare: Annotated[bool, "All rules on the same prompts, a step each in turn."] = False,
+    precision: Annotated[str, "The models run in: bfloat16, float16, float32."] = "bfloat16",
+    device: Annotated[str, "The models run on: cpu, cuda, ...; auto: on all there is."] = "cpu",
     attention: Annotated[
         str | None,
-        typer.Option(
-            help="Implementation of attention: eager, sdpa, ...; the library's choice if left out."
-        ),
+        "Implementation of attention: eager, sdpa, ...; the library's choice if left out.",
     ] = None,
     on_device: Annotated[
         bool,
-        typer.Option(
-            "--on-device",
-            help="Leave the laws where the logits are and decide by sums over bins: for "
-            "traversal_hull, level_sequential and optimal, with and without replacement.",
-        ),
+        "Leave the laws where the logits are and decide by sums over bins: for "
+        "traversal_hull, level_sequential and optimal, with and without replacement.",
     ] = False,
-    static_cache: Annotated[
-        bool, typer.Option("--static-cache", help="Keys and values in memory that is taken once.")
-    ] = False,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Each prompt is a message in the chat template.")
-    ] = False,
+    static_cache: Annotated[bool, "Keys and values in memory that is taken once."] = False,
+    chat: Annotated[bool, "Each prompt is a message in the chat template."] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
@@ -173,19 +148,16 @@ def decode(
             "rng": seed + n, "stop_tokens": stop, **begun,
         }  # fmt: skip
 
-    def warm_models(rule: str) -> None:  # a step of them, the first of which takes longer
-        next(generate_steps(**options(rule, 0)))
-
     def begin(rule: str, n: int) -> Iterator[tuple[Tokens, Metrics]]:
         return generate_steps(**options(rule, n))
 
     if compare:
         rows = compared_rules(rules, warm, by_default=verifier is None)
-        warm_models(next(row.rule for row in rows if not row.refusal))
+        next(begin(next(row.rule for row in rows if not row.refusal), 0))  # warms up the models
         _compare(rows, begin, len(ids), tokens, as_json, forecast)
         return
     warm(rules[0])
-    warm_models(rules[0])
+    next(begin(rules[0], 0))  # a step of the models, the first of which takes longer
     every = options(rules[0], 0)
     del every["prompt"]
     facts = {"rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast}
@@ -346,7 +318,7 @@ def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
 
 def parse_budget(text: str) -> dict[str, float]:
     """kl=0.01 as a budget of `mdsd_opt.relax`."""
-    from mdsd_opt.solvers.frontier.budgets import checked_relax
+    from mdsd_opt.solvers.frontier.relaxation import checked_relax
 
     name, _, amount = text.partition("=")
     try:

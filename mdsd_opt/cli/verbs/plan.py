@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
@@ -18,21 +16,15 @@ def plan(
     logits: options.LogitFiles = None,
     *,
     kind: options.Kind = None,
-    nodes: Annotated[int, typer.Option(help="Drafts of the tree, at most.")] = 16,
-    depth: Annotated[int | None, typer.Option(help="Levels, at most; no limit by default.")] = None,
-    num_drafts: Annotated[
-        int, typer.Option("--num-drafts", "-k", help="Drafts after a node, at most.")
-    ] = 8,
+    nodes: Annotated[int, "Drafts of the tree, at most."] = 16,
+    depth: Annotated[int | None, "Levels, at most; no limit by default."] = None,
+    num_drafts: Annotated[int, "Drafts after a node, at most."] = 8,
     cost: Annotated[
         str | None,
-        typer.Option(
-            help="Milliseconds of a step by its number of drafts, as 1:20,16:22,64:40: then the "
-            "plan is for the most tokens a second."
-        ),
+        "Milliseconds of a step by its number of drafts, as 1:20,16:22,64:40: then the "
+        "plan is for the most tokens a second.",
     ] = None,
-    scheme: Annotated[
-        str, typer.Option(help="How the drafts of a node are drawn.")
-    ] = "with_replacement",
+    scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
     sampling: options.Sampling,
     plot: options.Plot = None,
     as_json: options.AsJson = False,

@@ -3,74 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """How the shards of a folder are scored."""
-
-    engine: options.Engine = None
-    workers: options.Workers = None
-    address: options.Address = None
-    verify: options.Verify = True
-    rank_timeout: options.RankTimeout = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a folder: where the rates of each shard are kept, from which a run that was "
-            "killed goes on; inside the folder if left out."
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody wants to know, by the options, whatever kind of input it is to be found in."""
-
-    paths: Sequence[Path]
-    schemes: list[str]
-    verifiers: list[str]
-    num_drafts: list[int]
-    sampling: options.Sampling
-    folder: Folder
-    confidence: float
-    threads: int | None
-    progress: bool
-    seed: int
-    all_schemes: bool  # the schemes are all there are
-    usual_schemes: bool  # they are those that are taken if none are named
-    best_temperature: bool = False
-    kind: str | None = None
-    pad: bool = False
-    vocab_size: int | None = None
-    accepted: Path | None = None
-    plot: Path | None = None
-
-    @property
-    def of_rows(self) -> dict[str, Any]:
-        """The options that rows of logits take."""
-        return {**asdict(self.sampling), "pad": self.pad, "seed": self.seed}
-
-    def refuse(self, names: Iterable[str], why: str) -> None:
-        """Raise if one of these options is given, by its name on the command line."""
-        given = {
-            "no-verify" if field.name == "verify" else field.name.replace("_", "-")
-            for group in (self, self.sampling, self.folder)
-            for field in fields(group)
-            if field.default is not MISSING and getattr(group, field.name) != field.default
-        }
-        for name in names:
-            if name in given:
-                raise InvalidInput(why.format(name=f"--{name}"))
 
 
 @options.gathers_options()
@@ -89,54 +28,38 @@ def rates(
     *,
     schemes: Annotated[
         str,
-        typer.Option(
-            help="Draft schemes, separated by commas: names, or module:attribute for a law of "
-            "your own of the next draft given those before; 'all' also ranks others at the "
-            "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones."
-        ),
+        "Draft schemes, separated by commas: names, or module:attribute for a law of "
+        "your own of the next draft given those before; 'all' also ranks others at the "
+        "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones.",
     ] = options.SCHEMES,
     best_temperature: Annotated[
-        bool,
-        typer.Option(
-            "--best-temperature",
-            help="With --schemes all: also the best draft temperature of every position.",
-        ),
+        bool, "With --schemes all: also the best draft temperature of every position."
     ] = False,
     verifiers: Annotated[
         str,
-        typer.Option(
-            help="Verification algorithms, separated by commas: names, or module:attribute for "
-            "one of your own; or 'all'."
-        ),
+        "Verification algorithms, separated by commas: names, or module:attribute for "
+        "one of your own; or 'all'.",
     ] = options.VERIFIERS,
-    num_drafts: Annotated[
-        str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-8 or 1,2,4.")
-    ] = options.NUM_DRAFTS,
+    num_drafts: Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."] = options.NUM_DRAFTS,
     sampling: options.Sampling,
     kind: options.Kind = None,
-    pad: Annotated[
-        bool, typer.Option("--pad", help="Pad the narrower vocabulary with impossible tokens.")
-    ] = False,
-    vocab_size: Annotated[int | None, typer.Option(help="Of .jsonl files: V, if known.")] = None,
+    pad: Annotated[bool, "Pad the narrower vocabulary with impossible tokens."] = False,
+    vocab_size: Annotated[int | None, "Of .jsonl files: V, if known."] = None,
     accepted: Annotated[
         Path | None,
-        typer.Option(
-            help="Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
-            "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
-            "beside the optimum if LOGITS are given."
-        ),
+        "Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
+        "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
+        "beside the optimum if LOGITS are given.",
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Annotated[float, "Of the intervals."] = 0.95,
     plot: options.Plot = None,
     report: options.Report = None,
     as_json: options.AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     threads: options.Threads = None,
     progress: options.Progress = None,
-    seed: Annotated[
-        int, typer.Option(help="Of rates that are estimated, as rrs without replacement.")
-    ] = 0,
-    folder: Folder,
+    seed: Annotated[int, "Of rates that are estimated, as rrs without replacement."] = 0,
+    folder: options.Folder,
 ) -> None:
     """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.
 
@@ -153,26 +76,12 @@ def rates(
     form = Form(as_json, as_csv, plot, report)
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
-    asked = Asked(
-        logits or [],
-        options.parse_schemes(schemes),
-        options.parse_verifiers(verifiers),
-        options.parse_counts(num_drafts),
-        sampling,
-        folder,
-        confidence,
-        threads,
-        sys.stderr.isatty() if progress is None else progress,
-        seed,
-        schemes == "all",
-        schemes == options.SCHEMES,
-        best_temperature,
-        kind,
-        pad,
-        vocab_size,
-        accepted,
-        plot,
-    )
+    asked = options.Asked(
+        logits or [], options.parse_schemes(schemes), options.parse_verifiers(verifiers),
+        options.parse_counts(num_drafts), sampling, folder, confidence, threads,
+        sys.stderr.isatty() if progress is None else progress, seed, schemes == "all",
+        schemes == options.SCHEMES, best_temperature, kind, pad, vocab_size, accepted, plot,
+    )  # fmt: skip
     for input_kind in (rates_of_counts, rates_of_servers, rates_of_folder, rates_of_files):
         if input_kind.takes(asked):
             view = input_kind.view(asked)

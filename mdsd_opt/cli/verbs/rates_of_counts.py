@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mdsd_opt.cli.options import Asked
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.accepted import AcceptedRate
+    from mdsd_opt.corpora.engine_output import AcceptedRate
     from mdsd_opt.corpora.rates import RateRow
 
 
@@ -27,7 +27,7 @@ def view(asked: Asked) -> View:
     from mdsd_opt.base.files.engine_output import read_accepted
     from mdsd_opt.cli.verbs import rates_of_files
     from mdsd_opt.cli.view import Section, View
-    from mdsd_opt.corpora.accepted import accepted_rates
+    from mdsd_opt.corpora.engine_output import accepted_rates
 
     path = asked.accepted
     assert path is not None

@@ -7,17 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.cli.options import stored_sample
+from mdsd_opt.cli.options import Asked, stored_sample
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.base.files.logits import LogitsSample
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
     from mdsd_opt.corpora.draft_choice import SchemeComparison
     from mdsd_opt.corpora.rates import RateRow
 
-_OF_FOLDERS = ("engine", "workers", "address", "out", "no-verify", "rank-timeout")
+_OF_FOLDERS = ("executor", "workers", "address", "out", "no-verify", "rank-timeout")
 
 
 def takes(asked: Asked) -> bool:
@@ -27,7 +26,6 @@ def takes(asked: Asked) -> bool:
 
 def view(asked: Asked) -> View:
     """Rates of one sample of logits; with all schemes these are also ranked."""
-
     require_arrays(asked)
     asked.refuse(_OF_FOLDERS, "{name} is for a folder of shards: mdsd-opt rates DIR {name}")
     sample = stored_sample(asked.paths)
@@ -75,16 +73,10 @@ def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
     from mdsd_opt.corpora.rates import rate_rows
 
     return rate_rows(
-        stored_sample(asked.paths) if sample is None else sample,
-        asked.schemes,
-        asked.num_drafts,
-        asked.verifiers,
-        asked.confidence,
-        asked.kind if asked.paths else "logits",
-        asked.progress,
-        num_threads=asked.threads,
-        **asked.of_rows,
-    )
+        stored_sample(asked.paths) if sample is None else sample, asked.schemes, asked.num_drafts,
+        asked.verifiers, asked.confidence, asked.kind if asked.paths else "logits", asked.progress,
+        num_threads=asked.threads, **asked.of_rows,
+    )  # fmt: skip
 
 
 def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
@@ -109,14 +101,7 @@ def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
         ]
     target, draft = logits
     return compare_draft_schemes(
-        target,
-        draft,
-        asked.num_drafts[-1],
-        best_temperature=asked.best_temperature,
-        sequence=sample.texts,
-        confidence=asked.confidence,
-        num_threads=asked.threads,
-        progress=asked.progress,
-        kind="logits",
-        **asdict(asked.sampling),
-    )
+        target, draft, asked.num_drafts[-1], best_temperature=asked.best_temperature,
+        sequence=sample.texts, confidence=asked.confidence, num_threads=asked.threads,
+        progress=asked.progress, kind="logits", **asdict(asked.sampling),
+    )  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mdsd_opt.cli.options import Asked
 from mdsd_opt.cli.output import remark
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
 
 
@@ -21,21 +21,17 @@ def view(asked: Asked) -> View | None:
     """Rates of a corpus; None where another rank of torchrun shows them."""
     from mdsd_opt.cli.verbs.rates_of_files import measured_view, require_arrays
     from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
-    from mdsd_opt.corpora.engines import RANK_TIMEOUT
+    from mdsd_opt.corpora.executors import RANK_TIMEOUT, rank
 
     require_arrays(asked)
     asked.refuse(["best-temperature"], "{name} is for files, not for a folder of shards")
     if asked.kind != "logits":
         asked.refuse(["kind"], "{name} is for files: the shards of a folder hold logits")
     (folder,), placed = asked.paths, asked.folder
-    engine = placed.engine or "local"
-    if placed.rank_timeout is not None and engine != "torchrun":
-        raise InvalidInput(f"--rank-timeout is given, and engine {engine!r} has no ranks")
-    silent = False
-    if engine == "torchrun":
-        from mdsd_opt.corpora.torchrun_engine import rank
-
-        silent = rank() != 0
+    executor = placed.executor or "local"
+    if placed.rank_timeout is not None and executor != "torchrun":
+        raise InvalidInput(f"--rank-timeout is given, and executor {executor!r} has no ranks")
+    silent = executor == "torchrun" and rank() != 0
 
     def tell(text: str) -> None:
         if not silent:
@@ -58,18 +54,11 @@ def view(asked: Asked) -> View | None:
         if lacking:
             tell(f"{folder} holds rates instead of logits, and lacks {lacking} of those asked for")
     summary = corpus_rates(
-        folder,
-        config,
-        engine,
-        out=placed.out,
-        workers=placed.workers,
-        address=placed.address,
-        num_threads=asked.threads,
-        confidence=asked.confidence,
-        progress=asked.progress and not silent,
-        verify=placed.verify,
+        folder, config, executor, out=placed.out, workers=placed.workers, address=placed.address,
+        num_threads=asked.threads, confidence=asked.confidence,
+        progress=asked.progress and not silent, verify=placed.verify,
         rank_timeout=RANK_TIMEOUT if placed.rank_timeout is None else placed.rank_timeout,
-    )
+    )  # fmt: skip
     if summary.num_reused and corpus.stored_rates is None:
         tell(f"{summary.num_reused} of {summary.num_shards} shards had been scored before")
     if summary.interval_over == "positions":

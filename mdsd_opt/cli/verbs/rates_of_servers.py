@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from mdsd_opt.cli.options import Asked
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mdsd_opt.cli.verbs.rates import Asked
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.server_intervals import IntervalRow, RateIntervals
+    from mdsd_opt.corpora.engine_output import IntervalRow, RateIntervals
 
 _NOT_FOR_THESE = (
-    *("temperature", "pad", "plot", "engine", "kind", "out", "draft-temperature", "top-k"),
+    *("temperature", "pad", "plot", "executor", "kind", "out", "draft-temperature", "top-k"),
     *("top-p", "min-p", "best-temperature"),
 )
 
@@ -29,7 +29,7 @@ def view(asked: Asked) -> View:
     """Certified intervals of the optimal acceptance rate."""
     from mdsd_opt.base.files import file_size
     from mdsd_opt.cli.view import Section, View
-    from mdsd_opt.corpora.server_intervals import rate_intervals
+    from mdsd_opt.corpora.engine_output import rate_intervals
 
     asked.refuse(
         _NOT_FOR_THESE,
@@ -74,7 +74,7 @@ def view(asked: Asked) -> View:
 
 
 def _table(found: RateIntervals, title: str) -> Table:
-    """One line for each scheme and K."""
+    """A table of one line for each scheme and K."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.drafts.by_name import title_of
 
@@ -108,7 +108,7 @@ def _conclusion(intervals: RateIntervals) -> str:
 
 
 def _ends(low: float, high: float, places: int) -> tuple[str, str]:
-    """Rounded outwards: what is certified stays so."""
+    """The ends of an interval, rounded outwards: what is certified stays so."""
     scale = 10.0**places
     low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
     return f"{low:.{places}f}", f"{high:.{places}f}"

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
@@ -23,15 +21,9 @@ def relax(
     logits: options.LogitFiles = None,
     *,
     kind: options.Kind = None,
-    num_drafts: Annotated[
-        str, typer.Option("--num-drafts", "-k", help="Numbers of drafts, as 1-4 or 1,2,4.")
-    ] = "1,2,4",
-    scheme: Annotated[
-        str, typer.Option(help="How the drafts of the frontier are drawn.")
-    ] = "with_replacement",
-    positions: Annotated[
-        int, typer.Option(help="Positions taken, evenly spread, at most; 0 for all.")
-    ] = 16,
+    num_drafts: Annotated[str, "Numbers of drafts, as 1-4 or 1,2,4."] = "1,2,4",
+    scheme: Annotated[str, "How the drafts of the frontier are drawn."] = "with_replacement",
+    positions: Annotated[int, "Positions taken, evenly spread, at most; 0 for all."] = 16,
     sampling: options.Sampling,
     plot: options.Plot = None,
     as_json: options.AsJson = False,

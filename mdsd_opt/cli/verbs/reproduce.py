@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mdsd_opt.corpora.reproduce import Reproduction
 
 
+@options.gathers_options()
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="hu2025, khisti2025 or spechub; listed if left out.")
@@ -27,16 +28,13 @@ def reproduce(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a folder: where the rates of each shard are kept; inside it if left out."
-        ),
+        Path | None, "Of a folder: where the rates of each shard are kept; inside it if left out."
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
+    save: Annotated[Path | None, "Write the report as Markdown."] = None,
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Annotated[float, "Of the intervals."] = 0.95,
     as_json: options.AsJson = False,
     progress: options.Progress = None,
 ) -> None:
@@ -57,14 +55,9 @@ def reproduce(
         check_writable(save)
     source = sample_logits_path() if logits is None else check_source(logits)
     given = experiments.Logits(
-        source,
-        out,
-        workers,
-        threads,
-        confidence,
-        sys.stderr.isatty() if progress is None else progress,
-        verify,
-    )
+        source, out, workers, threads, confidence,
+        sys.stderr.isatty() if progress is None else progress, verify,
+    )  # fmt: skip
     result = experiments.reproduce(name, given)
     present(_view(result), Form(as_json))
     if save is not None:

@@ -11,18 +11,14 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
+@options.gathers_options()
 def solve(
     problem: Annotated[Path, typer.Argument(help="A problem in .json, .npz or .safetensors.")],
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this one, by its name in the table of all; may be repeated."),
+        list[str] | None, "Only this one, by its name in the table of all; may be repeated."
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Certify in exact arithmetic (small problems).")
-    ] = False,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for each method that can take long.")
-    ] = 60.0,
+    exact: Annotated[bool, "Certify in exact arithmetic (small problems)."] = False,
+    time_limit: Annotated[float | None, "Seconds for each method that can take long."] = 60.0,
     as_json: options.AsJson = False,
 ) -> None:
     """Solve a transport problem by every method that applies, and certify each result.

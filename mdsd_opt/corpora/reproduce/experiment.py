@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.corpora.config import Column, RatesConfig
-from mdsd_opt.corpora.corpus import VerifiedShards, open_corpus
-from mdsd_opt.corpora.engines import Placement, Task
+from mdsd_opt.corpora.corpus import Column, RatesConfig, VerifiedShards, open_corpus
+from mdsd_opt.corpora.executors import Placement, Task
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.corpora.summary import score_corpus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mdsd_opt.corpora.config import RatesConfig
+from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.reproduce.experiment import (
     Logits,

@@ -24,6 +24,8 @@ from mdsd_opt.decoding.device_laws import transfers
 from mdsd_opt.decoding.device_laws.tables import BinTable
 from mdsd_opt.decoding.device_laws.transfers import PromisedToken, on_device, on_host
 from mdsd_opt.decoding.device_laws.weights import draw, draw_distinct
+from mdsd_opt.decoding.recursive_rejection import whole_support_masses
+from mdsd_opt.decoding.valued_rules import valued_rule
 from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 
@@ -32,15 +34,10 @@ Tokens = NDArray[np.int64]
 
 
 class BinnedLaw:
-    """Masses a p + c q with coefficients that are one number in every bin.
+    """Masses a p + c q with coefficients that are one number in every bin, shape (B,).
 
     They are scaled, added and summed by the table of the position alone; a token is drawn on the
     device.
-
-    Parameters
-    ----------
-    table : BinTable
-    a, c : ndarray, shape (B,)
     """
 
     __array_ufunc__ = None  # numbers of NumPy leave products to this class
@@ -71,17 +68,18 @@ class BinnedLaw:
         return bool(self.a.any() or self.c.any())
 
     def normalised(self) -> Any:
-        """In proportion, with a sum of one; None without any mass."""
+        """The law in proportion to the masses; None without any mass."""
         total = self.sum()
         return self / total if total > 0.0 else None
 
     def draw(self, uniform: float) -> int:
         """One token in proportion to the masses."""
-        masses = self._masses()
+        masses = self.masses()
         uniforms = on_device(np.array([[uniform]]), masses.device)
         return int(on_host(draw(masses[None], uniforms))[0].item())
 
-    def _masses(self) -> Any:
+    def masses(self) -> Any:
+        """The masses of all tokens on the device, shape (V,)."""
         import torch
 
         target = self.table.target().double()
@@ -93,22 +91,14 @@ class BinnedLaw:
         return (a * (target / totals[0]) + c * (self.table.draft / totals[1])).clamp_(min=0.0)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        masses: NDArray[Any] = self._masses().cpu().numpy()
+        masses: NDArray[Any] = self.masses().cpu().numpy()
         if self.table.bins is None:
             masses = masses / masses.sum() * float(self.a[0])
         return masses if dtype is None else masses.astype(dtype)
 
 
 class BinnedDrafts:
-    """K draws from integer weights on the device.
-
-    Parameters
-    ----------
-    weights : tensor, shape (V,)
-    num_drafts : int
-    replaced : bool
-        Whether they are drawn with replacement.
-    """
+    """K draws from integer weights on the device, shape (V,), with replacement or without."""
 
     #: What schemes on the host are asked: no rule of theirs is for these.
     random_draws = None
@@ -135,9 +125,7 @@ class BinnedDrafts:
     def _all_passed(
         self, table: BinTable, demand: float, draws: NDArray[np.int64]
     ) -> tuple[Vector, BinnedLaw]:
-        """Where every token of the draft is drawn: what goes on is all of the target there."""
-        from mdsd_opt.decoding.recursive_rejection import whole_support_masses
-
+        """What `passed` gives where every token is drawn: all of the target there goes on."""
         known = np.array([table.at.get(token, (0.0, 0.0))[:2] for token in draws.tolist()])
         masses = whole_support_masses(
             demand * known[:, 0], known[:, 1], np.where(draws >= 0, np.arange(draws.size), -1)
@@ -162,7 +150,7 @@ def sampled(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> list[ND
 
 
 def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
-    """On the device; shape (n, K) for the largest K of them."""
+    """Draws of some nodes on the device, shape (n, K) for the largest K of them."""
     import torch
 
     widest = max(made.num_drafts for made in drafts)
@@ -172,21 +160,10 @@ def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
 
 
 class LinearPlan(BinPlan):
-    """Selection and acceptance at a position of demand r.
+    """Selection and acceptance at a position of demand r, positive.
 
-    Attributes
-    ----------
-    u, v : ndarray, shape (B,)
-        Coefficients of p and q in what goes on.
-
-    Parameters
-    ----------
-    table : BinTable
-    demand : float
-        r, positive.
-    num_drafts : int
-    replaced : bool
-        Whether they are drawn with replacement; else they must leave something.
+    `u` and `v`, shape (B,), are the coefficients of p and q in what goes on. Drafts that are drawn
+    without replacement must leave something.
     """
 
     def __init__(
@@ -223,6 +200,4 @@ class LinearPlan(BinPlan):
 
     def masses(self, draws: Tokens, values: Vector) -> Vector:
         """Probability that each draft is passed, given the draws; shape (K,)."""
-        from mdsd_opt.decoding.valued_rules import valued_rule
-
         return acceptance_probabilities(self, draws, partial(valued_rule, values=values))

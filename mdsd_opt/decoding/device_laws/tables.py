@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.decoding.device_laws import transfers
-from mdsd_opt.decoding.device_laws.transfers import on_host
+from mdsd_opt.decoding.device_laws.transfers import on_device, on_host
 from mdsd_opt.prefix_search.bins import (
     HALF,
     NUM_BINS,
@@ -51,24 +51,15 @@ class DrawnToken(NamedTuple):
 class BinTable(Bins):
     """Both laws of a position by bins, in integer weights, and where these are.
 
-    Attributes
-    ----------
-    target, draft : tensor, shape (V,)
-        The weights; of a position without drafts those of the target are made when they are
-        needed, and the draft has none.
-    bins : tensor of integers, shape (V,)
-        None without drafts.
-    draws : tuple of int
-        The tokens that were drawn, in draw order; -1 where none was left.
-    at : dict of int to DrawnToken
-        Of each token that was drawn.
+    `target` makes its weights, shape (V,), when they are needed, as at a leaf few are; without
+    drafts, `draft` and `bins` are None.
     """
 
     target: Callable[[], Any]
-    draft: Any
-    bins: Any
-    draws: tuple[int, ...] = ()
-    at: dict[int, DrawnToken] = field(default_factory=dict)
+    draft: Any  # weights, shape (V,)
+    bins: Any  # integers, shape (V,)
+    draws: tuple[int, ...] = ()  # in draw order; -1 where no token was left
+    at: dict[int, DrawnToken] = field(default_factory=dict)  # each token that was drawn
 
     def left(self, draws: Sequence[int]) -> float:
         """Integer weight of the draft that different tokens leave."""
@@ -87,21 +78,11 @@ def bin_tables(
 ) -> list[BinTable]:
     """Tables of some positions; one copy to the host.
 
-    Parameters
-    ----------
-    targets : tensor, shape (n, V)
-        Integer weights.
-    drafts : sequence of tensors, shape (V,)
-        n of them.
-    draws : tensor of int64, shape (n, K)
-        The tokens drawn at each position; -1 where none was left.
-    num_drafts : sequence of int
-        How many of them count.
-    replaced : bool
-        Whether they were drawn with replacement.
-    num_bins : int
+    `targets`, shape (n, V), and `drafts`, n tensors of shape (V,), are integer weights. `draws`, of
+    int64 and shape (n, K), are the tokens drawn at each position, -1 where none was left, of which
+    `num_drafts` count; `replaced`: whether they were drawn with replacement.
     """
-    summed = _summed_on_cpu if transfers.is_host(targets.device) else _summed_on_device
+    summed = summed_on_cpu if transfers.is_host(targets.device) else summed_on_device
     sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
     lowest, highest = _ratios(ends)
     found = []
@@ -124,15 +105,16 @@ def bin_tables(
 
 
 def undrafted_table(weights: Callable[[], Any]) -> BinTable:
-    """Of a position without drafts: everything is in one bin."""
+    """Table of a position without drafts: everything is in one bin."""
     one, none = np.ones(1), np.zeros(1)
     return BinTable(one, none, none, none, none, None, weights, None, None)
 
 
-def _summed_on_device(
+def summed_on_device(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
 ) -> _Summed:  # fmt: skip
+    """What the host is told of some positions, in one copy."""
     import torch
 
     rows = torch.stack(list(drafts))
@@ -174,11 +156,11 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
     return sums.view(shape), torch.stack(ends, -1).view(shape), bins
 
 
-def _summed_on_cpu(
+def summed_on_cpu(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
 ) -> _Summed:  # fmt: skip
-    """The same, a pass over each row; what a race needs another one, when it is asked for."""
+    """`summed_on_device`, by a pass over each row, and one more when a race is asked for."""
     import torch
 
     from mdsd_opt.prefix_search.bucket_kernels import row_table
@@ -207,29 +189,15 @@ def _ratios(ends: Vector) -> tuple[Vector, Vector]:
 def race_sums_on_device(
     weights: Any, bins: Any, num_drafts: Sequence[int], num_bins: int
 ) -> tuple[Any, Any, Any]:
-    """Of many rows in torch, for `race_sums_of` on the host.
+    """Sums of races of many rows in torch, for `race_sums_of` on the host.
 
-    Parameters
-    ----------
-    weights, bins : tensor, shape (n, V)
-    num_drafts : sequence of int
-        K of every row.
-    num_bins : int
-        B.
-
-    Returns
-    -------
-    terms : tensor, shape (n, 3)
-        `slowest`, `others` and `unit`.
-    moments : tensor, shape (n, B, MOMENTS)
-        The first is a sum of weights, the others are rounded to integers in units of `_grain`:
-        that is exact, in whatever order they are added.
-    heavy : tensor, shape (n, 2, L)
-        Weights and bins of heavy tokens; weight 0 where there is none.
+    `weights` and `bins` have shape (n, V), `num_drafts` is K of every row, `num_bins` is B. Returns
+    `slowest`, `others` and `unit`, shape (n, 3); moments, shape (n, B, MOMENTS), the first a sum of
+    weights, the others rounded to integers in units of `_grain`, which is exact in whatever order
+    they are added; weights and bins of heavy tokens, shape (n, 2, L), weight 0 where there is none.
     """
     import torch
 
-    from mdsd_opt.decoding.device_laws.transfers import on_device
     from mdsd_opt.prefix_search.race_kernels import MOMENTS, lightness, most_heavy
 
     count, vocab_size = weights.shape

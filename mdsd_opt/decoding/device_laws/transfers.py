@@ -48,13 +48,10 @@ def on_device(numbers: Any, device: Any) -> Any:
 
 
 class PromisedToken:
-    """Two of them are never equal, even if their tokens are; in order of their making.
+    """A token that the host is not told yet; never equal to another one, in order of making.
 
-    As an int, -1 until the promise is kept: a step that was interrupted never does.
-
-    Parameters
-    ----------
-    tensor : tensor of int64, shape ()
+    As an int, -1 until the promise is kept: a step that was interrupted never does. The tensor is
+    of int64 and shape ().
     """
 
     __slots__ = ("_number", "_value", "tensor")
@@ -74,7 +71,7 @@ class PromisedToken:
         return self._number < other._number
 
     def __ge__(self, least: int) -> bool:
-        """As far as is known: it may turn out to be -1."""
+        """Whether it is at least so large, as far as is known: it may turn out to be -1."""
         return self._value is None or self._value >= least
 
 

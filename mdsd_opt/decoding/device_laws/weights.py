@@ -67,17 +67,9 @@ def _at_least(law: Any, floor: Any) -> Any:
 
 
 def draw(masses: Any, uniforms: Any) -> Any:
-    """Tokens in proportion to rows of masses, each draw for itself.
+    """Tokens in proportion to rows of masses, each draw for itself; int64, shape (n, K).
 
-    Parameters
-    ----------
-    masses : tensor, shape (n, V)
-    uniforms : tensor of float64, shape (n, K)
-        On [0, 1).
-
-    Returns
-    -------
-    tensor of int64, shape (n, K)
+    `masses` has shape (n, V); `uniforms`, of float64 on [0, 1), has shape (n, K).
     """
     import torch
 
@@ -92,19 +84,9 @@ def draw_distinct(weights: Any, uniforms: Any) -> Any:
     """Tokens drawn one after another, each in proportion to the weights of those not drawn yet.
 
     A draw is a place on the line of all weights, in which what is drawn already takes no room: one
-    sum over the vocabulary serves all draws, and it is exact.
-
-    Parameters
-    ----------
-    weights : tensor, shape (n, V)
-        Integers with sums below 2**53.
-    uniforms : tensor of float64, shape (n, K)
-        On [0, 1).
-
-    Returns
-    -------
-    tensor of int64, shape (n, K)
-        -1 where no token is left.
+    sum over the vocabulary serves all draws, and it is exact. `weights`, shape (n, V), are integers
+    with sums below 2**53; `uniforms`, shape (n, K), are of float64 on [0, 1). Returns int64, shape
+    (n, K), -1 where no token is left.
     """
     import torch
 

@@ -66,7 +66,7 @@ class LoadedModel:
 
     @property
     def name(self) -> str:
-        """As it was given."""
+        """Name of the model, as it was given."""
         return str(self.identity["model"])
 
     @property

@@ -30,7 +30,7 @@ class TreeReader(ABC):
 
     def __init__(self, model: Any, room: int = 1) -> None:
         self._model, self._room = model, room
-        self._cache: Any = None
+        self.cache: Any = None
         self._read: list[int] = []
 
     @abstractmethod
@@ -60,7 +60,7 @@ class TreePass(TreeReader):
     def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         import torch
 
-        if self._cache is None:  # nothing read yet, or a pass was interrupted
+        if self.cache is None:  # nothing read yet, or a pass was interrupted
             self._read, self._nodes, self._logits = [], [], {}
         self._go_to(list(ids))
         rest = list(ids[len(self._read) :])
@@ -84,16 +84,16 @@ class TreePass(TreeReader):
         rest = tuple(ids[known:])
         kept = {node: i for i, node in enumerate(self._nodes)}
         count = next((n for n in range(len(rest)) if rest[: n + 1] not in kept), len(rest))
-        if count and not self._move([kept[rest[: n + 1]] for n in range(count)]):
+        if count and not self.move([kept[rest[: n + 1]] for n in range(count)]):
             count = 0
         self._forget(len(self._nodes) - count)
         self._logits = {(): self._logits[rest]} if count == len(rest) else {}
         self._read, self._nodes = ids[: known + count], []
 
-    def _move(self, path: list[int]) -> bool:
+    def move(self, path: list[int]) -> bool:
         """Put keys and values of some nodes at the end of the text, if the cache shows them."""
         start, width = len(self._read), self._width(len(self._read) + len(self._nodes))
-        layers = [x for x in getattr(self._cache, "layers", ()) if getattr(x, "is_initialized", 1)]
+        layers = [x for x in getattr(self.cache, "layers", ()) if getattr(x, "is_initialized", 1)]
         states: list[Any] = [getattr(x, name, None) for x in layers for name in ("keys", "values")]
         if not states or any(x is None or x.shape[-2] != width for x in states):
             return False
@@ -107,8 +107,8 @@ class TreePass(TreeReader):
         import torch
 
         model = self._model
-        cache = self._new_cache() if self._cache is None else self._cache
-        self._cache = None  # should the pass be interrupted
+        cache = self._new_cache() if self.cache is None else self.cache
+        self.cache = None  # should the pass be interrupted
         text, nodes = self._read + rest, [*self._nodes, *new]
         known = len(text) - len(rest) + len(nodes) - len(new)
         # there are drafts in the cache only if the whole text is
@@ -137,7 +137,7 @@ class TreePass(TreeReader):
         kept = output[first:].clone() if first else output  # not all of a long prompt
         asked = [(), *new] if rest else new
         self._logits |= dict(zip(asked, kept, strict=True))
-        self._read, self._nodes, self._cache = text, nodes, cache
+        self._read, self._nodes, self.cache = text, nodes, cache
 
     def _new_cache(self) -> Any:
         from transformers import DynamicCache
@@ -158,7 +158,7 @@ class TreePass(TreeReader):
 
     def _crop(self, count: int) -> None:
         """Take so many tokens off the end of the cache."""
-        self._cache.crop(-count)
+        self.cache.crop(-count)
 
 
 class CachedPaths(TreeReader):
@@ -181,7 +181,7 @@ class CachedPaths(TreeReader):
         paths = _longest(continuations)
         if not paths:
             return self._last.expand(len(continuations), -1)
-        cache = copy.deepcopy(self._cache)
+        cache = copy.deepcopy(self.cache)
         cache.reorder_cache(torch.zeros(len(paths), dtype=torch.long, device=self._model.device))
         output, _ = self._pass(_as_rows(paths), cache)
         where = _rows_of(paths)
@@ -193,10 +193,10 @@ class CachedPaths(TreeReader):
         known = len(self._read)
         if ids == self._read:
             return
-        if self._cache is None or ids[:known] != self._read:
-            self._cache, known = None, 0
+        if self.cache is None or ids[:known] != self._read:
+            self.cache, known = None, 0
         self._read = []  # should the pass be interrupted
-        output, self._cache = self._pass([ids[known:]], self._cache)
+        output, self.cache = self._pass([ids[known:]], self.cache)
         self._last = output[:, -1]
         self._read = ids
 
@@ -239,19 +239,19 @@ def with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:
 
 
 def _longest(continuations: Sequence[Tokens]) -> list[Tokens]:
-    """Those that no other one prolongs, without the empty one."""
+    """The continuations that no other one prolongs, without the empty one."""
     inner = {tokens[:n] for tokens in continuations for n in range(len(tokens))}
     return sorted({tokens for tokens in continuations if tokens and tokens not in inner})
 
 
 def _as_rows(paths: Sequence[Tokens]) -> list[list[int]]:
-    """Of one length: what is behind the end of a path is read after it, and does not matter."""
+    """Paths filled up to one length: what is behind the end of one is read after it."""
     longest = max(map(len, paths))
     return [[*path, *[0] * (longest - len(path))] for path in paths]
 
 
 def _rows_of(paths: Sequence[Tokens]) -> dict[Tokens, tuple[int, int]]:
-    """Of each continuation: a row that begins with it, and the place of its last token there."""
+    """A row that begins with each continuation, and the place of its last token there."""
     return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}
 
 
@@ -269,7 +269,7 @@ class StaticTreePass(TreePass):
         held = len(self._read) + len(rest) + len(self._nodes) + len(new)
         if held > self._room:
             rest, new = self._read + rest, [*self._nodes, *new]
-            self._read, self._nodes, self._logits, self._cache = [], [], {}, None
+            self._read, self._nodes, self._logits, self.cache = [], [], {}, None
             self._room = 2 * held
         super()._pass(rest, new)
 
@@ -293,7 +293,7 @@ class StaticTreePass(TreePass):
         return {"cache_position": torch.arange(start, stop, device=self._model.device)}
 
     def _crop(self, count: int) -> None:
-        for layer in self._cache.layers:
+        for layer in self.cache.layers:
             if hasattr(layer, "cumulative_length"):
                 layer.cumulative_length.sub_(count)
 

@@ -150,7 +150,7 @@ def _checked(
     model: Any, name: str, window: int | None, readers: Sequence[type[TreeReader]]
 ) -> type[TreeReader]:
     for reader in readers:
-        if _agrees(model, reader, window):
+        if agrees(model, reader, window):
             if reader is not readers[0]:
                 longer = "" if window is None else f" once it has {window:,} tokens"
                 warnings.warn(
@@ -171,7 +171,7 @@ def _checked(
     )
 
 
-def _agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
+def agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
     """Whether some trees after a text that grows, and then changes, get the plain logits."""
     import torch
 

@@ -10,19 +10,11 @@ from mdsd_opt.errors import UnknownName
 from mdsd_opt.verifiers import names as verifier_names
 
 __all__ = [
-    "Accepted",
-    "BlockVerification",
-    "LevelSequential",
-    "Stop",
-    "TopDown",
-    "Traversal",
-    "TraversalHull",
-    "TreeRule",
-    "get_rule",
-    "rule_names",
-]
+    "Accepted", "BlockVerification", "LevelSequential", "Stop", "TopDown", "Traversal",
+    "TraversalHull", "TreeRule", "get_rule", "rule_names",
+]  # fmt: skip
 
-_MULTI_STEP: dict[str, type[TreeRule]] = {
+MULTI_STEP: dict[str, type[TreeRule]] = {
     "traversal": Traversal,
     "traversal_hull": TraversalHull,
     "level_sequential": LevelSequential,
@@ -35,7 +27,7 @@ _SHORT = {"trav_hull": "traversal_hull"}
 
 def rule_names() -> tuple[str, ...]:
     """Multi-step rules, and every token-level verifier, which goes from the root down."""
-    return (*_MULTI_STEP, *verifier_names())
+    return (*MULTI_STEP, *verifier_names())
 
 
 def get_rule(name: str) -> TreeRule:
@@ -49,8 +41,8 @@ def get_rule(name: str) -> TreeRule:
         No such rule; the message lists those that exist.
     """
     name = _SHORT.get(name, name)
-    if name in _MULTI_STEP:
-        return _MULTI_STEP[name]()
+    if name in MULTI_STEP:
+        return MULTI_STEP[name]()
     if ":" in name or name in verifier_names():
         return TopDown(name)
     raise UnknownName.among("rule", name, rule_names())

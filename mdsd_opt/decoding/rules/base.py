@@ -35,7 +35,7 @@ class Stop:
 
     @property
     def law(self) -> Law:
-        """Of the extra token, shape (V,); made when it is asked for, as one way is taken alone."""
+        """Law of the extra token, shape (V,), made when it is asked for: one way alone is taken."""
         masses: Any = self.masses
         if isinstance(masses, BinnedLaw):
             left = masses.normalised()

@@ -64,7 +64,7 @@ class LevelSequential(TreeRule):
 
 
 def _one(node: Node) -> float:
-    """In the numbers of the target, of which some may be Fractions."""
+    """A one in the numbers of the target, of which some may be Fractions."""
     one: float = node.target.sum() * 0 + 1
     return one
 

@@ -9,14 +9,10 @@ that of two straight pieces and a difference of sums over edges of H.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.concave_kernels import pool_falling
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 KL, CHI2 = 0, 1  # divergences, as the kernels call them
 
@@ -64,7 +60,7 @@ def _steepness(slope: float, divergence: int) -> float:
 
 @kernel(inner=True)
 def _first_at_least(values: Vector, count: int, bound: float) -> int:
-    """Of ascending values."""
+    """First place of ascending values that are no less than the bound."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -77,7 +73,7 @@ def _first_at_least(values: Vector, count: int, bound: float) -> int:
 
 @kernel(inner=True)
 def _first_below(values: Vector, count: int, bound: float) -> int:
-    """Of descending values."""
+    """First place of descending values that are below the bound."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -95,15 +91,10 @@ def build_hull(
 ) -> int:  # fmt: skip
     """Fill the table of a hull, shape (ROWS, n + 1); return its number of edges.
 
-    Parameters
-    ----------
-    masses, gains, doubts : ndarray, shape (n,)
-        Of the steps of a chain: the target's mass, what each adds to Q, and the KL that it may
-        hide for each unit of acceptance gained in it. The first mass is not zero.
-    start, rest : float
-        Q of the tokens without mass in the target, which come before; the target's mass behind.
-    ends : ndarray, shape (n,)
-        Room.
+    Of the steps of a chain are given the target's mass, the first not zero, what each adds to Q,
+    and the KL that it may hide for each unit of acceptance gained in it, shape (n,) each; `start`
+    is Q of the tokens without mass in the target, which come before, `rest` the target's mass
+    behind, and `ends`, shape (n,), room.
     """
     n = masses.size
     count = pool_falling(masses, gains, ends, hull[_BEFORE, :n], hull[_HEIGHT, :n])

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[Any]  #: float64, or Fractions
-Matrix = NDArray[np.float64]
+from mdsd_opt.base.array_types import Integers, Matrix, Numbers
 
 #: Divergences that are a budget to be searched for, as the kernels number them.
 DIVERGENCES = {"kl": 0, "chi2": 1}
@@ -31,11 +29,11 @@ class Blocks:
     of their widths and gains, shape (m,). At most the first width is zero, or all are.
     """
 
-    ends: NDArray[np.int64]
-    widths: Vector
-    gains: Vector
+    ends: Integers
+    widths: Numbers
+    gains: Numbers
 
-    def slopes(self) -> Vector:
+    def slopes(self) -> Numbers:
         """Gain over width of each step's block, shape (n,); 0 where there is no width."""
         flat = self.widths == 0
         slopes = self.gains * 0
@@ -43,7 +41,7 @@ class Blocks:
         return np.repeat(slopes, np.diff(self.ends, prepend=0))
 
 
-def falling_blocks(widths: Vector, gains: Vector) -> Blocks:
+def falling_blocks(widths: Numbers, gains: Numbers) -> Blocks:
     """Pool steps until gain/width falls from block to block; a gain of no width is infinite.
 
     Widths and gains, shape (n,), are not negative; float64 or Fractions.
@@ -57,7 +55,7 @@ def falling_blocks(widths: Vector, gains: Vector) -> Blocks:
     return Blocks(ends[:count], width[:count], gain[:count])
 
 
-def _exactly(widths: Vector, gains: Vector) -> Blocks:
+def _exactly(widths: Numbers, gains: Numbers) -> Blocks:
     blocks: list[tuple[int, Any, Any]] = []
     for i, (width, gain) in enumerate(zip(widths, gains, strict=True)):
         end = i + 1
@@ -77,11 +75,11 @@ class Massless:
     weights; without any, each takes what it adds to s, which is possible in any order.
     """
 
-    tokens: NDArray[np.int64]
-    contained: Vector
-    weights: Vector | None
+    tokens: Integers
+    contained: Numbers
+    weights: Numbers | None
 
-    def shares(self, lost: Any) -> Vector:
+    def shares(self, lost: Any) -> Numbers:
         """Their masses under p_a, with c = `lost`."""
         gains = _gains(self.contained, lost)
         if self.weights is None:
@@ -91,26 +89,19 @@ class Massless:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """The laws p_a of one problem.
+    """The laws p_a of one problem, in float64 or Fractions.
 
-    Attributes
-    ----------
-    p : ndarray, shape (V,)
-        The target; float64, or Fractions.
-    groups : ndarray of int64, shape (V,)
-        Which step of the chain adds a token; the last step, n, adds all that are left.
-    masses, contained : ndarray, shape (n + 1,)
-        Of the target, in each step; Q of the sets, from the empty one to that of n steps.
-    massless : Massless
-        The tokens of the first step, if it has no mass.
-    least : float or Fraction
-        alpha*, the acceptance rate of the target itself.
+    `groups`, shape (V,), says which step of the chain adds a token; the last step, n, adds all that
+    are left. `masses`, shape (n + 1,), are those of the target p, in each step, and `contained`, of
+    the same shape, Q of the sets, from the empty one to that of n steps. `massless` are the tokens
+    of the first step, if it has no mass, and `least` is alpha*, the acceptance rate of the target
+    itself.
     """
 
-    p: Vector
-    groups: NDArray[np.int64]
-    masses: Vector
-    contained: Vector
+    p: Numbers
+    groups: Integers
+    masses: Numbers
+    contained: Numbers
     massless: Massless
     least: Any
 
@@ -126,13 +117,13 @@ class Frontier:
 
     @property
     def most_finite(self) -> Any:
-        """Up to here p_a has mass only where the target has: KL and chi-square are finite."""
+        """The rate up to which p_a has mass only where p has: KL and chi-square are finite."""
         return 1 - self.massless.contained[-1]
 
-    def law(self, acceptance_rate: Any) -> Vector:
+    def law(self, acceptance_rate: Any) -> Numbers:
         """p_a, shape (V,), for an acceptance rate from `least` to `most`."""
         blocks = self._blocks(acceptance_rate)
-        x: Vector = self.p * blocks.slopes()[self.groups]
+        x: Numbers = self.p * blocks.slopes()[self.groups]
         if acceptance_rate > self.most_finite and blocks.widths[0] == 0:
             x[self.massless.tokens] = self.massless.shares(1 - acceptance_rate)
         return x
@@ -142,7 +133,7 @@ class Frontier:
         return falling_blocks(self.masses, gains)
 
 
-def _gains(contained: Vector, lost: Any, last: Any = None) -> Vector:
+def _gains(contained: Numbers, lost: Any, last: Any = None) -> Numbers:
     """What each step adds to (Q - c)_+, and a last one up to `last`."""
     heights = contained - lost
     heights = np.where(heights > 0, heights, heights * 0)
@@ -169,12 +160,12 @@ class CostCurve:
 
     @classmethod
     def of(cls, frontier: Frontier) -> CostCurve:
-        """Of a frontier in floating point."""
+        """The curve of a frontier in floating point."""
         return cls.of_chain(frontier.masses, frontier.contained, float(frontier.least))
 
     @classmethod
     def of_chain(
-        cls, masses: Vector, contained: Vector, least: float, doubts: Vector | None = None
+        cls, masses: Numbers, contained: Numbers, least: float, doubts: Numbers | None = None
     ) -> CostCurve:
         """The curve of the sets of a chain, whose masses and Q are as in `Frontier`.
 

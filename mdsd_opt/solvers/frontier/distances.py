@@ -7,9 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[Any]  #: float64, or Fractions
+from mdsd_opt.base.array_types import Floats, Numbers
 
 #: Relative differences below this enter the logarithm by their series.
 _SMALL = 1e-3
@@ -37,7 +36,7 @@ class Distances:
     chi2: float | Fraction
 
 
-def distances(x: Vector, p: Vector) -> Distances:
+def distances(x: Numbers, p: Numbers) -> Distances:
     """Distances of x from p; infinite where x has mass that p has not (or the other way round).
 
     The laws sum to one; float64, or Fractions, of which only the logarithms are rounded.
@@ -52,18 +51,18 @@ def distances(x: Vector, p: Vector) -> Distances:
     change = difference[held] / p[held]
     if not (x[~held] > 0).any():
         chi2 = (change * difference[held]).sum()
-        kl = float(_weigh(p[held], _forward(change.astype(np.float64))))
-    reverse_kl = float(_weigh(p[held], _backward(change.astype(np.float64)))) + float(
+        kl = float(_weighted_sum(p[held], _forward(change.astype(np.float64))))
+    reverse_kl = float(_weighted_sum(p[held], _backward(change.astype(np.float64)))) + float(
         x[~held].sum()
     )
     return Distances(tv if exact else float(tv), kl, reverse_kl, chi2 if exact else float(chi2))
 
 
-def _weigh(p: Vector, values: NDArray[np.float64]) -> float:
+def _weighted_sum(p: Numbers, values: Floats) -> float:
     return float((p.astype(np.float64) * values).sum())
 
 
-def _forward(d: NDArray[np.float64]) -> NDArray[np.float64]:
+def _forward(d: Floats) -> Floats:
     """r log r - r + 1 at r = 1 + d: no term of the sum is negative, so nothing cancels."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = (1 + d) * np.log1p(d) - d
@@ -72,7 +71,7 @@ def _forward(d: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.abs(d) < _SMALL, t * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t / 20))), exact)
 
 
-def _backward(d: NDArray[np.float64]) -> NDArray[np.float64]:
+def _backward(d: Floats) -> Floats:
     """r - 1 - log r at r = 1 + d."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = d - np.log1p(d)

@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import octave_keys
 from mdsd_opt.prefix_search.race_group_kernels import add_group, collect_groups
 from mdsd_opt.prefix_search.race_kernels import escape, fill_terms, start_race
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, add_carrying
 from mdsd_opt.prefix_search.weigh_kernels import drop_impossible, likeliest_tokens, weigh_row
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Keys = NDArray[np.uint16]
 
 _BITS = 11  # of the fraction, beside sign and exponent
 _SHIFT = 52 - _BITS
@@ -128,13 +124,8 @@ def merge_buckets(
     Rows of `groups` are P, q, what a group may hide of KL for each unit of acceptance, and its
     number of tokens. A law may spread the ratios x/p within a group no further than p/q, and a
     spread by a factor 1 + w is worth about w^2/8, at most (1 + w)^3 w^2/4. All sums are cleared but
-    those of the last bucket, tokens that are never drafted.
-
-    Parameters
-    ----------
-    lowest, highest : float
-        Extreme ratios p/q in the open-ended buckets, which are not merged; of no meaning for one
-        token alone.
+    those of the last bucket, tokens that are never drafted. `lowest` and `highest` are extreme
+    ratios p/q in the open-ended buckets, which are not merged; of no meaning for one token alone.
     """
     count = 0
     factor = 0.0  # one over the least ratio of the group at hand

@@ -8,17 +8,18 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.budgets import checked_relax, the_budget
+from mdsd_opt.solvers.frontier.chains import frontier_of, shortfall
 from mdsd_opt.solvers.frontier.curve import CostCurve, Frontier
-from mdsd_opt.solvers.frontier.decomposition import by_decomposition, shortfall
 from mdsd_opt.solvers.frontier.distances import Distances, distances
-from mdsd_opt.solvers.frontier.prefixes import by_prefixes
+
+#: What a law can be relaxed by.
+NAMES = ("acceptance_rate", "tv", "kl", "chi2")
 
 #: Relative error of a distance in floating point, at most.
 _ROUNDING = 1e-14
@@ -63,7 +64,7 @@ class Relaxation:
     gap: float
 
     @property
-    def target(self) -> NDArray[np.float64]:
+    def target(self) -> Floats:
         """The relaxed target p_a, shape (V,); as Fractions: ``problem.exact_target``."""
         return self.problem.target
 
@@ -168,13 +169,6 @@ def relaxed_by(problem: TransportProblem, budget: Mapping[str, float]) -> Relaxa
     return relax(problem, **checked_relax(budget))
 
 
-def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
-    """The frontier of a problem, prepared for any number of laws."""
-    if problem.drafts.prefix_form is not None:
-        return by_prefixes(problem, exact)
-    return by_decomposition(problem, exact)
-
-
 def _relaxed(
     problem: TransportProblem, frontier: Frontier, reached: Any
 ) -> tuple[TransportProblem, Distances]:
@@ -225,3 +219,27 @@ def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: An
 
 def _number(frontier: Frontier, budget: Any) -> Any:
     return Fraction(budget) if frontier.exact else float(budget)
+
+
+def the_budget(budgets: Mapping[str, Any]) -> tuple[str, Any]:
+    """Name and value of the one that is given (not None); `InvalidInput` for none or several."""
+    given = {name: budget for name, budget in budgets.items() if budget is not None}
+    if len(given) != 1:
+        what = f"{' and '.join(given)} are given" if given else "no budget is given"
+        raise InvalidInput(f"{what}: give exactly one of {', '.join(budgets)}")
+    return next(iter(given.items()))
+
+
+def checked_relax(relax: Any) -> dict[str, Any]:
+    """The budget of an argument such as ``relax={"kl": 0.01}``, for `relax(problem, **budget)`.
+
+    Raises `UnknownName` where there is no such budget, `InvalidInput` for no mapping with one
+    budget.
+    """
+    if not isinstance(relax, Mapping):
+        raise InvalidInput(f'relax is {relax!r}: give one budget, as {{"kl": 0.01}}')
+    for name in relax:
+        if name not in NAMES:
+            raise UnknownName.among("budget", name, NAMES)
+    name, budget = the_budget({name: relax.get(name) for name in NAMES})
+    return {name: checked_amount(name, budget)}

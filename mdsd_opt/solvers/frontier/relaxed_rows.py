@@ -1,24 +1,27 @@
-"""Relaxed rates of rows of logits: called as a `batch.row_functions.RowFunction`."""
+"""Relaxed rates of rows of logits: called as a `batch.row_functions.RowFunction`.
+
+One row after another is put in groups of tokens, which give the chain of sets of each scheme.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.drafts.single_model import Composition
+from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, race_rates
+from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers.frontier import group_kernels as kernels
+from mdsd_opt.solvers.frontier.chains import frontier_of
 from mdsd_opt.solvers.frontier.curve import CostCurve
-from mdsd_opt.solvers.frontier.relaxation import frontier_of
-
-if TYPE_CHECKING:
-    from mdsd_opt.solvers.frontier.row_groups import RowGroups
-
-Integers = NDArray[np.int64]
-Matrix = NDArray[np.float64]
 
 #: By how much a rate may be too small for what groups hide, before tokens are taken one by one.
 ERROR = 1e-6
@@ -29,20 +32,12 @@ _SAFETY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRows:
-    """What each budget buys, for each scheme and K.
+    """What each budget of one kind, "tv", "kl" or "chi2", buys, for each scheme and K.
 
-    Attributes
-    ----------
-    lossless : tuple of callable
-        For each scheme what computes alpha*, a `RowFunction`.
-    schemes : tuple of str
-    name : {"tv", "kl", "chi2"}
-    amounts : tuple of float
-        Budgets; or slopes, if there are many positions to share a budget.
-    by_slope : bool
-        Write, for each slope, the rate and what it costs at most.
-    doubtful : float
-        How much of such a cost groups may hide, before tokens are taken one by one.
+    For each scheme `lossless` holds what computes alpha*, a `RowFunction`. The amounts are budgets;
+    or slopes, with ``by_slope=True``, if there are many positions to share a budget: then for each
+    slope the rate is written and what it costs at most. Of such a cost groups may hide `doubtful`,
+    before tokens are taken one by one.
     """
 
     lossless: tuple[Callable[..., None], ...]
@@ -54,19 +49,13 @@ class RelaxedRows:
 
     @property
     def num_columns(self) -> int:
-        """Of each scheme and K."""
+        """Number of columns that are written for each scheme and K."""
         return len(self.amounts) * (2 if self.by_slope else 1)
 
     def __call__(
-        self,
-        target: NDArray[Any],
-        draft: NDArray[Any],
-        target_scale: float,
-        draft_scale: float,
-        num_drafts: Integers,
-        rates: Matrix,
-        totals: Matrix,
-    ) -> None:
+        self, target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
+        num_drafts: Integers, rates: Matrix, totals: Matrix,
+    ) -> None:  # fmt: skip
         shape = len(target), len(self.schemes), num_drafts.size, len(self.amounts), -1
         found = rates.reshape(shape)
         least = np.empty(found.shape[:3])
@@ -82,8 +71,6 @@ class RelaxedRows:
             over = reached - least[..., None] > amounts  # by rounding
             found[..., 0] = np.where(over, np.nextafter(reached, 0.0), reached)
             return
-        from mdsd_opt.solvers.frontier.row_groups import RowGroups
-
         counts = tuple(num_drafts.tolist())
         groups = RowGroups(target.shape[1], max(counts))
         for row in range(len(target)):
@@ -96,7 +83,7 @@ class RelaxedRows:
                 ):
                     bought = None if chain is None else self._bought(chain.costs())
                     if bought is None:
-                        bought = self._bought(_token_by_token(groups, scheme, counts[m]))
+                        bought = self._bought(token_by_token(groups, scheme, counts[m]))
                     found[row, n, m] = bought
         if nothing.any():
             found[..., nothing, :] = 0.0
@@ -122,6 +109,150 @@ class RelaxedRows:
         return found
 
 
-def _token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
+def token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
+    """The costs of a row whose groups are taken for tokens."""
     problem = TransportProblem(row.p, SINGLE_MODEL_SCHEMES[scheme](row.q, k))
     return CostCurve.of(frontier_of(problem))
+
+
+class Chain(NamedTuple):
+    """Sets of tokens, growing, as `CostCurve.of_chain` takes them.
+
+    Masses and contained have shape (n + 1,), doubts (n,).
+    """
+
+    masses: Vector
+    contained: Vector
+    doubts: Vector
+
+    def costs(self) -> CostCurve:
+        """What acceptance costs along the sets of the chain."""
+        differences = self.masses[:-1].cumsum() - self.contained[1:]
+        least = 1.0 + min(float(differences.min()), 0.0)
+        return CostCurve.of_chain(self.masses, self.contained, least, self.doubts)
+
+
+class RowGroups:
+    """Room for the work on rows of one width and up to `most_drafts` drafts, and the row at hand.
+
+    p and q, shape (V,), are those of the row.
+    """
+
+    def __init__(self, vocab_size: int, most_drafts: int) -> None:
+        self.p, self.q, self._exponents = np.empty((3, vocab_size))
+        self._likeliest = np.empty(min(most_drafts, vocab_size), np.int64)
+        self._keys, self._groups = np.empty((2, vocab_size), np.uint16)
+        self._ratios = np.empty(min(kernels.RATIOS, vocab_size))
+        self._sums = np.zeros((kernels.NUM_BUCKETS, 2))
+        self._counts = np.zeros(kernels.NUM_BUCKETS, np.int32)
+        self._group_of_bucket = np.empty(kernels.NUM_BUCKETS, np.uint16)
+        self._table: Matrix | None = None
+        self._room = np.empty((4, min(vocab_size, kernels.NUM_BUCKETS)))
+
+    def weigh(
+        self, target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float
+    ) -> tuple[float, float]:
+        """Take another row; the sums of its weights, not finite if it is no distribution."""
+        self._table = None
+        p_total, q_total, found, self._support = kernels.weigh_both(
+            target, draft, target_scale, draft_scale, self._exponents, self.p, self.q,
+            self._likeliest,
+        )  # fmt: skip
+        self._fixed = self._likeliest[:found]
+        return p_total, q_total
+
+    @property
+    def table(self) -> Matrix:
+        """P, q, what may be hidden and the number of tokens of each group."""
+        if self._table is None:
+            sums, counts = self._sums, self._counts
+            kernels.fill_buckets(self.p, self.q, self._ratios, self._keys, sums, counts)
+            self._rest = float(sums[kernels.NEVER_DRAFTED, 0])
+            sums[kernels.NEVER_DRAFTED] = counts[kernels.NEVER_DRAFTED] = 0
+            extremes = self._extreme(kernels.BELOW, np.min), self._extreme(kernels.ABOVE, np.max)
+            count = kernels.merge_buckets(
+                sums, counts, *extremes, self._group_of_bucket, self._room
+            )
+            self._table = self._room[:, :count]
+        return self._table
+
+    def _extreme(self, bucket: int, which: Callable[[Vector], Any]) -> float:
+        """The end of an open-ended bucket, if it has one."""
+        if self._counts[bucket] < 2:
+            return 1.0  # a single token hides nothing
+        tokens = np.flatnonzero(self._keys == bucket)
+        return float(which(self.p[tokens] / self.q[tokens]))
+
+    def chains(self, made: Composition | None, counts: tuple[int, ...]) -> Sequence[Chain | None]:
+        """The chain of drafts that come from q in this way for each K; None if groups do not serve.
+
+        None are known beside fixed tokens where several others are drawn.
+        """
+        if made is None:
+            return [None] * len(counts)
+        if made.is_random and made.is_replaced:
+            reached = np.minimum(self.table[1].cumsum(), 1.0)
+            return [self._chain(reached**k) for k in counts]
+        if made.is_random:
+            return [self._chain(row[1:]) for row in self._race(counts)]
+        fixed = [self._fixed[: made.num_fixed(k)] for k in counts]
+        if made.num_random == 0:
+            return [_certain(float(self.p[tokens].sum())) for tokens in fixed]
+        if made.num_random == 1:
+            return [self._beside_fixed(tokens) for tokens in fixed]
+        return [None] * len(counts)
+
+    def _chain(self, contained: Vector) -> Chain:
+        masses = np.append(self.table[0], self._rest)
+        return Chain(masses, np.concatenate([[0.0], contained]), self.table[2])
+
+    def _race(self, counts: tuple[int, ...]) -> Matrix:
+        """Q of the first 0, 1, .. groups for every K."""
+        numbers, places = np.unique(np.minimum(counts, self._support), return_inverse=True)
+        most, size = int(numbers[-1]), self.table.shape[1]
+        slowest, others = race_rates(self.q, most, np.empty(most, np.int64))
+        require_race(self._support, most, slowest)
+        light_rate, step, first, nodes = race_terms(slowest, most, False)
+        kernels.rename(self._keys, self._group_of_bucket, self._groups)
+        vocab_size = self.p.size
+        run, moments = np.empty((2, size + 1, COLUMNS))
+        contained = np.empty((numbers.size, size + 1))
+        kernels.race_over_groups(
+            self.q, self._groups, numbers, light_rate, step, first, others,
+            np.empty((RACE_ROWS + most, nodes)), np.empty((most, nodes)),
+            run, moments, np.empty(size + 1, np.int64),
+            np.empty(vocab_size, np.int64), np.empty(vocab_size), np.empty(size + 1),
+            np.empty(numbers.size), contained,
+        )  # fmt: skip
+        return contained[places]
+
+    def _beside_fixed(self, fixed: Integers) -> Chain:
+        """One draft from q without the fixed tokens, which come first."""
+        table = self.table.copy()
+        groups = self._group_of_bucket[self._keys[fixed]]
+        for token, group in zip(fixed.tolist(), groups.tolist(), strict=True):
+            table[3, group] -= 1.0
+            if table[3, group] == 0.0:
+                table[:2, group] = 0.0
+            else:
+                table[0, group] -= self.p[token]
+                table[1, group] -= self.q[token]
+        masses, weights = np.maximum(table[:2], 0.0)
+        outside = weights.sum()
+        if outside > 0:
+            reached = np.minimum(weights.cumsum() / outside, 1.0)
+        else:
+            reached = np.ones(weights.size)
+        held = float(self.p[fixed].sum())
+        if not fixed.size:
+            return self._chain(reached)
+        return Chain(
+            np.concatenate([[held], masses, [self._rest]]),
+            np.concatenate([[0.0, 0.0 if outside > 0 else 1.0], reached]),
+            np.concatenate([[0.0], table[2]]),
+        )
+
+
+def _certain(p: float) -> Chain:
+    """The chain of drafts that are certain, of mass p."""
+    return Chain(np.array([p, max(1.0 - p, 0.0)]), np.array([0.0, 1.0]), np.zeros(1))

@@ -14,17 +14,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import running_sums
+from mdsd_opt.solvers.frontier.chains import frontier_of
 from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import Distances, distances
-from mdsd_opt.solvers.frontier.relaxation import frontier_of
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +47,7 @@ class RuleOutcome:
 class LossyRule(ABC):
     """A rule for one draft; its parameters are its fields."""
 
-    def outcome(self, target: NDArray[np.float64], draft: NDArray[np.float64]) -> RuleOutcome:
+    def outcome(self, target: Floats, draft: Floats) -> RuleOutcome:
         """The output law, exactly, with its acceptance rate and its distances from the target.
 
         Parameters
@@ -261,9 +259,7 @@ def survey_frontier(
 
 
 def survey_rules(
-    problems: Sequence[TransportProblem],
-    drafts: Sequence[NDArray[np.float64]],
-    rules: Mapping[str, LossyRule],
+    problems: Sequence[TransportProblem], drafts: Sequence[Floats], rules: Mapping[str, LossyRule]
 ) -> list[RulePoint]:
     """Every rule beside the frontier of the same positions, given the law of their one draft."""
     means = np.zeros((len(rules), 5))
@@ -279,5 +275,5 @@ def survey_rules(
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """For JSON: None for what is infinite."""
+    """The row for JSON: None for what is infinite."""
     return {name: None if value in (np.inf, -np.inf) else value for name, value in row.items()}

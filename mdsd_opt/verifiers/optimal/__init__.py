@@ -10,11 +10,11 @@ Which draft is accepted stands in `acceptance_rule`, once. It asks a plan for p_
 tokens in order of p/w. There is one plan, of which all forms are readings. The output follows the
 target exactly by each of them; what groups lose is acceptance:
 
-- `plan.SortedPlan`, the reference: every token by itself, for all schemes with a prefix order and
-  in Fractions. Exact, loses nothing; takes a sort.
+- `sorted_plan.SortedPlan`, the reference: every token by itself, for all schemes with a prefix
+  order and in Fractions. Exact, loses nothing; takes a sort.
 - `grouped_plan.GroupedPlan`: buckets of p/q, opened where that makes a difference. Exact, loses
   nothing but rounding; no sort, but a plan for each decision.
-- `collapsed.CollapsedPlan`: 2,047 closed bins of p/q (`bin_plan`), in each of which p_I has one
+- `binned.BinnedPlan`: 2,047 closed bins of p/q (`bin_plan`), in each of which p_I has one
   ratio to q. A token is accepted by its own p: exact, given p_I. Loses its certified `gap`: at most
   6e-6 with and 2e-4 without replacement.
 - `LinearPlan` of `mdsd_opt.decoding.device_laws`: the same bins and the same p_I, known by their
@@ -31,8 +31,174 @@ Where the drafts have no prefix order, a fitted rule selects instead of the hull
 that is exact and a gap that is certified: a `ladder` for different draft models, else `potentials`.
 """
 
-from mdsd_opt.verifiers.optimal.verifier import Optimal
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from mdsd_opt.base.array_types import Flags, Integers
+from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.base import MAX_RATED_TUPLES, Verifier, draw, impossible_drafts, target_of
+from mdsd_opt.verifiers.optimal import ladder, potentials
+from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
+from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
+from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan, plan_of
+from mdsd_opt.verifiers.rates import BatchRates, CertifiedRate, optimal_rates
+from mdsd_opt.verifiers.rejection import nothing_accepted
+from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 __all__ = ["Optimal"]
+
+
+class Optimal(Verifier):
+    """Accepts as often as any lossless rule can.
+
+    Where the drafts have a prefix order (with and without replacement, greedy, top-K, any of these
+    beside a fixed set, mixtures over one draft model) by water levels, hull rule and residual, in
+    closed form: O(V) for a decision with and without replacement, else O(V log V), and as much for
+    `conditional_law`, which integrates over the mixing level. For all other draft laws by numbers
+    of the tokens that are fitted once for each problem and remembered: lossless whatever they are,
+    and at most `gap` below the optimum. For different draft models at any V these are heights (see
+    `ladder`), fitted in some ten passes of O(K^2 V); for other laws `potentials`, in some tens of
+    passes over the listed draft sets. A decision then costs O(K^3 + V).
+    Source: this package, on the subset selection of [Hu25].
+
+    Parameters
+    ----------
+    gap : float
+        How far below the optimum what is fitted may stay.
+    """
+
+    name: ClassVar[str] = "optimal"
+    schemes: ClassVar[tuple[type[DraftScheme], ...]] = (DraftScheme,)
+
+    def __init__(self, gap: float = 1e-6) -> None:
+        self._gap = checked_tolerance("gap", gap)
+        self._fitted: WeakKeyDictionary[TransportProblem, FittedRule] = WeakKeyDictionary()
+
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        return optimal_rates(SINGLE_MODEL_SCHEMES.values())
+
+    def configured(self, **options: Any) -> Verifier:
+        """Take another `gap`, or with ``binned=True`` one pass: an exact law, a certified gap."""
+        return _form(self, **options)
+
+    def acceptance_rate(self, problem: TransportProblem) -> float:
+        """The optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)].
+
+        Without a prefix order a `CertifiedRate`: the rate of the fitted potentials, which its
+        ``gap`` tells from the optimum. Where there are too many draft tuples to enumerate, it
+        leaves out the accepted part of the residual, which lies within the same gap.
+        """
+        self.check(problem)
+        if problem.drafts.prefix_form is None:
+            rule = self._rule(problem).rule
+            rate, optimum = rule.bound, rule.bound + rule.gap
+            if problem.drafts.count_tuples() <= MAX_RATED_TUPLES:
+                rate = min(float(self.enumerated_acceptance_rate(problem)), 1.0)
+            return CertifiedRate(rate, max(optimum - rate, 0.0))
+        from mdsd_opt.solvers import solve
+
+        return solve(problem, "subset_selection").acceptance_rate
+
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
+        scheme = problem.drafts.prefix_form
+        if scheme is None:
+            return self._rule(problem).decide(problem, drafts, exact)
+        plan = plan_of(problem, exact)
+        target = target_of(problem, exact)
+        accept = nothing_accepted(drafts, target)
+        if plan is None:  # the drafts are certain: the target itself is the best that can be done
+            return Decision(accept, target)
+        places = places_drawn(scheme, plan, drafts)
+        accept[places] = acceptance_probabilities(plan, drafts[places])
+        return Decision(accept, plan.residual)
+
+    def _rule(self, problem: TransportProblem) -> FittedRule:
+        if problem not in self._fitted:
+            self._fitted[problem] = FittedRule(fitted(problem, self._gap))
+        return self._fitted[problem]
+
+    def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
+        drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
+        if drafts is None:
+            return super()._verify(problem, tokens, uniforms)
+        # Numba comes with it, which the decisions of a device do without.
+        from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan, applies_to, resolves
+
+        if applies_to(draws) and resolves(draws, tokens):
+            grouped = GroupedPlan(problem.target, draws, (tokens, uniforms.mixing))
+            return verdict(output_token(grouped, tokens, uniforms), tokens)
+        plan = plan_of(problem)
+        if plan is None:
+            return verdict(draw(problem.target, uniforms.residual), tokens)
+        places = places_drawn(drafts, plan, tokens)
+        return verdict(output_token(plan, tokens[places], uniforms), tokens)
+
+
+def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
+    """The quickest rule whose gap is within `tolerance`, or the best there is.
+
+    Heights on a subset that is found in a few passes; heights on a subset that is proven optimal;
+    potentials on it.
+    """
+    rules: list[SelectionRule] = []
+    if ladder.applies_to(problem):
+        rules.append(ladder.fit(problem, tolerance))
+        if rules[0].gap <= tolerance:
+            return rules[0]
+    upper, subset = _optimal_subset(problem)
+    if rules and (subset != rules[0].subset).any():
+        rules.append(ladder.fit(problem, tolerance, subset))
+    best = max(rules, key=lambda rule: rule.bound, default=None)
+    if best is None or best.bound < upper - tolerance:
+        rules.append(potentials.fit(problem, tolerance, subset, upper))
+        best = max(rules, key=lambda rule: rule.bound)
+    return replace(best, upper=min(upper, best.upper))
+
+
+def _optimal_subset(problem: TransportProblem) -> tuple[float, Flags]:
+    from mdsd_opt.solvers import solve
+
+    try:
+        solution = solve(problem, "submodular")
+    except ProblemTooLarge:
+        solution = solve(problem)
+    assert solution.subset is not None
+    return solution.upper_bound, solution.subset
+
+
+def _form(
+    usual: Verifier,
+    *,
+    binned: bool = False,
+    gap: float | None = None,
+    collapsed: bool | None = None,
+) -> Verifier:
+    if collapsed is not None:
+        warnings.warn("collapsed=True is now binned=True", DeprecationWarning, stacklevel=4)
+        binned = collapsed
+    if not binned:
+        return usual if gap is None else Optimal(gap)
+    if gap is not None:
+        raise InvalidInput("binned=True has no gap to choose: it certifies the one it has")
+    from mdsd_opt.verifiers.optimal.binned import BinnedOptimal
+
+    return BinnedOptimal(usual)
+
+
+def places_drawn(drafts: PrefixDraftScheme, plan: SortedPlan, tokens: Integers) -> Integers:
+    """Where in the tuple the drafts are that were drawn at random."""
+    places = drafts.random_places(tokens)
+    if places.size == 0 or plan.places(tokens[places]).min() < 0:
+        raise impossible_drafts(drafts, tokens)
+    return places
+
 
 VERIFIER = Optimal()

@@ -35,45 +35,34 @@ race behind the draws, had any other token rung in its place.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats, Integers, Numbers, Tokens
 from mdsd_opt.base.distributions import mass_of_others
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.verifiers.rejection import accepted
 from mdsd_opt.verifiers.verdicts import Uniforms
 
-if TYPE_CHECKING:
-    from mdsd_opt.verifiers.optimal.plan import SelectionPlan, TokenPlan
-
-Levels = NDArray[Any]
-Tokens = NDArray[np.int64]
-
 #: (start, stop) -> probability that each draft is returned, shape (K,), summing to one.
-BlockRule = Callable[[int, int], NDArray[Any]]
+BlockRule = Callable[[int, int], Numbers]
 
 
-def death_levels(x: NDArray[Any], w: NDArray[Any], gains: NDArray[Any]) -> Levels:
-    """Level at which each boundary between tokens disappears, shape (n + 1,).
+def death_levels(x: Numbers, w: Numbers, gains: Numbers) -> Numbers:
+    """Level at which each boundary between tokens disappears, in [0, 1], shape (n + 1,).
 
-    Parameters
-    ----------
-    x, w, gains : ndarray, shape (n,)
-        Selection masses, weights, and what each token or group of tokens adds to Q, in prefix
-        order; float64 or Fractions.
-
-    Returns
-    -------
-    ndarray, shape (n + 1,)
-        In [0, 1]; the outer boundaries 0 and n live to level 1.
+    From selection masses, weights, and what each token or group of tokens adds to Q, in prefix
+    order, shape (n,) each; float64 or Fractions. The outer boundaries 0 and n live to level 1.
     """
     if x.dtype == object:
         return _exact_death_levels(x, w, gains)
@@ -86,7 +75,7 @@ def death_levels(x: NDArray[Any], w: NDArray[Any], gains: NDArray[Any]) -> Level
     return levels
 
 
-def _exact_death_levels(x: NDArray[Any], w: NDArray[Any], gains: NDArray[Any]) -> Levels:
+def _exact_death_levels(x: Numbers, w: Numbers, gains: Numbers) -> Numbers:
     """Merge the pair of neighbouring blocks that meets first, until level 1; O(n^2)."""
     n = x.size
     levels = np.array([Fraction(1)] * (n + 1), dtype=object)
@@ -114,7 +103,7 @@ def _meeting_level(low: tuple[Any, ...], high: tuple[Any, ...]) -> Fraction:
     return min(max(rise / fall, Fraction(0)), Fraction(1))
 
 
-def blocks_around(top: int, levels: Levels) -> Iterator[tuple[Any, int, int]]:
+def blocks_around(top: int, levels: Numbers) -> Iterator[tuple[Any, int, int]]:
     """The blocks that hold token `top`, as (length of the level interval, start, stop).
 
     The interval lengths sum to one: they are the probabilities of the blocks under a uniform level.
@@ -139,7 +128,7 @@ def blocks_around(top: int, levels: Levels) -> Iterator[tuple[Any, int, int]]:
             return
 
 
-def spans_of_blocks(levels: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def spans_of_blocks(levels: Floats) -> tuple[Integers, Floats]:
     """Ends of the block that is born where each boundary dies, (2, n + 1), and how long it lives.
 
     Blocks that live for no time belong to boundaries that die at the same level.
@@ -151,22 +140,17 @@ def spans_of_blocks(levels: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDA
     return spans[:2], life
 
 
-def mean_over_levels(
-    rule: Callable[[int, int], NDArray[Any]], top: int, levels: Levels
-) -> NDArray[Any]:
+def mean_over_levels(rule: Callable[[int, int], Numbers], top: int, levels: Numbers) -> Numbers:
     """What a rule gives for the blocks around token `top`, on average over a uniform level.
 
-    Parameters
-    ----------
-    rule : callable
-        Start and stop of a block -> an array of numbers like the levels.
+    The rule takes start and stop of a block, and gives an array of numbers like the levels.
     """
     return sum(length * rule(start, stop) for length, start, stop in blocks_around(top, levels))
 
 
 def mean_over_joins(
-    rule: Callable[[int, int], NDArray[Any]], places: NDArray[np.int64], levels: Levels
-) -> NDArray[Any]:
+    rule: Callable[[int, int], Numbers], places: Integers, levels: Numbers
+) -> Numbers:
     """`mean_over_levels` of a rule that asks only which drafts the block of the topmost one holds.
 
     A draft joins that block where the last boundary between them disappears.
@@ -181,58 +165,18 @@ def mean_over_joins(
     return sum(shares(*ends) for ends in pairwise(sorted({*joins.values(), one})))
 
 
-def block_around(
-    x: NDArray[np.float64],
-    w: NDArray[np.float64],
-    gains: NDArray[np.float64],
-    level: float,
-    split: int,
-    tied: tuple[int, int],
-    top: int,
-) -> tuple[int, int]:
-    """The block [start, stop) of token `top` at one level.
-
-    Parameters
-    ----------
-    x, w, gains : ndarray, shape (n,)
-        Selection masses, weights, and the part of Q that each token or group of tokens adds.
-    level : float
-        s.
-    split : int
-        How many are in H.
-    tied : (int, int)
-        Those before the first and from the second on stand on a water level.
-    top : int
-    """
-    from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
-
-    starts, (mass, weight) = np.empty(x.size + 1, np.int64), np.empty((2, x.size))
-    raised, capped = tied
-    return kernels.block_around(
-        x, w, gains, level, split, raised, capped, top, starts, mass, weight
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """One draft tuple.
+    """One draft tuple: tokens in draw order and their places, shape (K,) both.
 
-    Attributes
-    ----------
-    tokens : ndarray of int64, shape (K,)
-        In draw order.
-    places : ndarray of int64, shape (K,)
-        Of each draft.
-    q : ndarray, shape (V,)
-        Weights; float64 or Fractions.
-    above : ndarray, shape (n + 1,)
-        Weight of all tokens from each place on.
+    q, shape (V,), are the weights, in float64 or Fractions, and `above`, shape (n + 1,), the weight
+    of all tokens from each place on.
     """
 
-    tokens: NDArray[np.int64]
-    places: NDArray[np.int64]
-    q: NDArray[Any]
-    above: NDArray[Any]
+    tokens: Integers
+    places: Integers
+    q: Numbers
+    above: Numbers
 
 
 #: (is_replaced, drawn) -> the rule for draws from one law.
@@ -244,25 +188,15 @@ def block_rule(is_replaced: bool, drawn: Drawn) -> BlockRule:
     return _first_draft(drawn) if is_replaced else _pivotal_draft(drawn)
 
 
-def _zeros(like: NDArray[Any], size: int) -> NDArray[Any]:
+def _zeros(like: Numbers, size: int) -> Numbers:
     return np.zeros(size, dtype=like.dtype) + (Fraction(0) if like.dtype == object else 0.0)
 
 
 def _first_draft(drawn: Drawn) -> BlockRule:
-    def shares(start: int, stop: int) -> NDArray[Any]:
+    def shares(start: int, stop: int) -> Numbers:
         result = _zeros(drawn.q, drawn.tokens.size)
         result[(drawn.places >= start).argmax()] += 1
         return result
-
-    return shares
-
-
-def even_rule(places: NDArray[np.int64]) -> BlockRule:
-    """All drafts of the block with the same probability."""
-
-    def shares(start: int, stop: int) -> NDArray[Any]:
-        inside = places >= start
-        return inside / np.count_nonzero(inside)
 
     return shares
 
@@ -272,7 +206,7 @@ def _pivotal_draft(drawn: Drawn) -> BlockRule:
     places, masses = drawn.places.tolist(), drawn.q[drawn.tokens].tolist()
     above, left = drawn.above.item, np.array(masses_left(drawn)).tolist()
 
-    def shares(start: int, stop: int) -> NDArray[Any]:
+    def shares(start: int, stop: int) -> Numbers:
         first, *others = [k for k, place in enumerate(places) if place >= start]
         mass, below = masses[first], above(stop)
         drafted = sum((masses[k] for k in others), mass)
@@ -292,10 +226,7 @@ def _pivotal_draft(drawn: Drawn) -> BlockRule:
 def mixed_rule(drafts: DraftScheme, drawn: Drawn, rule_of: RuleOfDraws) -> BlockRule:
     """The rules of the parts of a mixture, weighted by how likely each is given the drafts.
 
-    Raises
-    ------
-    UnsupportedScheme
-        The drafts are no mixture of draws from one law.
+    Raises `UnsupportedScheme` where the drafts are no mixture of draws from one law.
     """
     likely = []
     parts = [(x, y.random_draws) for x, y in drafts.mixture_parts(drawn.q.dtype == object)]
@@ -308,7 +239,7 @@ def mixed_rule(drafts: DraftScheme, drawn: Drawn, rule_of: RuleOfDraws) -> Block
         raise UnsupportedScheme(f"no within-block rule is known for {drafts.scheme} drafts")
     total = sum(likelihood for likelihood, _ in likely)
 
-    def shares(start: int, stop: int) -> NDArray[Any]:
+    def shares(start: int, stop: int) -> Numbers:
         result = _zeros(drawn.q, drawn.tokens.size)
         for likelihood, rule in likely:
             result = result + likelihood / total * rule(start, stop)
@@ -339,6 +270,96 @@ def _probability(draws: RandomDraws, drawn: Drawn) -> Any:
     for mass, left in zip(masses[1:], masses_left(drawn), strict=False):
         probability = probability * mass / left
     return probability
+
+
+class SelectionPlan(ABC):
+    """Selection marginal p_I over groups of drafted tokens, in ascending order of p/w.
+
+    A group is a single token, or all tokens of similar ratio. All numbers are float64 or Fractions.
+
+    Attributes
+    ----------
+    is_replaced : bool
+        Whether the drafts that are random are independent draws from one law.
+    x, w, gains : ndarray, shape (n,)
+        p_I and weight of each group, and what it adds to Q.
+    above : ndarray, shape (n + 1,)
+        Weight from each group on.
+    split : int
+        Number of groups in the optimal prefix H.
+    raised, capped : int
+        The groups below the first stand on the water level c, those from the second on at c'.
+    """
+
+    is_replaced: bool
+    x: Numbers
+    w: Numbers
+    gains: Numbers
+    above: Numbers
+    split: int
+    raised: int
+    capped: int
+
+    @abstractmethod
+    def places(self, tokens: Tokens) -> Tokens:
+        """Group of each token; -1 for tokens that are never drafted."""
+
+    @abstractmethod
+    def drawn(self, tokens: Tokens) -> Drawn:
+        """Put these drafts into the groups of the plan."""
+
+    @abstractmethod
+    def acceptance(self, token: int) -> Any:
+        """Probability that a token is accepted once it is selected."""
+
+    def block_rule(self, drawn: Drawn, rule_of: RuleOfDraws = block_rule) -> BlockRule:
+        """The rule within blocks for one draft tuple, made by one for draws from one law."""
+        return rule_of(self.is_replaced, drawn)
+
+    def on_one_level(self, place: int, other: int) -> bool:
+        """Whether two groups stand on one water level: they are in one block at every level."""
+        return max(place, other) < self.raised or min(place, other) >= self.capped
+
+    def block(self, tokens: Tokens, level: float) -> tuple[int, int]:
+        """The block [start, stop) of groups around the topmost of these tokens at one level."""
+        from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
+
+        top, size = int(self.places(tokens).max()), self.x.size
+        starts, (mass, weight) = np.empty(size + 1, np.int64), np.empty((2, size))
+        return kernels.block_around(
+            self.x, self.w, self.gains, level, self.split, self.raised, self.capped, top, starts,
+            mass, weight,
+        )  # fmt: skip
+
+    @cached_property
+    def death_levels(self) -> Numbers:
+        """Levels at which the boundaries between groups disappear, shape (n + 1,)."""
+        return death_levels(self.x, self.w, self.gains)
+
+
+class TokenPlan(SelectionPlan):
+    """A plan that knows all tokens: each is accepted with min(1, p / p_I).
+
+    It has the target of these drafts, without the tokens that are drafted anyway, and their weights
+    q, shape (V,) both.
+    """
+
+    target: Numbers
+    q: Numbers
+
+    @abstractmethod
+    def selected(self, token: int) -> Any:
+        """p_I of a token."""
+
+    @abstractmethod
+    def residual_token(self, uniform: float) -> int:
+        """Draw the output after a rejection."""
+
+    def drawn(self, tokens: Tokens) -> Drawn:
+        return Drawn(tokens, self.places(tokens), self.q, self.above)
+
+    def acceptance(self, token: int) -> Any:
+        return accepted(self.target[token], self.selected(token))
 
 
 def output_token(plan: TokenPlan, tokens: Tokens, uniforms: Uniforms) -> int:
@@ -380,16 +401,11 @@ def undisputed_draft(plan: SelectionPlan, tokens: Tokens) -> int | None:
 
 def acceptance_probabilities(
     plan: SelectionPlan, tokens: Tokens, rule_of: RuleOfDraws = block_rule
-) -> NDArray[Any]:
+) -> Numbers:
     """Probability that each draft is accepted, over all levels; shape (K,).
 
-    Parameters
-    ----------
-    plan : SelectionPlan
-    tokens : ndarray of int64, shape (K,)
-        The drafts that were drawn at random, in draw order.
-    rule_of : callable, optional
-        Makes, in place of `block_rule`, a rule with the same law over all drafts.
+    The tokens, shape (K,), are the drafts that were drawn at random, in draw order. `rule_of` may
+    make, in place of `block_rule`, another rule with the same law over all drafts.
     """
     drawn = plan.drawn(tokens)
     in_block = plan.block_rule(drawn, rule_of)

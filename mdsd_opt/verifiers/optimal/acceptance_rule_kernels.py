@@ -7,8 +7,8 @@ marginal on bins.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.concave_kernels import pool
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
@@ -20,12 +20,6 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     lowest_in_group,
 )
 from mdsd_opt.problem.water_filling import water_level
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Buckets = NDArray[np.uint16]
-Flags = NDArray[np.bool_]
 
 # Rows of what is written: p_I, weight and part of Q of each group, and what the last 0, 1.. groups
 # hold.
@@ -43,10 +37,7 @@ water_level_of = kernel(inner=True)(water_level)
 def fill_groups(ends: Matrix, split: int, filled: Matrix) -> tuple[int, float, int, float]:
     """Write the marginal, and what it was made from, to room of shape (ROWS, n + 1).
 
-    Returns
-    -------
-    raised, c, capped, cap
-        As `water_filling.fill`.
+    Returns raised, c, capped and cap, as `water_filling.fill`.
     """
     n = ends.shape[1] - 1
     for g in range(n):
@@ -75,18 +66,9 @@ def fill_bins(
 ) -> tuple[int, float]:  # fmt: skip
     """Write the marginal x of groups in ascending order of p/q; return the cut, and P - Q there.
 
-    Parameters
-    ----------
-    p, q : ndarray, shape (n,)
-        Masses; q > 0.
-    lowest, highest : ndarray, shape (n,)
-        Bounds of p/q.
-    contained : ndarray, shape (n + 1,)
-        Q of the first 0, 1, ... groups.
-    room : ndarray, shape (3, n + 1)
-    starts : ndarray, shape (n + 1,)
-        Room.
-    x : ndarray, shape (n,)
+    p and q > 0 are masses and `lowest` and `highest` bounds of p/q, shape (n,) as x; `contained`,
+    shape (n + 1,), is Q of the first 0, 1, ... groups. `room`, shape (3, n + 1), and `starts`,
+    shape (n + 1,), are room.
     """
     n = p.size
     split, least, reached = 0, 0.0, 0.0
@@ -122,7 +104,7 @@ def fill_bins(
 def _towards_means(
     p: Vector, x: Vector, start: int, stop: int, mass: float, from_above: bool
 ) -> None:
-    """From the mean ratios to those at the bounds only as far as there is room for in the mass."""
+    """Go from the mean ratios to those at the bounds only as far as the mass has room for."""
     means, bounds = 0.0, 0.0
     for g in range(start, stop):
         means += p[g]
@@ -138,8 +120,9 @@ def _towards_means(
 def fill_side(
     q: Vector, x: Vector, start: int, stop: int, mass: float, rising: bool, room: Matrix
 ) -> None:
-    """Raise the least ratios x/q of groups in order of them to a level, or cap the largest, so that
-    all hold the mass; room is of shape (3, n + 1).
+    """Raise the least ratios x/q of sorted groups, or cap the largest, so that all hold the mass.
+
+    The room for that is of shape (3, n + 1).
     """
     size = stop - start
     room[0, 0], room[1, 0] = 0.0, 0.0
@@ -211,17 +194,11 @@ def death_levels(
 ) -> None:
     """Merge neighbouring blocks in the order in which they meet, with a heap: O(n log n).
 
-    Parameters
-    ----------
-    blocks : ndarray, shape (3, n)
-        x, w and the part of Q in each; blocks are named by their first token.
-    links : ndarray, shape (3, n)
-        Room: the blocks before and after, and a number that grows with every change of a block, by
-        which entries of the heap that have gone stale are known.
-    keys, entries : ndarray, shapes (3 n,) and (2, 3 n)
-        Room for the heap.
-    levels : ndarray, shape (n + 1,)
-        All ones; the result.
+    `blocks`, shape (3, n), holds x, w and the part of Q in each, named by their first token;
+    `levels`, shape (n + 1,), all ones, is the result. The rest is room: `links`, shape (3, n), for
+    the blocks before and after and a number that grows with every change of a block, by which
+    entries of the heap that have gone stale are known; keys, shape (3 n,), and entries, shape (2, 3
+    n), for the heap.
     """
     n = blocks.shape[1]
     before, after, stamp = links[0], links[1], links[2]
@@ -318,13 +295,8 @@ def spans_of_blocks(levels: Vector, spans: Integers, life: Vector) -> None:
 
     It spans to the nearest boundaries that die later (ties: to the left first, so that equal levels
     make one chain of blocks, all but the last living for no time) and lives until one of them dies.
-
-    Parameters
-    ----------
-    levels : ndarray, shape (n + 1,)
-    spans : ndarray, shape (3, n + 1)
-        Left and right ends; the last row is room.
-    life : ndarray, shape (n + 1,)
+    Levels and lives have shape (n + 1,); the rows of `spans`, shape (3, n + 1), are left and right
+    ends, and room.
     """
     n = levels.size - 1
     left, right, stack = spans[0], spans[1], spans[2]
@@ -354,7 +326,7 @@ def spans_of_blocks(levels: Vector, spans: Integers, life: Vector) -> None:
 
 
 @kernel(reassociate=True, inner=True)
-def _excess_mass(p: Vector, q: Vector, buckets: Buckets, ratio: Vector) -> float:
+def _excess_mass(p: Vector, q: Vector, buckets: Keys, ratio: Vector) -> float:
     mass = 0.0
     for i in range(p.size):
         excess = p[i] - ratio[buckets[i]] * q[i]
@@ -364,7 +336,7 @@ def _excess_mass(p: Vector, q: Vector, buckets: Buckets, ratio: Vector) -> float
 
 @kernel
 def excess_token(
-    p: Vector, q: Vector, buckets: Buckets, ratio: Vector, uniform: float, masses: Vector
+    p: Vector, q: Vector, buckets: Keys, ratio: Vector, uniform: float, masses: Vector
 ) -> int:
     """Draw from the positive part of p - ratio q, `ratio` given by bucket; -1 if it has no mass.
 
@@ -400,9 +372,7 @@ def excess_token(
 def doubt_levels(
     groups: Integers, edges: Vector, split: int, c: float, cap: float, is_doubtful: Flags
 ) -> bool:
-    """Flag the groups that may hold ratios on both sides of the water level that is on their side
-    of the cut; return whether there are any.
-    """
+    """Flag the groups that may reach across the water level on their side; tell if any do."""
     found = False
     for g in range(groups.shape[1]):
         bucket = groups[BUCKET, g]

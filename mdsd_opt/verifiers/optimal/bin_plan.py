@@ -6,7 +6,7 @@ those of Q. Inside the optimal subset it is raised to the bin's largest p/q, out
 to the least one, as far as the room that acceptance leaves allows: then nothing is lost, for all of
 r p, or all of p_I, is accepted.
 
-`collapsed` reads it token by token, `mdsd_opt.decoding.device_laws` from the sums over bins alone;
+`binned` reads it token by token, `mdsd_opt.decoding.device_laws` from the sums over bins alone;
 the docstring of `mdsd_opt.verifiers.optimal` says what each of them loses.
 """
 
@@ -16,33 +16,18 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
-from mdsd_opt.verifiers.optimal.plan import SelectionPlan
-
-Vector = NDArray[np.float64]
+from mdsd_opt.verifiers.optimal.acceptance_rule import SelectionPlan
 
 
 class BinPlan(SelectionPlan):
     """Groups are bins, or runs of them, with a marginal that is constant relative to q.
 
-    Attributes
-    ----------
-    groups : BinGroups
-    ratio : ndarray, shape (B,)
-        p_I / q in every bin.
-    most : float
-        No rule passes more on average.
-
-    Parameters
-    ----------
-    bins : Bins
-    num_drafts : int
-    is_replaced : bool
-        Whether the drafts are drawn with replacement; else they must leave something.
-    demand : float
-        r, positive.
+    Made for K drafts with replacement, or without if they leave something, and a target r p of mass
+    r = `demand` > 0. `ratio`, shape (B,), is p_I / q in every bin; no rule passes more than `most`
+    on average.
     """
 
     def __init__(self, bins: Bins, num_drafts: int, is_replaced: bool, demand: float = 1.0) -> None:
@@ -71,16 +56,10 @@ class BinPlan(SelectionPlan):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinMarginal:
-    """p_I of groups of bins, for a target r p.
+    r"""p_I of groups of bins, x, for a target r p, and :math:`\rho`, its ratio to q there.
 
-    Attributes
-    ----------
-    x, ratio : ndarray, shape (n,)
-        p_I of each group, and :math:`\\rho`, what it is of q there.
-    split : int
-        Number of groups in the optimal prefix.
-    most : float
-        No rule passes more on average.
+    Both have shape (n,); `split` groups are in the optimal prefix; no rule passes more than `most`
+    on average.
     """
 
     x: Vector

@@ -6,18 +6,13 @@ busy core.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mdsd_opt.base.array_types import Flags, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @kernel
 def independent_law(
-    theta: Vector, order: NDArray[np.int64], q: Matrix, base: Vector, nodes: Vector,
+    theta: Vector, order: Integers, q: Matrix, base: Vector, nodes: Vector,
     weights: Vector, room: Matrix, law: Vector,
 ) -> float:  # fmt: skip
     """Law of the choice among one draft from each row, added to `law`; returns E max.
@@ -85,7 +80,7 @@ def independent_law(
 
 @kernel
 def listed_law(
-    theta: Vector, tokens: NDArray[np.int64], offsets: NDArray[np.int64], mass: Vector,
+    theta: Vector, tokens: Integers, offsets: Integers, mass: Vector,
     nodes: Vector, weights: Vector, room: Matrix, law: Vector,
 ) -> float:  # fmt: skip
     """Law of the choice among the tokens of each listed set, added to `law`; returns E max.
@@ -166,22 +161,15 @@ def _add_shares(
 
 @kernel
 def chosen_law(
-    q: Matrix, levels: Vector, spans: NDArray[np.int64], life: Vector, nodes: Vector,
+    q: Matrix, levels: Vector, spans: Integers, life: Vector, nodes: Vector,
     weights: Vector, below: Matrix, change: Matrix, shares: Matrix, law: Vector,
 ) -> None:  # fmt: skip
     """Law over the n tokens in order, integrated over the level; O(K^2 n).
 
-    Parameters
-    ----------
-    q : ndarray, shape (n, K)
-    levels, spans, life : ndarray
-        Death levels, and what `spans_of_blocks` makes of them.
-    nodes, weights : ndarray
-        To integrate polynomials of degree K on [0, 1].
-    below, change, shares : ndarray, shapes (n + 1, K) twice and (2, K)
-        Zeros, room for the work.
-    law : ndarray, shape (n,)
-        Zeros; the result.
+    q has shape (n, K); `levels` are death levels, `spans` and `life` what `spans_of_blocks` makes
+    of them; nodes and weights integrate polynomials of degree K on [0, 1]. Zeros are `below` and
+    `change`, shape (n + 1, K), and `shares`, shape (2, K), for the work, and `law`, shape (n,), the
+    result.
     """
     n, num_rows = q.shape
     for i in range(n):
@@ -213,6 +201,7 @@ def chosen_law(
 
 @kernel
 def dot(a: Vector, b: Vector) -> float:
+    """The sum of the products, in any order."""
     return _dot(a, b)
 
 
@@ -225,14 +214,14 @@ def _dot(a: Vector, b: Vector) -> float:
 
 
 @kernel(reassociate=True, inner=True)
-def _add(scale: float, a: Vector, free: NDArray[np.bool_], result: Vector) -> None:
+def _add(scale: float, a: Vector, free: Flags, result: Vector) -> None:
     for i in range(a.size):
         result[i] += scale * a[i] * free[i]
 
 
 @kernel
 def quasi_newton_direction(
-    gradient: Vector, free: NDArray[np.bool_], steps: Matrix, changes: Matrix, count: int,
+    gradient: Vector, free: Flags, steps: Matrix, changes: Matrix, count: int,
     alphas: Vector, direction: Vector,
 ) -> None:  # fmt: skip
     """Minus the L-BFGS inverse Hessian times the gradient, on the free coordinates.

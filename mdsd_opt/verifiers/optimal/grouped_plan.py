@@ -13,8 +13,9 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
-from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searchable
 from mdsd_opt.prefix_search.ratio_groups_kernels import (
     EDGES,
     MAX_TOKENS,
@@ -23,11 +24,7 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
     RATIO_ERROR,
 )
 from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
-from mdsd_opt.verifiers.optimal.acceptance_rule import undisputed_draft
-from mdsd_opt.verifiers.optimal.plan import TokenPlan
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
+from mdsd_opt.verifiers.optimal.acceptance_rule import TokenPlan, undisputed_draft
 
 #: Sums over prefixes lose tokens that are small beside what comes before them: their rounding error
 #: is 1e-16, and where the last draft was drawn from less than this, it would show in the law.
@@ -36,7 +33,7 @@ _LEAST_MASS_LEFT = 1e-7
 
 def applies_to(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
     """Whether drafts are drawn at random from one q, over few enough tokens for packed keys."""
-    return is_searched(draws) and draws.q.size <= MAX_TOKENS
+    return is_searchable(draws) and draws.q.size <= MAX_TOKENS
 
 
 def resolves(draws: RandomDraws, tokens: Tokens) -> bool:
@@ -145,12 +142,7 @@ def token_above(
 ) -> int:
     """Draw from the positive part of p - ratio q; from p, where only rounding can ask for it.
 
-    Parameters
-    ----------
-    p, q, buckets : ndarray, shape (V,)
-    ratio : ndarray, shape (NUM_BUCKETS,)
-        Of all tokens of a bucket.
-    uniform : float
+    p, q and buckets have shape (V,), and the ratio of all tokens of a bucket shape (NUM_BUCKETS,).
     """
     room = np.empty(-(-p.size // kernels.BLOCK))
     token = kernels.excess_token(p, q, buckets, ratio, uniform, room)

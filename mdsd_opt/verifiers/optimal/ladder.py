@@ -40,19 +40,15 @@ from math import floor
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Matrix, Vector
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.threshold_subset import ThresholdSubset, subset_of, threshold_subset
 from mdsd_opt.verifiers.optimal.potentials import MAX_DRAWS
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Subset = NDArray[np.bool_]
 
 #: Few levels are ever played on.
 NUM_LEVELS = 16
@@ -91,16 +87,11 @@ def applies_to(problem: TransportProblem) -> bool:
     return int(form.powers.sum(axis=1).max()) <= MAX_DRAWS
 
 
-def fit(problem: TransportProblem, tolerance: float, subset: Subset | None = None) -> Ladder:
+def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None) -> Ladder:
     """Heights whose acceptance rate should lie within `tolerance` of the optimum; `gap` tells.
 
-    Parameters
-    ----------
-    problem : TransportProblem
-        For which this `applies_to`.
-    tolerance : float
-    subset : ndarray of bool, shape (V,), optional
-        H; searched for unless given.
+    For a problem to which this `applies_to`; the subset H, shape (V,), is searched for unless
+    given.
     """
     from mdsd_opt.verifiers.optimal.ladder_kernels import selection_law
 
@@ -157,20 +148,12 @@ def _fitted(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """Drafts of one side, seen by the tokens that may climb.
+    """Drafts of one side, seen by the n tokens that may climb.
 
-    Attributes
-    ----------
-    form : ProductForm
-    wanted : ndarray, shape (n,)
-        p of these tokens, times the sign.
-    q : ndarray, shape (n, R)
-    staying : ndarray, shape (R,)
-        Mass of the tokens of this side that stay on level 0.
-    base : ndarray, shape (R,)
-        Mass that loses against level 0; off H, all mass, from which what wins is taken.
-    sign : float
-        1 on H, where the highest wins; -1 off H, where it loses.
+    `wanted`, shape (n,), is p of these tokens times the sign, which is 1 on H, where the highest
+    wins, and -1 off H, where it loses; q has shape (n, R). `staying`, shape (R,), is the mass of
+    the tokens of this side that stay on level 0, and `base`, shape (R,), the mass that loses
+    against level 0; off H, all mass, from which what wins is taken.
     """
 
     form: ProductForm
@@ -199,15 +182,9 @@ class Side:
 class Heights:
     """What a fit has found.
 
-    Attributes
-    ----------
-    levels : ndarray, shape (n,)
-        In [0, NUM_LEVELS - 1], 0 being where a token starts.
-    wins : ndarray, shape (NUM_LEVELS + 1, R)
-        W of every level; the last is there twice.
-    violation : float
-        Bound on how much the tokens lack of what they want.
-    passes : int
+    Levels, shape (n,), lie in [0, NUM_LEVELS - 1], 0 being where a token starts. `wins`, shape
+    (NUM_LEVELS + 1, R), is W of every level, the last of them twice, and `violation` bounds how
+    much the tokens lack of what they want.
     """
 
     levels: Vector
@@ -219,12 +196,7 @@ class Heights:
 def fit_side(side: Side, guess: Vector, tolerance: float) -> Heights:
     """Climb until the tokens lack no more than `tolerance` together, or progress ends.
 
-    Parameters
-    ----------
-    side : Side
-    guess : ndarray
-        Shares of all mass on the lowest levels to start with.
-    tolerance : float
+    `guess` holds the shares of all mass on the lowest levels to start with.
     """
     total = side.staying + side.q.sum(axis=0)
     masses = np.zeros((NUM_LEVELS, total.size))
@@ -232,7 +204,7 @@ def fit_side(side: Side, guess: Vector, tolerance: float) -> Heights:
     best = None
     halved, halved_at = np.inf, 0
     for number in range(1, _MAX_PASSES + 1):
-        answer = _respond(side, masses)
+        answer = response_to(side, masses)
         if best is None or answer.violation < best.violation:
             best = answer
         if best.violation < halved / 2:
@@ -256,7 +228,8 @@ class _Response:
     jacobian: Matrix
 
 
-def _respond(side: Side, masses: Matrix) -> _Response:
+def response_to(side: Side, masses: Matrix) -> _Response:
+    """The best answer of the other side to these masses."""
     from mdsd_opt.verifiers.optimal.ladder_kernels import respond
 
     wins, below, here = side.chances(masses)
@@ -273,7 +246,7 @@ def _respond(side: Side, masses: Matrix) -> _Response:
 
 
 def _jacobian(lower: Matrix, upper: Matrix, below: Matrix, here: Matrix) -> Matrix:
-    """Of the masses in the response by those responded to, both flattened."""
+    """Derivatives of the masses in the response by those responded to, both flattened."""
     levels, rows = lower.shape[:2]
     for half in (lower, upper):  # only one triangle was summed
         half += np.tril(half, -1).transpose(0, 2, 1)
@@ -288,8 +261,7 @@ def _jacobian(lower: Matrix, upper: Matrix, below: Matrix, here: Matrix) -> Matr
         by_wins[c + 1, :, c] -= lower[c]
         by_wins[c + 1, :, c + 1] -= upper[c]
     size = levels * rows
-    product: Matrix = by_wins.reshape(size, size) @ wins_by_masses.reshape(size, size)
-    return product
+    return by_wins.reshape(size, size) @ wins_by_masses.reshape(size, size)
 
 
 def _next(side: Side, masses: Matrix, answer: _Response, total: Vector, number: int) -> Matrix:

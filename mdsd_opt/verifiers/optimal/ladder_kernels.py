@@ -6,21 +6,16 @@ Everything off H is mirrored by sign = -1, so that a token wins more often the h
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import power
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Array = NDArray[np.float64]
-Powers = NDArray[np.int64]
 
 
 @kernel
 def level_weights(
-    weights: Vector, powers: Powers, masses: Matrix, base: Vector, sign: float, nodes: Vector,
-    shares: Vector, wins: Matrix, below: Array, here: Array,
+    weights: Vector, powers: Integers, masses: Matrix, base: Vector, sign: float, nodes: Vector,
+    shares: Vector, wins: Matrix, below: Floats, here: Floats,
 ) -> None:  # fmt: skip
     """Signed chance that a draft of each model wins from each level, and its derivatives.
 
@@ -57,7 +52,7 @@ def level_weights(
 
 
 @kernel(inner=True)
-def _without(point: Vector, powers: Powers, first: int, second: int, taken: int) -> float:
+def _without(point: Vector, powers: Integers, first: int, second: int, taken: int) -> float:
     """prod point^powers with one draw of a model taken out, or of two."""
     product = 1.0
     for r in range(point.size):
@@ -73,20 +68,14 @@ def _without(point: Vector, powers: Powers, first: int, second: int, taken: int)
 
 @kernel
 def respond(
-    wanted: Vector, q: Matrix, wins: Matrix, levels: Vector, masses: Matrix, lower: Array,
-    upper: Array,
+    wanted: Vector, q: Matrix, wins: Matrix, levels: Vector, masses: Matrix, lower: Floats,
+    upper: Floats,
 ) -> tuple[float, int]:  # fmt: skip
     """Climb each token to the least level where it wins as often as wanted.
 
     wanted (n,) is signed, q of shape (n, R). Adds the masses that play on each level to `masses`,
-    and what the derivatives of these take to lower and upper, (T, R, R).
-
-    Returns
-    -------
-    lack : float
-        What tokens on the top level still want.
-    top : int
-        Highest level that is played on.
+    and what the derivatives of these take to lower and upper, (T, R, R). Returns what tokens on the
+    top level still want, and the highest level that is played on.
     """
     num_rows = q.shape[1]
     last = wins.shape[0] - 1
@@ -130,7 +119,7 @@ def respond(
 
 @kernel
 def selection_law(
-    p: Vector, q: Matrix, heights: Vector, subset: NDArray[np.bool_], inside: Matrix,
+    p: Vector, q: Matrix, heights: Vector, subset: Flags, inside: Matrix,
     outside: Matrix, law: Vector,
 ) -> float:  # fmt: skip
     """Write p_Z of all tokens, q of shape (R, V); returns the sum of min(p, p_Z).

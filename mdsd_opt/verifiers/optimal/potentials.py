@@ -31,19 +31,16 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme, SupportLaw
 from mdsd_opt.drafts.counting import readable, require_listable
-from mdsd_opt.drafts.fixed_plus import split_fixed
+from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
-
-Vector = NDArray[np.float64]
-Subset = NDArray[np.bool_]
 
 #: Elements of all draft sets together that a listed law may have.
 _MAX_ARCS = 20_000_000
@@ -71,20 +68,12 @@ class Potentials(SelectionRule):
         return win_probabilities(theta)
 
 
-def fit(problem: TransportProblem, tolerance: float, subset: Subset, upper: float) -> Potentials:
+def fit(problem: TransportProblem, tolerance: float, subset: Flags, upper: float) -> Potentials:
     """Potentials whose acceptance rate lies within `tolerance` of the optimum.
 
     Costs O(K V log V) an evaluation for independent draws, or the size of the listed law; some tens
-    of evaluations are usual. If the limit of evaluations is met, `gap` says how good they are.
-
-    Parameters
-    ----------
-    problem : TransportProblem
-    tolerance : float
-    subset : ndarray of bool, shape (V,)
-        H, optimal.
-    upper : float
-        An upper bound on the acceptance rate.
+    of evaluations are usual. If the limit of evaluations is met, `gap` says how good they are. The
+    subset H, shape (V,), is optimal.
     """
     fixed, drafts = split_fixed(problem.drafts)
     require_leagues(drafts)
@@ -155,14 +144,8 @@ def descend(evaluate: Callable[[Vector], tuple[float, Vector]], size: int) -> No
     """Start at zero and go downhill until `evaluate` raises, or no step leads down any more.
 
     Quasi-Newton steps on the coordinates that are positive or would become so, projected back onto
-    the orthant, halved until the function falls.
-
-    Parameters
-    ----------
-    evaluate : callable
-        Point (n,) -> value and gradient. It keeps what it needs of the points it sees.
-    size : int
-        n.
+    the orthant, halved until the function falls. `evaluate` takes a point, shape (size,), to value
+    and gradient, and keeps what it needs of the points it sees.
     """
     from mdsd_opt.verifiers.optimal.choice_kernels import dot, quasi_newton_direction
 
@@ -204,7 +187,7 @@ class League(Protocol):
     """The draft law as seen by the tokens that compete with each other."""
 
     @property
-    def members(self) -> NDArray[np.int64]:
+    def members(self) -> Integers:
         """The tokens that compete, ascending."""
         ...
 
@@ -213,7 +196,7 @@ class League(Protocol):
         ...
 
 
-def leagues_of(drafts: DraftScheme, subset: NDArray[np.bool_]) -> tuple[League, League]:
+def leagues_of(drafts: DraftScheme, subset: Flags) -> tuple[League, League]:
     """The league of the tokens inside H, and that of the tokens outside."""
     form = product_form(drafts)
     if form is not None:
@@ -240,8 +223,8 @@ def require_leagues(drafts: DraftScheme) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IndependentLeague:
-    members: NDArray[np.int64]
-    parts: list[tuple[float, NDArray[np.float64], Vector]]  # weight, q (n, K), base (K,)
+    members: Integers
+    parts: list[tuple[float, Floats, Vector]]  # weight, q (n, K), base (K,)
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
         from mdsd_opt.verifiers.optimal.choice_kernels import independent_law
@@ -257,9 +240,7 @@ class _IndependentLeague:
         return value, np.maximum(law, 0.0)
 
 
-def _independent_league(
-    form: ProductForm, subset: NDArray[np.bool_], outside: bool
-) -> _IndependentLeague:
+def _independent_league(form: ProductForm, subset: Flags, outside: bool) -> _IndependentLeague:
     drafted = (form.q > 0).any(axis=0)
     members = np.flatnonzero(drafted & (subset != outside))
     lost = form.q[:, subset].sum(axis=1) if outside else np.zeros(len(form.q))
@@ -274,9 +255,9 @@ def _independent_league(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ListedLeague:
-    members: NDArray[np.int64]
-    tokens: NDArray[np.int64]  # places in `members`
-    offsets: NDArray[np.int64]
+    members: Integers
+    tokens: Integers  # places in `members`
+    offsets: Integers
     mass: Vector
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
@@ -289,7 +270,7 @@ class _ListedLeague:
         return float(value), law
 
 
-def _listed_league(law: SupportLaw, subset: NDArray[np.bool_], outside: bool) -> _ListedLeague:
+def _listed_league(law: SupportLaw, subset: Flags, outside: bool) -> _ListedLeague:
     """Sets with a token outside H belong to the league outside, with those tokens only."""
     is_out = ~subset[law.tokens]
     has_out = np.bincount(law.arc_support[is_out], minlength=law.num_supports) > 0

@@ -10,17 +10,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import target_of
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
-from mdsd_opt.verifiers.verdicts import Decision
-
-Vector = NDArray[np.float64]
-Law = NDArray[Any]
+from mdsd_opt.verifiers.verdicts import Decision, Law
 
 #: Draft tuples that p_Z may be summed over in exact arithmetic.
 _MAX_EXACT_TUPLES = 20_000
@@ -51,8 +48,8 @@ class SelectionRule(ABC):
     """
 
     scores: Vector
-    subset: NDArray[np.bool_]
-    fixed: NDArray[np.int64]
+    subset: Flags
+    fixed: Integers
     repeats: bool
     selection: Vector
     target: Vector
@@ -69,7 +66,7 @@ class SelectionRule(ABC):
     def win_probabilities(self, scores: Sequence[float], exact: bool) -> list[Any]:
         """Probability that each of some drafts of one side is selected, from their scores."""
 
-    def shares(self, drafts: NDArray[np.int64], exact: bool = False) -> list[tuple[int, Any]]:
+    def shares(self, drafts: Integers, exact: bool = False) -> list[tuple[int, Any]]:
         """Places of the drafts that may be selected, with their probabilities."""
         places = [k for k in range(self.fixed.size, drafts.size) if drafts[k] >= 0]
         if not self.repeats:
@@ -90,7 +87,7 @@ class FittedRule:
         self.rule = rule
         self._laws: dict[bool, tuple[Law, Law, Law]] = {}
 
-    def decide(self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool) -> Decision:
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool) -> Decision:
         """Accept the selected z with probability min(1, p_z / p_Z(z)), else (p - p_Z)+."""
         p, selection, residual = self._law(problem, exact)
         accept = nothing_accepted(drafts, p)
@@ -127,7 +124,7 @@ class FittedRule:
 
 
 @cache
-def gauss_rule(degree: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def gauss_rule(degree: int) -> tuple[Floats, Floats]:
     """Gauss-Legendre nodes and weights on [0, 1], exact up to this degree."""
     x, w = np.polynomial.legendre.leggauss(degree // 2 + 1)
     return frozen((1.0 + x) / 2.0), frozen(w / 2.0)

@@ -1,7 +1,8 @@
-"""Where draft tuples stand in their law, many tuples at once.
+"""Drafts as uniforms, many tuples at once: the conditional distribution function of each draft.
 
-Tokens are ordered by falling probability. What counts of a draft is how much its law, given the
-drafts before it, puts on the tokens before it in that order, and how much on itself.
+With the tokens in order of falling probability, the law of a draft, given the drafts before it,
+puts some mass on the tokens before it, and some on itself: an interval of [0, 1). A number drawn
+evenly from it is uniform, and independent of those of the drafts before, iff the law is right.
 """
 
 from __future__ import annotations
@@ -10,41 +11,35 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
+from mdsd_opt.base.array_types import Flags, Tokens, Vector
 
 #: Up to this many tokens, sums over the tokens before each one are quicker than a sort.
 _FEW = 16
 
 
-class DrawMasses(NamedTuple):
+class UniformIntervals(NamedTuple):
     """N draft tuples of J random choices each; rows of impossible tuples mean nothing.
 
-    Attributes
-    ----------
-    below, mass : ndarray, shape (N, J)
-        Given the choices before it, the probability of what comes before each choice, and of it.
-    possible : ndarray of bool, shape (N,)
-        Whether the scheme can draft this tuple.
+    `below` and `mass`, shape (N, J), are, given the choices before it, the probability of what
+    comes before each choice, and of it; `possible`, shape (N,), says what the scheme can draft.
     """
 
     below: Vector
     mass: Vector
-    possible: NDArray[np.bool_]
+    possible: Flags
 
     @classmethod
-    def of_choices(cls, below: Vector, mass: Vector) -> DrawMasses:
+    def of_choices(cls, below: Vector, mass: Vector) -> UniformIntervals:
         """Tuples that are possible if all their choices are."""
         return cls(below, mass, all_hold(mass > 0))
 
-    def where(self, condition: NDArray[np.bool_]) -> DrawMasses:
+    def where(self, condition: Flags) -> UniformIntervals:
         """Impossible where the condition does not hold."""
         return self._replace(possible=self.possible & condition)
 
 
-def all_hold(condition: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def all_hold(condition: Flags) -> Flags:
     """Whether it holds at every place of the tuple."""
     return np.asarray(condition.all(axis=1))
 
@@ -93,6 +88,6 @@ def successive_masses_in(q: Vector, tuples: Tokens) -> tuple[Vector, Vector]:
     return result_below, result_mass
 
 
-def masses_in_list(law: Vector, chosen: Sequence[int]) -> DrawMasses:
+def masses_in_list(law: Vector, chosen: Sequence[int]) -> UniformIntervals:
     """One choice for each tuple, out of a list; -1 for a tuple that is not in it."""
-    return DrawMasses.of_choices(*masses_in(law, np.array(chosen, dtype=np.int64)[:, None]))
+    return UniformIntervals.of_choices(*masses_in(law, np.array(chosen, dtype=np.int64)[:, None]))

@@ -14,20 +14,20 @@ from support.strategies import problems
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, verifiers
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.collapsed import CollapsedPlan
+from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 
 V = 131_072
 SCHEMES = ("with_replacement", "without_replacement")
-COLLAPSED = verifiers.get("optimal", collapsed=True)
+BINNED = verifiers.get("optimal", binned=True)
 OPTIMAL = verifiers.get("optimal")
 
 
 @given(problem=problems(SCHEMES, max_vocab=5, max_drafts=4))
 def test_the_law_is_exact_and_the_loss_certified(problem):
-    assume(COLLAPSED.supports(problem.drafts))
-    np.testing.assert_allclose(COLLAPSED.output_law(problem), problem.target, rtol=0, atol=1e-12)
-    rate = COLLAPSED.acceptance_rate(problem)
-    accepted = COLLAPSED.enumerated_acceptance_rate(problem)  # with residual draws that hit
+    assume(BINNED.supports(problem.drafts))
+    np.testing.assert_allclose(BINNED.output_law(problem), problem.target, rtol=0, atol=1e-12)
+    rate = BINNED.acceptance_rate(problem)
+    accepted = BINNED.enumerated_acceptance_rate(problem)  # with residual draws that hit
     best = OPTIMAL.acceptance_rate(problem)
     assert rate - 1e-12 <= accepted <= best + 1e-12
     assert best <= rate + rate.gap + 1e-12
@@ -41,7 +41,7 @@ def test_at_full_vocabulary(num_drafts, scheme, spread):
     target = (2.5 * rng.standard_normal(V)).astype(np.float32)
     draft = target + (spread * rng.standard_normal(V)).astype(np.float32)
     problem = TransportProblem.from_logits(target, draft, num_drafts, scheme)
-    plan = CollapsedPlan(problem.target, problem.drafts.random_draws)
+    plan = BinnedPlan(problem.target, problem.drafts.random_draws)
     # The law of the selection, of which each bucket passes its share to its tokens by q.
     selected = selection_law(plan.w, plan.gains, plan.death_levels)
     np.testing.assert_allclose(selected, plan.x, rtol=0, atol=1e-12)
@@ -49,7 +49,7 @@ def test_at_full_vocabulary(num_drafts, scheme, spread):
     kept = np.minimum(plan.target, plan.selection)
     output = kept + (1.0 - kept.sum()) * plan.residual
     assert 0.5 * np.abs(output - problem.target).sum() < 1e-9
-    rate, best = COLLAPSED.acceptance_rate(problem), OPTIMAL.acceptance_rate(problem)
+    rate, best = BINNED.acceptance_rate(problem), OPTIMAL.acceptance_rate(problem)
     assert best - 2e-3 < rate <= best + 1e-12
     assert best <= rate + rate.gap + 1e-12
 
@@ -62,7 +62,7 @@ def test_verdicts_follow_the_target(scheme, biased):
     drafts = scheme(q, 3)
     problem = TransportProblem(p, drafts)
     sampled = scheme(0.9 * q + 0.1 / 12, 3) if biased else drafts
-    tokens = [COLLAPSED.verify(problem, row, rng).token for row in sampled.sample(rng, size=40_000)]
+    tokens = [BINNED.verify(problem, row, rng).token for row in sampled.sample(rng, size=40_000)]
     law = dict(enumerate(problem.target.tolist()))
     assert (p_value(tokens, law) < 1e-6) == biased
 
@@ -73,8 +73,8 @@ def test_verdicts_agree_with_the_conditional_law():
         rng.dirichlet(np.ones(20)), WithoutReplacement(rng.dirichlet(np.ones(20)), 3)
     )
     drafts = problem.drafts.sample(rng)
-    law = COLLAPSED.conditional_law(problem, drafts)
-    tokens = [COLLAPSED.verify(problem, drafts, rng).token for _ in range(20_000)]
+    law = BINNED.conditional_law(problem, drafts)
+    tokens = [BINNED.verify(problem, drafts, rng).token for _ in range(20_000)]
     assert p_value(tokens, dict(enumerate(law.tolist()))) > 1e-6
 
 
@@ -84,13 +84,13 @@ def test_impossible_tokens_stay_impossible(scheme, uniform):
     p = np.array([0.0, 0.4, 0.0, 0.6, 0.0])
     problem = TransportProblem(p, scheme([0.4, 0.1, 0.3, 0.0, 0.2], 2))
     for drafts in ([0, 2], [2, 4], [0, 1], [1, 4]):
-        token = COLLAPSED.verify(problem, drafts, Uniforms(*[uniform] * 4)).token
+        token = BINNED.verify(problem, drafts, Uniforms(*[uniform] * 4)).token
         assert p[token] > 0
 
 
 def test_the_rate_tells_its_loss():
     problem = TransportProblem([0.5, 0.3, 0.2], WithReplacement([0.2, 0.3, 0.5], 2))
-    rate = COLLAPSED.acceptance_rate(problem)
+    rate = BINNED.acceptance_rate(problem)
     assert rate == pytest.approx(0.86)
     assert rate.gap < 1e-3
     assert "at most" in repr(rate)
@@ -100,13 +100,19 @@ def test_the_rate_tells_its_loss():
 def test_other_schemes_and_options_are_refused():
     problem = TransportProblem([0.5, 0.3, 0.2], GreedyDrafts([0.2, 0.3, 0.5], 2))
     with pytest.raises(UnsupportedScheme, match="not lossless for 'greedy'"):
-        COLLAPSED.acceptance_rate(problem)
+        BINNED.acceptance_rate(problem)
     with pytest.raises(InvalidInput, match="does not take \\['colapsed'\\]"):
         verifiers.get("optimal", colapsed=True)
     with pytest.raises(InvalidInput, match="does not take"):
-        verifiers.get("rrs", collapsed=True)
-    assert verifiers.get("optimal", collapsed=False) is OPTIMAL
+        verifiers.get("rrs", binned=True)
+    assert verifiers.get("optimal", binned=False) is OPTIMAL
     assert verifiers.get("importance_sampling", size=2).name == "importance_sampling"
+
+
+def test_the_old_name_of_the_option_warns():
+    with pytest.warns(DeprecationWarning, match="now binned=True"):
+        old = verifiers.get("optimal", collapsed=True)
+    assert type(old) is type(BINNED)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +126,10 @@ def test_other_schemes_and_options_are_refused():
 def test_drafts_that_are_certain_are_decided_by_the_exact_rule(drafts):
     p = np.arange(1.0, drafts.vocab_size + 1)
     problem = TransportProblem(p / p.sum(), drafts)
-    collapsed, exact = verifiers.get("optimal", collapsed=True), verifiers.get("optimal")
-    rate = collapsed.acceptance_rate(problem)
+    binned, exact = verifiers.get("optimal", binned=True), verifiers.get("optimal")
+    rate = binned.acceptance_rate(problem)
     assert rate.gap == 0.0
     assert rate == pytest.approx(float(exact.acceptance_rate(problem)), abs=1e-15)
     sampled = drafts.sample(np.random.default_rng(0))
-    one, other = (v.verify(problem, sampled, np.random.default_rng(1)) for v in (collapsed, exact))
+    one, other = (v.verify(problem, sampled, np.random.default_rng(1)) for v in (binned, exact))
     assert one == other

@@ -1,16 +1,21 @@
-"""Acceptance rates from what an engine counted: accepted tokens of each step."""
+"""Acceptance rates from what engines and servers wrote: accepted tokens counted, tokens listed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.auditing.statistics import rate_interval
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.base.files.engine_output import paired_positions
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.batch.top_logprobs import interval_ends
+from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups, mean_interval
+from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.problem.solution import weighted_count
 
 
@@ -134,3 +139,84 @@ def _for_each(values: Any, name: str, num_steps: int) -> np.ndarray[Any, np.dtyp
     if array.shape not in ((), (num_steps,)):
         raise InvalidInput(f"{name} has shape {array.shape}: give one number, or {num_steps}")
     return np.broadcast_to(array, (num_steps,))
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalRow:
+    """One scheme at one K: means of the certified ends, with confidence intervals over texts."""
+
+    scheme: str
+    num_drafts: int
+    lower: MeanInterval
+    upper: MeanInterval
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; missing interval ends are None."""
+        ends = {"lower": self.lower.to_dict(), "upper": self.upper.to_dict()}
+        return {
+            "scheme": self.scheme,
+            "num_drafts": self.num_drafts,
+            "verifier": "optimal",
+            **{f"{end}_{name}": x for end, fields in ends.items() for name, x in fields.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RateIntervals:
+    """What the log-probabilities of two files say."""
+
+    rows: tuple[IntervalRow, ...]
+    num_positions: int
+    num_texts: int
+    target_tail: float  # mean mass of the tokens that are not listed
+    draft_tail: float
+
+
+def rate_intervals(
+    target: Path,
+    draft: Path,
+    schemes: Sequence[str],
+    counts: Sequence[int],
+    vocab_size: int | None,
+    confidence: float,
+    progress: bool,
+) -> RateIntervals:
+    """Intervals of every scheme and K from two files of JSON lines, text by text.
+
+    A text whose lists hold the same tokens at every position and on both sides has them all.
+    """
+    found, texts, tails = [], [], []
+    with target.open("rb") as file:
+        num_lines = sum(1 for line in file if line.strip())
+    with progress_bar("acceptance intervals", num_lines, progress) as advance:
+        for number, positions in enumerate(paired_positions(target, draft), start=1):
+            size = vocab_size or _size_if_complete(positions)
+            for place, (p, q) in enumerate(positions):
+                try:
+                    ends = [interval_ends(p, q, counts, scheme, size) for scheme in schemes]
+                except MdsdError as error:
+                    raise type(error)(f"request {number}, list {place + 1}: {error}") from error
+                found.append([x for x, _, _ in ends])
+                tails.append([side.unlisted for side in ends[0][1:]])
+                texts.append(number)
+            advance(1)
+    if not found:
+        raise UnreadableFile(f"{target} and {draft} have no position with lists on both sides")
+    values, groups = np.array(found), np.array(texts)
+    rows = [
+        IntervalRow(
+            scheme, k, *(mean_interval(values[:, i, j, end], groups, confidence) for end in (0, 1))
+        )
+        for i, scheme in enumerate(schemes)
+        for j, k in enumerate(counts)
+    ]
+    target_tail, draft_tail = np.mean(tails, axis=0).tolist()
+    return RateIntervals(tuple(rows), len(found), len(set(texts)), target_tail, draft_tail)
+
+
+def _size_if_complete(positions: Sequence[tuple[dict[Any, float], dict[Any, float]]]) -> int | None:
+    if len(positions) < 2:
+        return None
+    tokens = positions[0][0].keys()
+    same = all(side.keys() == tokens for pair in positions for side in pair)
+    return len(tokens) if same else None

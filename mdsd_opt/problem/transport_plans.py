@@ -13,8 +13,8 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
@@ -92,21 +92,23 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
     return found
 
 
-def support_masses(problem: TransportProblem, plan: TransportPlan) -> NDArray[np.float64]:
-    """W_S of the plan's draft sets, from the problem, as `_taken` from the law."""
+def support_masses(problem: TransportProblem, plan: TransportPlan) -> Floats:
+    """W_S of the plan's draft sets, from the problem, as `taken_masses` from the law."""
     law = problem.drafts.support_law()
     if _same_sets(law, plan):
         return law.mass
     masses = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-    return np.array(_taken(masses, plan, 0.0), dtype=np.float64)
+    return np.array(taken_masses(masses, plan, 0.0), dtype=np.float64)
 
 
 def exact_support_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
     """`support_masses` in exact arithmetic."""
-    return _taken(problem.drafts.exact_support_law(), plan, Fraction(0))
+    return taken_masses(problem.drafts.exact_support_law(), plan, Fraction(0))
 
 
-def _taken(law: dict[tuple[int, ...], Mass], plan: TransportPlan, nothing: Mass) -> list[Mass]:
+def taken_masses(
+    law: dict[tuple[int, ...], Mass], plan: TransportPlan, nothing: Mass
+) -> list[Mass]:
     """The mass of each draft set of the plan, taken out of the law; `nothing` if it has none.
 
     So a set that is listed twice, in whatever order, gets its mass once, at its first place.
@@ -119,14 +121,12 @@ def _same_sets(law: SupportLaw, plan: TransportPlan) -> bool:
     return np.array_equal(law.offsets, plan.offsets) and np.array_equal(law.tokens, plan.tokens)
 
 
-def feasible_mass(problem: TransportProblem, plan: TransportPlan) -> NDArray[np.float64]:
+def feasible_mass(problem: TransportProblem, plan: TransportPlan) -> Floats:
     """The plan's masses, each scaled down by what its token or its draft set exceeds."""
     return clip_to_marginals(plan, problem.target, support_masses(problem, plan))
 
 
-def clip_to_marginals(
-    plan: TransportPlan, target: NDArray[np.float64], support_mass: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def clip_to_marginals(plan: TransportPlan, target: Floats, support_mass: Floats) -> Floats:
     """C(i, S) min(1, p_i / C(i, .), W_S / C(., S)): feasible, and C itself if C is."""
     mass = np.maximum(plan.mass, 0.0)
     arc_support = plan.arc_support
@@ -134,25 +134,16 @@ def clip_to_marginals(
     by_support = weighted_count(arc_support, mass, support_mass.size)
     keep_token = _share_kept(target, by_token)
     keep_support = _share_kept(support_mass, by_support)
-    clipped: NDArray[np.float64] = mass * np.minimum(
-        keep_token[plan.tokens], keep_support[arc_support]
-    )
-    return clipped
+    return mass * np.minimum(keep_token[plan.tokens], keep_support[arc_support])
 
 
-def _share_kept(allowed: NDArray[np.float64], used: NDArray[np.float64]) -> NDArray[np.float64]:
+def _share_kept(allowed: Floats, used: Floats) -> Floats:
     with np.errstate(over="ignore"):  # of much allowed and next to nothing used
         return np.minimum(1.0, np.divide(allowed, used, out=np.ones(used.shape), where=used > 0))
 
 
-def feasible_value(problem: TransportProblem, plan: TransportPlan) -> Fraction:
-    """Value of `feasible_masses`."""
-    return sum(feasible_masses(problem, plan), Fraction(0))
-
-
 def feasible_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
-    """Exactly feasible mass of each arc: the plan's integers or its basis if they hold, else
-    clipped."""
+    """Exactly feasible mass of each arc: its integers or basis if they hold, else clipped."""
     for route in (integer_flow_masses, basis_masses):
         masses = route(problem, plan)
         if masses is not None:

@@ -32,18 +32,18 @@ def slow(tmp_path_factory):
     return folder, finish(command(folder, folder.parent / "undisturbed"))
 
 
-@pytest.mark.parametrize("engine", WORKERS)
-def test_two_workers_give_the_same_numbers(slow, tmp_path, engine):
+@pytest.mark.parametrize("executor", WORKERS)
+def test_two_workers_give_the_same_numbers(slow, tmp_path, executor):
     folder, expected = slow
-    assert finish(command(folder, tmp_path, "--engine", engine, "--workers", "2")) == expected
+    assert finish(command(folder, tmp_path, "--executor", executor, "--workers", "2")) == expected
 
 
-@pytest.mark.parametrize("engine", WORKERS)
-def test_a_killed_worker_is_made_good(slow, tmp_path, engine):
+@pytest.mark.parametrize("executor", WORKERS)
+def test_a_killed_worker_is_made_good(slow, tmp_path, executor):
     folder, expected = slow
-    process = start(command(folder, tmp_path, "--engine", engine, "--workers", "2"))
+    process = start(command(folder, tmp_path, "--executor", executor, "--workers", "2"))
     before = wait_for_results(process, tmp_path, 2)
-    kill_one(process.pid, WORKERS[engine])
+    kill_one(process.pid, WORKERS[executor])
     output, message = process.communicate(timeout=240)
     assert process.returncode == 0, message
     assert output == expected
@@ -52,10 +52,10 @@ def test_a_killed_worker_is_made_good(slow, tmp_path, engine):
     assert {name: after[name] for name in before} == before
 
 
-@pytest.mark.parametrize("engine", WORKERS)
-def test_a_killed_run_goes_on_where_it_was(slow, tmp_path, engine):
+@pytest.mark.parametrize("executor", WORKERS)
+def test_a_killed_run_goes_on_where_it_was(slow, tmp_path, executor):
     folder, expected = slow
-    process = start(command(folder, tmp_path, "--engine", engine, "--workers", "2"))
+    process = start(command(folder, tmp_path, "--executor", executor, "--workers", "2"))
     wait_for_results(process, tmp_path, 2)
     process.kill()
     process.wait(60)
@@ -64,17 +64,17 @@ def test_a_killed_run_goes_on_where_it_was(slow, tmp_path, engine):
     time.sleep(1)  # what a worker has begun it may still finish
     before = results(tmp_path)
     assert len(before) < 12
-    assert finish(command(folder, tmp_path, "--engine", engine, "--workers", "2")) == expected
+    assert finish(command(folder, tmp_path, "--executor", executor, "--workers", "2")) == expected
     after = results(tmp_path)
     assert {name: after[name] for name in before} == before
 
 
-@pytest.mark.parametrize("engine", WORKERS)
-def test_a_broken_shard_is_one_line(tmp_path, engine):
+@pytest.mark.parametrize("executor", WORKERS)
+def test_a_broken_shard_is_one_line(tmp_path, executor):
     corpus = write_corpus(tmp_path / "corpus")
     shard = corpus / "shard-00001.safetensors"
     shard.write_bytes(shard.read_bytes()[:-100])
-    process = start([*RUN, "rates", str(corpus), *SLOW, "--engine", engine, "--workers", "2"])
+    process = start([*RUN, "rates", str(corpus), *SLOW, "--executor", executor, "--workers", "2"])
     _, message = process.communicate(timeout=240)
     assert process.returncode == 2, message
     assert message.splitlines()[-1].startswith("mdsd-opt: error:")
@@ -82,11 +82,11 @@ def test_a_broken_shard_is_one_line(tmp_path, engine):
     assert "Traceback" not in message
 
 
-@pytest.mark.parametrize("engine", WORKERS)
-def test_a_flipped_byte_is_one_line(tmp_path, engine):
+@pytest.mark.parametrize("executor", WORKERS)
+def test_a_flipped_byte_is_one_line(tmp_path, executor):
     corpus = write_manifest(write_corpus(tmp_path / "corpus"))
     expected, found = flip_a_byte(corpus / "shard-00001.safetensors")
-    process = start([*RUN, "rates", str(corpus), *SLOW, "--engine", engine, "--workers", "2"])
+    process = start([*RUN, "rates", str(corpus), *SLOW, "--executor", executor, "--workers", "2"])
     output, message = process.communicate(timeout=240)
     assert (process.returncode, output) == (2, ""), message
     assert message.splitlines()[-1].startswith("mdsd-opt: error:")
@@ -101,17 +101,17 @@ def test_a_dask_cluster_that_runs_already(slow, tmp_path):
     folder, expected = slow
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         address = cluster.scheduler_address
-        arguments = command(folder, tmp_path, "--engine", "dask", "--address", address)
+        arguments = command(folder, tmp_path, "--executor", "dask", "--address", address)
         assert finish(arguments) == expected
 
 
 @pytest.mark.parametrize(
-    ("engine", "address"), [("dask", "tcp://127.0.0.1:9"), ("ray", "127.0.0.1:9")]
+    ("executor", "address"), [("dask", "tcp://127.0.0.1:9"), ("ray", "127.0.0.1:9")]
 )
-def test_nobody_at_the_address(tmp_path, engine, address):
+def test_nobody_at_the_address(tmp_path, executor, address):
     corpus = write_corpus(tmp_path / "corpus", num_shards=1)
     done = subprocess.run(
-        [*RUN, "rates", str(corpus), "--engine", engine, "--address", address],
+        [*RUN, "rates", str(corpus), "--executor", executor, "--address", address],
         capture_output=True,
         text=True,
         timeout=240,

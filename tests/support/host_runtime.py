@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from mdsd_opt.gpu.engine import as_scalars
-from mdsd_opt.gpu.layout import DeviceLogits
+from mdsd_opt.gpu.runtime import DeviceLogits, as_scalars
 from mdsd_opt.gpu.sources import BLOCK_SIZE, KERNELS, STORED_TYPES, Kernel, instances
 
 HERE = Path(__file__).parent / "cuda_host"
@@ -85,8 +84,8 @@ def sanitizer_runtime(sanitizer: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-class HostEngine:
-    """An `mdsd_opt.gpu.engine.Engine` of the emulation; its buffers are NumPy arrays."""
+class HostRuntime:
+    """A `mdsd_opt.gpu.runtime.DeviceRuntime` of the emulation; its buffers are NumPy arrays."""
 
     def __init__(
         self, library: Path, schedule: str = "forward", block_size: int = 128, seed: int = 1
@@ -173,7 +172,7 @@ class HostEngine:
 
 
 class HostLane:
-    """An `mdsd_opt.gpu.engine.Lane` that overwrites what was sent before, as a device's does."""
+    """A `mdsd_opt.gpu.runtime.Lane` that overwrites what was sent before, as a device's does."""
 
     def __init__(self) -> None:
         self.sent: dict[str, NDArray[Any]] = {}

@@ -13,28 +13,29 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, race_sums_of_row, ratios_at, steps_of
 from mdsd_opt.prefix_search.bucket_kernels import row_table
-from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searched
+from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searchable
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier
-from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    TokenPlan,
+    acceptance_probabilities,
+    output_token,
+)
 from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import token_above
-from mdsd_opt.verifiers.optimal.plan import TokenPlan
 from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
-
-Vector = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 #: Bounds of all bins but the last.
 _EDGES = ratios_at(np.arange(NUM_BINS) / (NUM_BINS - 1))
 
 
-class CollapsedPlan(BinPlan, TokenPlan):
+class BinnedPlan(BinPlan, TokenPlan):
     """The plan on bins, with the tokens at hand: one pass over them finds their bins."""
 
     def __init__(self, p: Vector, draws: RandomDraws) -> None:
@@ -79,17 +80,12 @@ def _bins_of(p: Vector, draws: RandomDraws) -> tuple[Bins, NDArray[np.uint16]]:
     return Bins(sums[0], sums[1], lowest, highest, sums[1], race), bins
 
 
-class CollapsedOptimal(Verifier):
+class BinnedOptimal(Verifier):
     """`optimal` on bins of p/q: exactly lossless, next to optimal, one pass over the vocabulary.
 
-    Lossless for drafts with and without replacement. Where these are certain, the exact rule
+    Lossless for drafts with and without replacement. Where these are certain, the `exact` rule
     decides. Cost: O(V) once for each problem and for each rejection; else O(number of bins).
     Source: this package.
-
-    Parameters
-    ----------
-    exact : Verifier
-        The exact rule.
     """
 
     name: ClassVar[str] = "optimal"
@@ -98,7 +94,7 @@ class CollapsedOptimal(Verifier):
 
     def __init__(self, exact: Verifier) -> None:
         self._exact = exact
-        self._known: WeakKeyDictionary[TransportProblem, CollapsedPlan] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[TransportProblem, BinnedPlan] = WeakKeyDictionary()
 
     def acceptance_rate(self, problem: TransportProblem) -> CertifiedRate:
         """Probability of accepting a draft; the optimum is at most its `gap` higher.
@@ -106,30 +102,26 @@ class CollapsedOptimal(Verifier):
         The rare residual draws that hit a draft come on top, at most `gap` of them.
         """
         self.check(problem)
-        if not is_searched(problem.drafts.random_draws):
+        if not is_searchable(problem.drafts.random_draws):
             return CertifiedRate(float(self._exact.acceptance_rate(problem)), 0.0)
         plan = self._plan(problem)
         rate = plan.passed
         return CertifiedRate(rate, max(plan.most - rate, 0.0))
 
-    def decide(
-        self, problem: TransportProblem, drafts: NDArray[np.int64], exact: bool = False
-    ) -> Decision:
-        if not is_searched(problem.drafts.random_draws):
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
+        if not is_searchable(problem.drafts.random_draws):
             return self._exact.decide(problem, drafts, exact)
         plan = self._plan(problem)
         return Decision(acceptance_probabilities(plan, drafts), plan.residual)
 
-    def _verify(
-        self, problem: TransportProblem, tokens: NDArray[np.int64], uniforms: Uniforms
-    ) -> Verdict:
-        if not is_searched(problem.drafts.random_draws):
+    def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
+        if not is_searchable(problem.drafts.random_draws):
             return self._exact._verify(problem, tokens, uniforms)
         return verdict(output_token(self._plan(problem), tokens, uniforms), tokens)
 
-    def _plan(self, problem: TransportProblem) -> CollapsedPlan:
+    def _plan(self, problem: TransportProblem) -> BinnedPlan:
         if problem not in self._known:
             draws = problem.drafts.random_draws
             assert draws is not None
-            self._known[problem] = CollapsedPlan(problem.target, draws)
+            self._known[problem] = BinnedPlan(problem.target, draws)
         return self._known[problem]

@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from mdsd_opt.base.array_types import Vector
 
 #: Tokens that ring so rarely by the last node are added all at once, by the series below.
 _LIGHT = 1e-3
@@ -21,7 +20,7 @@ _MOST_RINGS = 600.0
 _DEGREE = 8
 
 
-def drafted_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
+def inclusion_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
     """sum of p_i Pr(i is drafted) for each of several K; the quadrature is shared."""
     support = int((q > 0).sum())
     most = max((k for k in num_drafts if k < support), default=1)
@@ -43,7 +42,7 @@ def drafted_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[floa
 
 
 def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
-    from mdsd_opt.drafts import plackett_luce_kernels as drafted_masses_kernels
+    from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
     from mdsd_opt.prefix_search import race_kernels as race
     from mdsd_opt.prefix_search.random_draws import require_race
 
@@ -57,11 +56,11 @@ def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
         is_light[:] = False
     rang, hits = light_laws(p[is_light], q[is_light], t, most)
     heavy = ~is_light
-    return drafted_masses_kernels.drafted_masses(p[heavy], q[heavy], t, w, rang, hits)
+    return plackett_luce.inclusion_masses(p[heavy], q[heavy], t, w, rang, hits)
 
 
 def light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vector]:
-    r"""Where the kernel begins: tokens that hardly ring, all at once, shape (most, nodes) each.
+    r"""The laws the kernel begins with: tokens that hardly ring, all at once, (most, nodes) each.
 
     With :math:`x_i = e^{q_i t} - 1` the number that rang has the generating function
     :math:`G(z) = \prod_i e^{-q_i t} (1 + x_i z)`, of which Newton's identities give the

@@ -10,13 +10,13 @@ import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from mdsd_opt.errors import MdsdError, install_line
-from mdsd_opt.gpu.layout import DeviceLogits, contiguous_strides
 from mdsd_opt.gpu.sources import (
     BLOCK_SIZE,
     CLUSTER_BLOCK_SIZE,
@@ -32,67 +32,79 @@ CHUNK_BYTES = 256 << 20
 _NUM_LANES = 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceLogits:
+    """Logits in a runtime's memory."""
+
+    address: int  # of the first logit
+    dtype: str  # "float32", "float16" or "bfloat16"
+    shape: tuple[int, ...]  # (..., V)
+    strides: tuple[int, ...]  # in elements; that of the last axis is one
+    owner: Any  # keeps the memory alive
+
+    @property
+    def itemsize(self) -> int:
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape[-1]
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of an array without gaps."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
 class Lane(Protocol):
     """A stream of its own with memory to stage rows in."""
 
     def current(self) -> AbstractContextManager[None]:
         """What is launched inside goes to this lane's stream."""
-        ...
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
         """Copy rows to the device; the last ones that went this way must have been used."""
-        ...
 
     def stage(self, name: str, values: NDArray[Any]) -> Any:
         """Copy what is no logits in the same way, into a buffer."""
-        ...
 
 
-class Engine(Protocol):
-    """Memory and launches. A buffer is an array in the engine's memory, of the engine's library."""
+class DeviceRuntime(Protocol):
+    """Memory and launches. A buffer is an array in its memory, of its library."""
 
     @property
     def threads_per_row(self) -> int:
         """Threads of all blocks of a cluster."""
-        ...
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """Return a new buffer."""
-        ...
 
     def upload(self, values: NDArray[Any]) -> Any:
         """Copy a small array into a new buffer."""
-        ...
 
     def join(self, buffers: Sequence[Any]) -> Any:
         """Buffers side by side, along their last axis."""
-        ...
 
     def address(self, buffer: Any) -> int:
         """Where a buffer begins."""
-        ...
 
     def lane(self) -> Lane:
         """Return a new lane for batches that come in chunks."""
-        ...
 
     def download(self, buffer: Any) -> NDArray[Any]:
         """Copy a buffer to the host, after everything that was launched before."""
-        ...
 
     def launch(
-        self,
-        kernel: Kernel,
-        types: tuple[str, str],
-        num_rows: int,
-        arguments: Sequence[Any],
+        self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
     ) -> None:
         """Run a kernel, one cluster a row, or one block where it reads no logits.
 
         `types` are those of the target's and the draft's logits; an argument is a buffer, a NumPy
         scalar, or None for a null pointer.
         """
-        ...
 
 
 def as_scalars(arguments: Sequence[Any]) -> list[Any]:
@@ -133,13 +145,7 @@ def is_available() -> bool:
 
 
 def require_device() -> None:
-    """Raise unless there is a device.
-
-    Raises
-    ------
-    NoDevice
-        The message says what is missing and which package to install.
-    """
+    """Raise `NoDevice` unless there is one, with what is missing and which package to install."""
     reason = why_unavailable()
     if reason is not None:
         raise NoDevice(
@@ -147,8 +153,8 @@ def require_device() -> None:
         )
 
 
-class CupyEngine:
-    """An `Engine` on CuPy's current device and stream."""
+class CupyRuntime:
+    """A `DeviceRuntime` on CuPy's current device and stream."""
 
     def __init__(self) -> None:
         self._cupy = importlib.import_module("cupy")
@@ -189,12 +195,11 @@ class CupyEngine:
         )
 
     def lane(self) -> CupyLane:
-        """Return a stream of its own, with memory to stage rows of NumPy arrays in."""
         return CupyLane(self._cupy)
 
 
 class CupyLane:
-    """A stream, and for all that is sent a pinned buffer on the host and one on the device."""
+    """A stream, and for all that is sent, without a wait, a pinned buffer on either side."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -203,18 +208,15 @@ class CupyLane:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """What is launched inside goes to this lane's stream."""
         with self._stream:
             yield
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
-        """Copy rows to the device without waiting for them; the last ones must have been used."""
         device = self._copied(side, values)
         strides = contiguous_strides(values.shape)
         return DeviceLogits(device.data.ptr, values.dtype.name, values.shape, strides, device)
 
     def stage(self, name: str, values: NDArray[Any]) -> Any:
-        """Copy what is no logits in the same way, into a buffer."""
         device = self._copied(name, values)
         return device[: values.nbytes].view(values.dtype).reshape(values.shape)
 
@@ -248,9 +250,9 @@ def _function(device: int, kernel: Kernel, types: tuple[str, str] | None) -> Any
 
 
 @functools.cache
-def engine_of_device(device: int) -> CupyEngine:
-    """Return the engine of a device, which must be CuPy's current one."""
-    return CupyEngine()
+def runtime_of_device(device: int) -> CupyRuntime:
+    """Return the runtime of a device, which must be CuPy's current one."""
+    return CupyRuntime()
 
 
 def work_in_chunks(
@@ -264,18 +266,10 @@ def work_in_chunks(
 ) -> None:
     """Work on a batch of any size, with no more than two chunks on the device.
 
-    Parameters
-    ----------
-    new_lane : callable
-        Makes a lane.
-    target, draft : ndarray, shape (..., V)
-        Of shapes that broadcast; float32, float16 or bfloat16.
-    compute : callable
-        ``compute(target, draft, start, *beside)`` launches the work on the rows from `start` on;
-        what it returns is given to `collect` with the rows' place, once the other lane has been
-        filled.
-    beside : mapping of name to ndarray, shape (num_rows, n), optional
-        What else belongs to the rows, and travels with them; handed to `compute` as buffers.
+    `target` and `draft`, float32, float16 or bfloat16, have shapes (..., V) that broadcast.
+    ``compute(target, draft, start, *beside)`` launches the work on the rows from `start` on; what
+    it returns is given to `collect` with the rows' place, once the other lane has been filled. The
+    arrays of `beside`, shape (num_rows, n), travel with the rows, to `compute` as buffers.
     """
     others = dict(beside or {})
     index_shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
@@ -297,12 +291,12 @@ def work_in_chunks(
             ]
             buffers = [lane.stage(name, values[rows]) for name, values in others.items()]
             waiting.append((lane, compute(*sides, start, *buffers), rows))
-    for job in waiting:
-        _finish(job, collect)
+    for started in waiting:
+        _finish(started, collect)
 
 
-def _finish(job: tuple[Lane, Any, slice], collect: Callable[[Any, slice], None]) -> None:
-    lane, result, rows = job
+def _finish(started: tuple[Lane, Any, slice], collect: Callable[[Any, slice], None]) -> None:
+    lane, result, rows = started
     with lane.current():
         collect(result, rows)
 

@@ -1,0 +1,432 @@
+"""Who scores the shards: this process and its children, ranks of torchrun, or a cluster.
+
+An executor is a function that runs all tasks it is given, in any order, and reports each one. Tasks
+are idempotent (see `mdsd_opt.corpora.scoring.score_shard`), so it may run one twice or lose a
+worker; nothing of the result depends on the executor. Dask and Ray run those of a lost one again.
+
+Ranks of torchrun are known from environment variables; torch is not imported. Rank r of w takes the
+shards r, r + w, ..., and then waits for those of the others, as long as these give signs of life:
+each writes a small file beside the results anew every few seconds, with a number that grows, and at
+its end removes the file, or says in it that it failed. The others watch whether the content
+changes, by their own clocks; what an earlier run left behind does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mdsd_opt.base.long_runs import available_threads
+from mdsd_opt.corpora.corpus import RatesConfig
+from mdsd_opt.corpora.scoring import ShardRates, load_rates, score_shard
+from mdsd_opt.errors import InvalidInput, MdsdError, MissingExtra, UnknownName, WorkerDied
+
+#: Executors by name, with what they are for.
+EXECUTORS = {
+    "local": "this machine: one process with threads, or --workers processes",
+    "torchrun": "ranks that torchrun (or anything that sets RANK and WORLD_SIZE) has started",
+    "dask": "a Dask cluster: --address of its scheduler, or --workers processes here",
+    "ray": "a Ray cluster: --address of its head, or --workers processes here",
+}
+
+
+#: As long as a process group of torch waits by default.
+RANK_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One shard to score, with the arguments of `mdsd_opt.corpora.scoring.score_shard`."""
+
+    path_in: Path
+    path_out: Path
+    config: RatesConfig
+    num_threads: int | None
+    sha256: str | None = None
+    is_verified: bool = False
+
+    def result(self) -> ShardRates | None:
+        """Its rates, if they are there already."""
+        return load_rates(self.path_in, self.path_out, self.config, self.sha256)
+
+    def with_threads(self, share: int) -> Task:
+        """The task with this number of threads, unless it has one."""
+        return replace(self, num_threads=self.num_threads or share)
+
+    def run(self) -> str:
+        """Score it and return its name."""
+        score_shard(
+            self.path_in,
+            self.path_out,
+            self.config,
+            self.num_threads,
+            sha256=self.sha256,
+            is_verified=self.is_verified,
+        )
+        return self.path_in.name
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an executor runs: in processes here, or on a cluster that runs already."""
+
+    workers: int | None = None
+    address: str | None = None
+    rank_timeout: float = RANK_TIMEOUT  # seconds that ranks of torchrun wait for a sign of life
+
+    @property
+    def num_workers(self) -> int:
+        """Processes to start here where no cluster is given."""
+        return available_threads() if self.workers is None else self.workers
+
+
+#: Called as ``executor(tasks, placement, done)``; ``done(name)`` after each shard.
+Executor = Callable[[Sequence[Task], Placement, Callable[[str], None]], None]
+
+
+def run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+    """Score the shards here, by threads or by processes with a share of the processors each.
+
+    A worker process that is killed ends all; what is finished stays.
+    """
+    if placement.address is not None:
+        raise InvalidInput("--address is given, but executor 'local' runs on this machine")
+    workers = placement.workers or 1
+    if workers == 1:
+        for task in tasks:
+            done(task.run())
+        return
+    share = max(1, available_threads() // workers)
+    earlier = set(multiprocessing.active_children())
+    # spawn: a fork of a process with threads may hang
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    finished = 0
+    try:
+        futures = [pool.submit(_run, task.with_threads(share)) for task in tasks]
+        for future in as_completed(futures):
+            done(future.result())
+            finished += 1
+        pool.shutdown()
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - earlier:
+            process.terminate()
+        if isinstance(error, BrokenProcessPool):
+            raise WorkerDied(
+                f"a worker process died (was it killed, or out of memory?) after {finished} of "
+                f"{len(tasks)} shards. They are kept: run the same command again for the rest."
+            ) from error
+        raise
+
+
+def _run(task: Task) -> str:
+    try:
+        return task.run()
+    except SystemExit:  # told to end: what was half written is away, and the pool would go on
+        os._exit(1)
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, tidy up when it ends this, and end with it if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    sys.unraisablehook = end_a_little_later
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_a_little_later(ignored: Any) -> None:
+    """Send the signal again where it came in a place that can raise nothing: a destructor."""
+    if ignored.exc_type is SystemExit:
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(ignored)
+
+
+_MAX_RETRIES = 3  # of Ray
+_CONNECT_SECONDS = 10
+
+
+def run_on_dask(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+    """Score the shards on the cluster at the address, or on worker processes started here.
+
+    A shard that took four workers down with it ends all.
+    """
+    from distributed import Client, LocalCluster, as_completed
+    from distributed.scheduler import KilledWorker
+
+    with ExitStack() as stack:
+        share = 1
+        if placement.address is None:
+            cluster = LocalCluster(
+                n_workers=placement.num_workers,
+                threads_per_worker=1,
+                dashboard_address=None,
+                silence_logs=50,  # of a worker that is lost the caller hears if it matters
+            )
+            address = stack.enter_context(cluster)
+            share = max(1, available_threads() // placement.num_workers)
+        else:
+            address = placement.address
+        try:
+            client = stack.enter_context(Client(address, timeout=_CONNECT_SECONDS))
+        except (OSError, ValueError) as error:
+            raise InvalidInput(
+                f"no Dask scheduler answers at {placement.address}: {error}"
+            ) from error
+        futures = [
+            client.submit(task.with_threads(share).run, pure=False, retries=0) for task in tasks
+        ]
+        try:
+            for future in as_completed(futures):
+                done(future.result())
+        except KilledWorker as error:
+            raise WorkerDied(
+                f"Dask gave up: {error}. Finished shards are kept: run the same command again for "
+                "the rest."
+            ) from error
+        finally:
+            client.cancel(futures)
+
+
+def run_on_ray(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+    """Score the shards as `run_on_dask` does."""
+    with redirect_stdout(sys.stderr):  # where Ray's remarks belong
+        _run_on_ray(tasks, placement, done)
+
+
+def _run_on_ray(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
+    import ray
+    from ray.exceptions import RayTaskError, WorkerCrashedError
+
+    share = 1
+    if placement.address is None:
+        share = max(1, available_threads() // placement.num_workers)
+        ray.init(
+            num_cpus=placement.num_workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="error",
+        )
+    else:
+        try:
+            _require_listener(placement.address)
+            ray.init(address=placement.address, logging_level="error")
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InvalidInput(f"no Ray cluster answers at {placement.address}: {error}") from error
+    try:
+        score = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(Task.run)
+        waiting = [score.remote(task.with_threads(share)) for task in tasks]
+        while waiting:
+            finished, waiting = ray.wait(waiting)
+            done(ray.get(finished[0]))
+    except RayTaskError as error:
+        if isinstance(error.cause, MdsdError):
+            raise error.cause from error
+        raise
+    except WorkerCrashedError as error:
+        raise WorkerDied(
+            f"Ray gave up after {_MAX_RETRIES + 1} workers died on one shard. Finished shards are "
+            "kept: run the same command again for the rest."
+        ) from error
+    finally:
+        ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Raise OSError unless something listens there; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():  # otherwise a word such as "auto"
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+
+
+_POLL_SECONDS = 0.2
+
+#: Ranks that a message names.
+_NAMED = 8
+
+
+def rank() -> int:
+    """Rank of this process, as the environment says."""
+    return _ranks()[0]
+
+
+def run_as_rank(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+    """Score this rank's share, then wait until all shards are there.
+
+    A rank that fails makes torchrun end all of them, also those that wait; what is finished stays.
+    So does what is there when every rank whose shards are missing has left, or has given no sign
+    of life for `placement.rank_timeout` seconds: then it is an error.
+    """
+    if placement.address is not None or placement.workers is not None:
+        raise InvalidInput("torchrun sets the number of ranks: leave --workers and --address out")
+    own, count, local_count = _ranks()
+    share = max(1, available_threads() // local_count)
+    folder, timeout = tasks[0].path_out.parent, placement.rank_timeout
+    peers = {rank: Peer(folder, rank) for rank in range(count) if rank != own}
+    with signs_of_life(folder, own, timeout):
+        for task in tasks[own::count]:
+            done(task.with_threads(share).run())
+        waiting = {i: task for i, task in enumerate(tasks) if i % count != own}
+        while waiting:
+            # before the results: what a rank finished before it left is not missed
+            silence = {rank: peers[rank].look() for rank in {i % count for i in waiting}}
+            for i, task in list(waiting.items()):
+                if task.result() is not None:
+                    done(task.path_in.name)
+                    del waiting[i]
+            owing = sorted({i % count for i in waiting})
+            if owing and all(silence[rank] > timeout for rank in owing):
+                raise _silent(peers, owing, timeout, len(tasks) - len(waiting), len(tasks))
+            if waiting:
+                time.sleep(_POLL_SECONDS)
+
+
+def _silent(
+    peers: Mapping[int, Peer], owing: Sequence[int], timeout: float, num_done: int, num_shards: int
+) -> WorkerDied:
+    def told(what: str, ranks: list[int]) -> str:
+        names = ", ".join(map(str, ranks[:_NAMED])) + (", ..." if len(ranks) > _NAMED else "")
+        return f"{'rank' if len(ranks) == 1 else 'ranks'} {names} {what}"
+
+    kinds = {
+        "did not come": [rank for rank in owing if not peers[rank].came],
+        "ended early": [rank for rank in owing if peers[rank].left],
+        "came and fell silent": [
+            rank for rank in owing if peers[rank].came and not peers[rank].left
+        ],
+    }
+    for peer in peers.values():
+        peer.look()
+    missing = "; ".join(told(what, ranks) for what, ranks in kinds.items() if ranks)
+    num_came = 1 + sum(peer.came for peer in peers.values())
+    return WorkerDied(
+        f"{num_came} of {len(peers) + 1} ranks came; {missing}; no sign of life was waited for "
+        f"longer than {timeout:g} seconds. {num_done} of {num_shards} shards are done and kept: "
+        "start all ranks again with the same command for the rest, with a longer rank_timeout "
+        "(--rank-timeout) if they start far apart."
+    )
+
+
+def _ranks() -> tuple[int, int, int]:
+    """Rank, number of ranks, and number of ranks on this machine."""
+    try:
+        own = int(os.environ["RANK"])
+        count = int(os.environ["WORLD_SIZE"])
+        local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    except (KeyError, ValueError) as error:
+        raise InvalidInput(
+            "executor 'torchrun' needs RANK and WORLD_SIZE in the environment: start it with "
+            "torchrun --nproc-per-node N --no-python mdsd-opt rates DIR --executor torchrun"
+        ) from error
+    if not 0 <= own < count or local_count < 1:
+        raise InvalidInput(f"RANK is {own} and WORLD_SIZE is {count}: ranks count from 0")
+    return own, count, local_count
+
+
+_LONGEST_PAUSE = 5.0
+_FAILED = "failed"
+
+
+@contextmanager
+def signs_of_life(folder: Path, rank: int, timeout: float) -> Iterator[None]:
+    """Give them while the block runs, ten or more in each `timeout` seconds."""
+    path, run = _sign_of(folder, rank), secrets.token_hex(8)
+    ended = threading.Event()
+
+    def go_on() -> None:
+        number = 0
+        while not ended.wait(min(_LONGEST_PAUSE, timeout / 10)):
+            number += 1
+            with suppress(OSError):  # a full disk is for the results to tell of
+                path.write_text(f"{run} {number}\n")
+
+    with suppress(OSError):
+        path.write_text(f"{run} 0\n")
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(OSError):
+            if failed:
+                path.write_text(f"{_FAILED} {run}\n")
+            else:
+                path.unlink()
+
+
+class Peer:
+    """Another rank, watched from now on: whether it `came` since, and whether it `left`."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.rank = rank
+        self.came = self.left = False
+        self._path = _sign_of(folder, rank)
+        self._content = self._read()
+        self._changed = time.monotonic()
+
+    def look(self) -> float:
+        """Seconds since the last sign, or since it is watched; infinite once it left."""
+        content = self._read()
+        if content != self._content:
+            self._content, self._changed = content, time.monotonic()
+            self.came, self.left = True, content is None or content.startswith(_FAILED)
+        return float("inf") if self.left else time.monotonic() - self._changed
+
+    def _read(self) -> str | None:
+        try:
+            return self._path.read_text()
+        except OSError:
+            return None
+
+
+def _sign_of(folder: Path, rank: int) -> Path:
+    return folder / f".rank-{rank}.alive"
+
+
+#: What runs them, by name, and the library that it takes.
+_EXECUTORS: dict[str, tuple[Executor, str | None]] = {
+    "local": (run_here, None),
+    "torchrun": (run_as_rank, None),
+    "dask": (run_on_dask, "distributed"),
+    "ray": (run_on_ray, "ray"),
+}
+
+
+def executor(name: str) -> Executor:
+    """The executor of a name, once its library is seen to be installed."""
+    if name not in EXECUTORS:
+        raise UnknownName.among("executor", name, EXECUTORS)
+    run, library = _EXECUTORS[name]
+    if library is not None:
+        try:
+            importlib.import_module(library)
+        except ImportError as error:
+            raise MissingExtra.of(library, "cluster", f"executor {name!r}") from error
+    return run

@@ -1,0 +1,92 @@
+"""The reference among selection plans: every token is a group of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Numbers, Tokens
+from mdsd_opt.drafts import PrefixDraftScheme
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.water_filling import fill
+from mdsd_opt.solvers.subset_selection import best_exact_prefix
+from mdsd_opt.verifiers.base import draw, target_of
+from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    BlockRule,
+    Drawn,
+    RuleOfDraws,
+    TokenPlan,
+    block_rule,
+    mixed_rule,
+)
+from mdsd_opt.verifiers.rejection import residual_law
+
+
+class SortedPlan(TokenPlan):
+    """Every token is a group of its own.
+
+    Made of the target, in float64 or Fractions, the `fixed` tokens that are drafted anyway (the
+    others have the target without them), and drafts without such tokens. `order`, shape (n,), holds
+    the token of each group, `position`, shape (V,), the group of each token, -1 for tokens that are
+    never drafted, and p the target of each group; `selection` is p_I of every token and `residual`
+    the law of the output after a rejection, shape (V,) both.
+    """
+
+    def __init__(self, target: Numbers, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
+        self.drafts, draws = drafts, drafts.random_draws
+        self.is_replaced = draws is not None and draws.is_replaced
+        self.target = target.copy()
+        self.target[fixed] = target[:1].sum() * 0
+        contained: Numbers
+        if target.dtype == object:
+            self.q = np.array(drafts.exact_weights, dtype=object)
+            order, curve, self.split = best_exact_prefix(self.target.tolist(), drafts)
+            self.order, contained = np.array(order, dtype=np.int64), np.array(curve, dtype=object)
+            self.w = self.q[self.order]
+            self.gains = np.diff(contained)
+        else:
+            from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
+
+            self.q = drafts.weights
+            self.order = drafts.prefix_order(self.target)
+            contained = drafts.prefix_containment(self.order)
+            _, self.split = smallest_prefix_difference(self.target[self.order], contained)
+            self.w = self.q[self.order]
+            self.gains = self.w * drafts.prefix_slopes(self.order)
+        self.p, inside = self.target[self.order], contained[self.split]
+        filled = fill(self.p, self.w, self.split, inside, 1 - inside)
+        self.x, self.raised, _, self.capped, _ = filled
+        self.above = np.append(np.cumsum(self.w[::-1])[::-1], [inside * 0])
+        self.position = np.full(target.size, -1, dtype=np.int64)
+        self.position[self.order] = np.arange(self.order.size)
+        self.selection = self.target * 0
+        self.selection[self.order] = self.x
+        self.residual = residual_law(target, np.minimum(self.target, self.selection))
+
+    def block_rule(self, drawn: Drawn, rule_of: RuleOfDraws = block_rule) -> BlockRule:
+        if self.drafts.random_draws is None:
+            return mixed_rule(self.drafts, drawn, rule_of)
+        return super().block_rule(drawn, rule_of)
+
+    def places(self, tokens: Tokens) -> Tokens:
+        return self.position[tokens]
+
+    def selected(self, token: int) -> Any:
+        return self.selection[token]
+
+    def residual_token(self, uniform: float) -> int:
+        return draw(self.residual, uniform)
+
+
+def plan_of(problem: TransportProblem, exact: bool = False) -> SortedPlan | None:
+    """The plan of a problem; None if its drafts are certain, so that nothing is to be selected.
+
+    A rejection may land among the tokens that are always drafted.
+    """
+    beside = problem.drafts.beside_fixed
+    if beside is None:
+        return None
+    assert beside.prefix_form is not None
+    target, fixed = target_of(problem, exact), problem.drafts.always_drafted
+    return SortedPlan(target, fixed, beside.prefix_form)

@@ -1,0 +1,26 @@
+"""Correct verifiers of chains, of ten kinds: none is accused, whatever the random numbers."""
+
+from __future__ import annotations
+
+import pytest
+from support.chain_verifiers import CORRECT
+
+import mdsd_opt as mo
+
+#: Audits of each kind at scale 1.
+AUDITS = 30
+
+
+@pytest.mark.parametrize("kind", CORRECT)
+def test_no_correct_verifier_is_accused(kind: str, request: pytest.FixtureRequest) -> None:
+    for seed in range(max(1, round(AUDITS * request.config.getoption("scale")))):
+        report = mo.audit_chain(
+            CORRECT[kind],
+            rng=seed,
+            num_drafts=1 + seed % 3,
+            num_trials=500,
+            method="sampling" if seed else "auto",
+            driven_checks=10,
+            seconds=600.0,
+        )
+        assert report.verdict_class == "lossless", f"{kind}, seed {seed}: {report.verdict}"
