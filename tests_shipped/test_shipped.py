@@ -15,10 +15,11 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from shipped_functions import SHIPPED, Shipped, of_one_draft
+from shipped_functions import SECONDS, SHIPPED, Shipped, on_tables
 from support.chain_verifiers import hierarchical
 
 import mdsd_opt as mo
+from mdsd_opt.auditing import load_definitions
 from mdsd_opt.auditing.chains import of_chains
 from mdsd_opt.auditing.trees import TableModel
 
@@ -104,7 +105,7 @@ def test_verdict_and_distance(name: str) -> None:
 def test_ten_tokens_are_not_cut() -> None:
     """What is lost by `evaluate_posterior` is lost beyond the ten likeliest."""
     one = FUNCTIONS["transformers-mblt evaluate_posterior"]
-    report = of_one_draft(one.adapter(one.load), 10)
+    report = on_tables(10, 1)(one.adapter(one.load))
     assert report.verdict_class == "lossless", report.verdict
 
 
@@ -115,7 +116,7 @@ def test_the_rule_of_a_paper() -> None:
         rule = of_chains("hierarchical", partial(hierarchical, whole_capped=capped))
         report = mo.audit_tree(
             lambda root, rng, rule=rule: rule(root), target, draft, "chain2", 0, method="driven",
-            driven_checks=20, seconds=900.0,
+            driven_checks=20, seconds=SECONDS,
         )  # fmt: skip
         assert report.verdict_class == verdict, report.verdict
         if capped:
@@ -124,3 +125,30 @@ def test_the_rule_of_a_paper() -> None:
             found = (report.total_variation, report.accept_length, report.optimal_accept_length)
             said = "{:.3f} away; {:.4f} tokens a step, where {:.4f} are the most".format(*found)
             assert said in " ".join(PAGE.read_text().split())
+
+
+#: By line of the file: what stands there, and what would mend it.
+CAPPED_MENDED = {
+    210: ("gamma - 1", "gamma"),
+    223: ("tau,", "tau + 1,"),
+    245: ("tau,", "tau + 1,"),
+    248: ("range(tau)", "range(tau + 1)"),
+}
+
+
+def test_one_token_more_mends_capped_ratios(tmp_path: Path) -> None:
+    one = FUNCTIONS["sequential-speculative-decoding capped_hsd_step"]
+    file = Path(str(metadata.distribution(one.package).locate_file(one.path)))
+    lines = file.read_text().splitlines()
+    for line, (wrong, right) in CAPPED_MENDED.items():
+        assert lines[line - 1].count(wrong) == 1
+        lines[line - 1] = lines[line - 1].replace(wrong, right)
+    copy = tmp_path / file.name
+    copy.write_text("\n".join(lines))
+
+    def load(**given: Any) -> Any:
+        return load_definitions(copy, one.name, **given).capped_hsd_step
+
+    report = on_tables(3, 2)(one.adapter(load))
+    assert report.verdict_class == "lossless", report.verdict
+    assert report.accept_length == pytest.approx(report.optimal_accept_length, abs=1e-5)
