@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -377,21 +377,30 @@ def mblt(load: Any) -> Verify:
     return verify
 
 
+class Scored:
+    """A place of the target: its own token, as a server samples it, and the draft's logarithm."""
+
+    def __init__(self, law: Any, draft: int | None) -> None:
+        self._law = law
+        self.logprob = 0.0  # of the token; nothing is decided by it
+        with np.errstate(divide="ignore"):
+            self.draft_token_logprob = None if draft is None else np.log(law[draft])
+
+    @cached_property
+    def token_id(self) -> int:
+        """Drawn when it is asked for, which is the same law and less to look through."""
+        return int(np.random.choice(self._law.size, p=self._law))  # noqa: NPY002
+
+
 def tightwad(load: Any) -> Verify:
-    """The target's token at each position is a sample of its law, as its server gives it."""
     function = load()
 
     def verify(p: Any, q: Any, drafts: Any) -> list[int]:
-        tokens = [int(np.random.choice(p.shape[1], p=row)) for row in p]  # noqa: NPY002
-        with np.errstate(divide="ignore"):
-            p, q = np.log(p), np.log(q)
+        tokens = drafts.tolist()
         drafted = [
-            SimpleNamespace(token_id=x, logprob=q[n, x]) for n, x in enumerate(drafts.tolist())
+            SimpleNamespace(token_id=x, logprob=np.log(q[n, x])) for n, x in enumerate(tokens)
         ]
-        scored = [
-            SimpleNamespace(token_id=x, logprob=p[n, x], draft_token_logprob=p[n, d])
-            for n, (x, d) in enumerate(zip(tokens, [*drafts, 0], strict=True))
-        ]
+        scored = [Scored(law, x) for law, x in zip(p, [*tokens, None], strict=True)]
         found = function(drafted, scored)
         last = found.bonus_token or found.resample_token
         return [*(draft.token_id for draft in found.accepted_tokens), last.token_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from importlib import metadata
@@ -55,7 +56,9 @@ def stated() -> dict[str, Row]:
 def defined_at(one: Shipped) -> int:
     """The line of its file on which the function stands."""
     file = metadata.distribution(one.package).locate_file(one.path)
-    scope: Any = ast.parse(Path(str(file)).read_text())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its strings
+        scope: Any = ast.parse(Path(str(file)).read_text())
     for name in one.name.split("."):
         (scope,) = (node for node in scope.body if getattr(node, "name", "") == name)
     return int(scope.lineno)

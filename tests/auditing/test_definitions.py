@@ -64,6 +64,12 @@ def test_a_function_comes_with_what_it_needs_and_nothing_else(file: Path) -> Non
     assert module.verify.__code__.co_filename == str(file)
 
 
+def test_what_python_warns_of_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "escapes.py"
+    path.write_text("def verify(p):\n    '\\in'\n    return p\n")
+    assert load_definitions(path, "verify").verify(2) == 2
+
+
 def test_dataclasses_and_no_trace_in_the_modules(file: Path) -> None:
     before = set(sys.modules)
     result = load_definitions(file, "Result").Result([1])
