@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing.chains import audit_chain as audit_chain
     from mdsd_opt.auditing.on_laws import audit_portfolio as audit_portfolio
     from mdsd_opt.auditing.portfolio import PortfolioReport as PortfolioReport
+    from mdsd_opt.auditing.texts import TextAuditReport as TextAuditReport
+    from mdsd_opt.auditing.texts import audit_text as audit_text
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
     from mdsd_opt.auditing.trees import audit_tree as audit_tree
     from mdsd_opt.base.distributions import softmax as softmax
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
     from mdsd_opt.batch.top_logprobs import acceptance_interval as acceptance_interval
+    from mdsd_opt.corpora.advice import Advice as Advice
+    from mdsd_opt.corpora.advice import advise as advise
     from mdsd_opt.corpora.draft_choice import best_draft_temperature as best_draft_temperature
     from mdsd_opt.corpora.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.corpora.engine_output import AcceptedRate as AcceptedRate
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from mdsd_opt.problem.certificate import certify as certify
     from mdsd_opt.problem.files import load_problem as load_problem
     from mdsd_opt.problem.files import save_problem as save_problem
+    from mdsd_opt.problem.inclusion_bound import inclusion_bound as inclusion_bound
     from mdsd_opt.problem.solution import Solution as Solution
     from mdsd_opt.problem.solution import Status as Status
     from mdsd_opt.problem.solution import TransportPlan as TransportPlan
@@ -78,6 +83,7 @@ _old_names.install()
 _HOME = {
     "AcceptanceInterval": "batch.top_logprobs",
     "AcceptedRate": "corpora.engine_output",
+    "Advice": "corpora.advice",
     "AuditReport": "auditing",
     "Certificate": "problem.certificate",
     "DraftSetLaw": "drafts",
@@ -94,21 +100,25 @@ _HOME = {
     "TopKDrafts": "drafts",
     "TransportPlan": "problem.solution",
     "TransportProblem": "problem",
+    "TextAuditReport": "auditing.texts",
     "TreeAuditReport": "auditing.trees",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
     "acceptance_interval": "batch.top_logprobs",
     "acceptance_rates": "batch",
     "accepted_rates": "corpora.engine_output",
+    "advise": "corpora.advice",
     "audit": "auditing",
     "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",
     "audit_portfolio": "auditing.on_laws",
+    "audit_text": "auditing.texts",
     "audit_trace": "auditing",
     "audit_tree": "auditing.trees",
     "best_draft_temperature": "corpora.draft_choice",
     "certify": "problem.certificate",
     "compare_draft_schemes": "corpora.draft_choice",
+    "inclusion_bound": "problem.inclusion_bound",
     "load_problem": "problem.files",
     "load_trace": "auditing",
     "methods": "solvers",

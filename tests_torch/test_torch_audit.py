@@ -28,7 +28,7 @@ def plain(x: torch.Tensor):
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # engines still hold such functions
+    warnings.simplefilter("ignore")  # it is deprecated; engines still hold such functions
     scripted = torch.jit.script(plain)
 
 

@@ -28,7 +28,7 @@ def main() -> None:
     )
     report = mo.audit(engine, problem, rng=0, num_trials=600)
     print(report)
-    audit_figure(report).savefig(IMAGES / "wrong-verifier.png", dpi=110)
+    audit_figure(report).savefig(IMAGES / "wrong-verifier.png", dpi=300)
 
 
 if __name__ == "__main__":

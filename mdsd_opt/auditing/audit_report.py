@@ -313,7 +313,8 @@ class AuditReport(Report):
             if draft_checks or self.method != "sampling":
                 return found
             return f"{self._distance_text}{self._caused}; {found}"
-        away = f"the output law is {self.total_variation:.3g} away from the target{self._caused}"
+        away = f"the output law is {self.total_variation:.3g} away from the target"
+        away += self._caused + self._restarts
         return f"{self._up_to}, {away}" if self.method == "driven" else away
 
     @property

@@ -142,7 +142,8 @@ def _probed(
                         if probes >= max_probes:
                             return log, probes
                         source.restart(place, upper)
-                        _probe(case, source, place, log, seen)
+                        with serving.call():
+                            _probe(case, source, place, log, seen)
                         serving.check()
                         probes += source.rarity is not None
                         draws[n] = max(draws[n], source.drawn)

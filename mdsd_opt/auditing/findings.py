@@ -14,11 +14,13 @@ from mdsd_opt.auditing.report import (
     LOSSY,
     NO_ANSWERS,
     NOT_JUDGED,
+    RESTART,
     Check,
     Coverage,
     Interval,
     Report,
     TokenDeviation,
+    Violation,
 )
 from mdsd_opt.auditing.settings import Settings, detectable_bias
 from mdsd_opt.auditing.subject import ViolationLog
@@ -126,6 +128,12 @@ class Findings:
         if p_value is None:
             p_value = drafts_p_value
         lossless = self._passes(p_value) is True and not edge_log.count
+        causes = (
+            Violation(RESTART, (), f"{name} begins anew in every call")
+            for log in logs
+            for name in log.restarting
+            if not lossless
+        )
         facts = {
             "lossless": lossless,
             "method": "sampling",
@@ -146,7 +154,7 @@ class Findings:
             "optimal_accept_length": self.optimal_accept_length,
             "checks": tuple(self.checks),
             "tokens": self.tokens,
-            "violations": tuple(violation for log in logs for violation in log.listed),
+            "violations": (*(v for log in logs for v in log.listed), *causes),
             "num_violations": sum(log.count for log in logs),
             "edge_violations": tuple(edge_log.listed),
             "num_edge_probes": num_edge_probes,

@@ -16,7 +16,7 @@ from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
 
@@ -146,6 +146,8 @@ def _put_together(
         except AlwaysFails as error:
             deliberate = error.deliberate and one.has_zeros
             tried.append(Tried(one.name, one.vocab_size, "", None, str(error), deliberate))
+        except ProblemTooLarge as error:  # of these laws, such drafts cannot be listed
+            tried.append(Tried(one.name, one.vocab_size, "", None, str(error), True))
         else:
             tried.append(Tried.of(one, drafts, report))
     if not any(one.report is not None for one in tried):

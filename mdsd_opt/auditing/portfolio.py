@@ -180,6 +180,8 @@ class PortfolioReport(Report):
         The worst of them: "lossless", "edge", "not judged" (also where no draft was ever accepted,
         or none refused, on any of the laws) or "lossy".
     worst : Tried
+    acceptance_rate, optimal_acceptance_rate : float or None
+        On the first laws, random ones; None where whole texts are judged.
     coverage : Coverage
         Of all laws together but for a certain target, of which nothing is learnt of acceptance.
     largest_vocab_size : int
@@ -209,6 +211,8 @@ class PortfolioReport(Report):
     edge_mass: float | None
     accept_length: float | None
     optimal_accept_length: float | None
+    acceptance_rate: float | None
+    optimal_acceptance_rate: float | None
     coverage: Coverage
     largest_vocab_size: int
     seconds: float
@@ -234,6 +238,8 @@ class PortfolioReport(Report):
             "num_trials": sum(one.report.num_trials for one in judged),
             "edge_mass": max(masses, default=None),
             "coverage": coverage,
+            "acceptance_rate": getattr(judged[0].report, "acceptance_rate", None),
+            "optimal_acceptance_rate": getattr(judged[0].report, "optimal_acceptance_rate", None),
             "largest_vocab_size": max(one.vocab_size for one in judged),
             "seconds": seconds,
         }
@@ -246,7 +252,7 @@ class PortfolioReport(Report):
         """One sentence."""
         on = f"on {len(self.tried)} kinds of laws, V up to {self.largest_vocab_size}"
         refused = [one.law for one in self.tried if one.report is None]
-        beside = f" Refused: {', '.join(refused)}." if refused else ""
+        beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
         if self.verdict_class == LOSSLESS:
             return f"lossless {on}.{self._unmet}{beside}"
         if self.worst.verdict_class in (LOSSLESS, EDGE) and self.verdict_class == NOT_JUDGED:

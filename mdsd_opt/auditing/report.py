@@ -44,6 +44,9 @@ class Check:
     weight: float = 1.0
 
 
+#: The kind of a `Violation` that says why something else is wrong, and is none by itself.
+RESTART = "restart"
+
 #: Weight of the check that no more is accepted than the optimum: what is lossless mostly stays far
 #: below it, so that any share of the false-alarm rate is lost there.
 ACCEPTANCE_WEIGHT = 0.1
@@ -76,7 +79,8 @@ class Violation:
     Attributes
     ----------
     kind : str
-        "impossible token", "out of vocabulary", "not a token", "exception" or "impossible drafts".
+        "impossible token", "out of vocabulary", "not a token", "exception" or "impossible drafts";
+        "restart" for a generator that begins anew in every call, beside what that makes wrong.
     drafts : tuple of int
         The draft tokens it happened with.
     message : str
@@ -252,8 +256,9 @@ class Report:
 
     def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
         """The first outcome that can never be right, of these or at the edges; empty if none."""
-        if violations:
-            return f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
+        if self.num_violations and violations:
+            found = f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
+            return found + self._restarts
         if self.edge_violations:
             return f"at the edge of its draws, {self.edge_violations[0].message}"
         return ""
@@ -262,7 +267,12 @@ class Report:
         """The p-value of all checks of one kind, and which of them is the oddest."""
         checks = [check for check in self.checks if check.of_drafts == of_drafts]
         worst = min(checks, key=lambda check: check.p_value / check.weight)
-        return f"{p_text(p_value, 2)}, from the check of {worst.name}"
+        return f"{p_text(p_value, 2)}, from the check of {worst.name}{self._restarts}"
+
+    @property
+    def _restarts(self) -> str:
+        """Generators that begin anew in every call; empty if there are none."""
+        return "".join(f"; {v.message}" for v in self.violations if v.kind == RESTART)
 
     @property
     def _up_to(self) -> str:

@@ -60,10 +60,11 @@ class AlwaysFails(InvalidInput):
 
 @dataclass(slots=True)
 class ViolationLog:
-    """The first few violations, and the number of all."""
+    """The first few violations, and the number of all; generators that began anew in every call."""
 
     listed: list[Violation] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
+    restarting: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -147,11 +148,13 @@ class Subject:
         size, target = self.problem.vocab_size, self.problem.target
         for n, row in enumerate(drafts):
             if n and time.perf_counter() > deadline:
-                return tokens[:n]
+                tokens = tokens[:n]
+                break
             if n % _CALLS_A_LINE == _CALLS_A_LINE - 1:
                 advance(_CALLS_A_LINE)
             try:
-                answer = self.call(row, rng)
+                with serving.call():
+                    answer = self.call(row, rng)
             except UnservedDraw:
                 raise
             except Exception as error:  # the callable is not ours: anything may come
@@ -174,6 +177,7 @@ class Subject:
             tokens[n] = token
             if target[token] <= 0:
                 log.add(*impossible(token, row))
+        log.restarting = serving.restarting
         return tokens
 
     def _batch(self, rows: Tokens, rng: np.random.Generator, log: ViolationLog) -> Tokens:

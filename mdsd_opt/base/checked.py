@@ -56,6 +56,7 @@ def mask(array: Any, name: str, size: int, of: str) -> Flags:
     values = to_numpy(array, name)
     if values.shape != (size,) or values.dtype != np.bool_:
         raise InvalidInput(
-            f"{name} has shape {values.shape} and dtype {values.dtype}, not a mask of {size} {of}"
+            f"{name} has shape {values.shape} and dtype {values.dtype}: give a boolean mask of "
+            f"shape ({size},), one entry for each of the {of}"
         )
     return np.asarray(values, order="C")

@@ -310,8 +310,7 @@ def search(
     for label, value, least in (("trials", trials, 1), ("seed", seed, 0), ("start", start, 0)):
         if index(value) < least:
             raise InvalidInput(f"{label} is {value!r}: give an integer of at least {least}")
-    if not 0 < timeout < float("inf"):
-        raise InvalidInput(f"timeout is {timeout!r}: give a positive number of seconds")
+    _check_budget(timeout, memory)
     count = max(1, min(workers or os.cpu_count() or 1, -(-trials // 100)))
 
     begun = time.perf_counter()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mdsd_opt._version import __version__
+from mdsd_opt.cli.verbs.advise import advise
 from mdsd_opt.cli.verbs.audit import audit
 from mdsd_opt.cli.verbs.bench import bench
 from mdsd_opt.cli.verbs.capture import capture
@@ -45,6 +46,7 @@ def _options(
     """Acceptance rates, solvers and verifiers for multi-draft speculative decoding."""
 
 
+app.command(short_help="Whether drafts pay, and which tree of them, at your costs.")(advise)
 app.command(short_help="Acceptance rates of drafts and verifiers, from logits.")(rates)
 app.command(short_help="Solve a transport problem by every method, certified.")(solve)
 app.command(short_help="Settle whether a verifier or an engine is lossless.")(audit)

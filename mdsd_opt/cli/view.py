@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt._version import __version__
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 
 _FORMATS = (".png", ".svg", ".pdf")
+
+#: A column of a paper, in inches, and the size of its small letters.
+COLUMN, SMALL = 3.4, 7
+
+#: Of the title of a picture.
+_LETTERS_AN_INCH = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +70,7 @@ class View:
     document: Mapping[str, Any] | str = ""  # as JSON
     figure: Drawing | None = None
     findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
+    verdict: bool | None = None  # whether that is good or bad, where it is either
     rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
 
 
@@ -97,9 +105,12 @@ def present(view: View, form: Form) -> None:
         assert view.figure is not None
         figure = view.figure.draw()
         if view.figure.title:
-            figure.suptitle(view.figure.title, fontsize=10, x=0.01, ha="left")
+            lines = view.figure.title.splitlines()
+            letters = int(_LETTERS_AN_INCH * figure.get_figwidth())
+            title = "\n".join(part for line in lines for part in wrap(line, letters))
+            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
         with atomic_write(form.plot) as file:
-            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=150)
+            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=300)
         remark(f"picture saved as {form.plot}")
     if form.page is not None:
         save_page(form.page, view)
@@ -194,6 +205,7 @@ def save_page(path: str | os.PathLike[str], view: View) -> None:
     page = _template().render(
         title=view.title,
         findings=findings,
+        verdict={True: "PASS", False: "FAIL", None: ""}[view.verdict],
         svg=_svg(view.figure.draw()) if view.figure else "",
         shows=view.figure.shows if view.figure else "",
         sections=sections,

@@ -28,6 +28,7 @@ from mdsd_opt.drafts import (
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.inclusion_bound import inclusion_bound
 
 __all__ = [
     "BestTemperature",
@@ -46,6 +47,13 @@ TEMPERATURE_FACTORS = (0.7, 1.4)
 MAX_DRAFTS = 64
 
 _BEST_TEMPERED = "with_replacement, best draft temperature of each position"
+
+
+def scheme_label(name: str) -> str:
+    """What is compared, in at most 42 letters if it is of the package."""
+    short = name.replace("best draft temperature of each position", "best draft T of each")
+    short = short.replace("draft temperature x ", "draft T x ")
+    return short.replace("_", " ").replace("top k", "top-K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +90,16 @@ class SchemeComparison:
     left_out : tuple of str
         Schemes that do not exist at some position, such as a mixture where there are no more
         tokens than drafts.
+    inclusion : MeanInterval or None
+        Of draws without replacement, the bound that no law of draft sets exceeds which drafts
+        every token as often: `mdsd_opt.inclusion_bound`. None unless asked for.
     """
 
     num_drafts: int
     num_positions: int
     rates: tuple[SchemeRate, ...]
     left_out: tuple[str, ...]
+    inclusion: MeanInterval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields."""
@@ -104,7 +116,28 @@ class SchemeComparison:
                 for row in self.rates
             ],
             "left_out": list(self.left_out),
+            "inclusion_bound": None if self.inclusion is None else self.inclusion.to_dict(),
         }
+
+    @property
+    def inclusion_note(self) -> str:
+        """What the inclusion bound says, in a line."""
+        assert self.inclusion is not None
+        return f"marginals of drafts without replacement allow at most {self.inclusion.shown}"
+
+    def __str__(self) -> str:
+        """A table of at most 80 columns."""
+        form = "{:<42.42} {:>17.17} {:>17.17}"
+        lines = [form.format(f"drafts, K = {self.num_drafts}", "acceptance", "behind the best")]
+        lines += [
+            form.format(
+                scheme_label(row.scheme),
+                row.acceptance.shown,
+                "" if row is self.rates[0] else row.behind.shown,
+            )
+            for row in self.rates
+        ]
+        return "\n".join([*lines, *([self.inclusion_note] if self.inclusion else [])])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +168,16 @@ class _Sample:
             return solve(problem, "subset_selection").acceptance_rate
 
         return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
+
+    def inclusion_bounds(self) -> Rates:
+        """Of draws without replacement, position by position."""
+
+        def bound(row: int) -> float:
+            target = softmax(self.target[row], self.temperature, **self.filters)
+            q = softmax(self.draft[row], self.draft_temperature, **self.filters)
+            return inclusion_bound(TransportProblem(target, WithoutReplacement(q, self.num_drafts)))
+
+        return np.array(map_rows(bound, len(self.target), self.num_threads, "inclusion_bound"))
 
     def best_tempered(self, gaps: dict[str, float]) -> Rates:
         """Also notes how far the search may have stayed below the best, on average."""
@@ -201,6 +244,7 @@ def compare_draft_schemes(
     temperature: float = 1.0,
     draft_temperature: float | None = None,
     best_temperature: bool = False,
+    inclusion: bool = False,
     sequence: Any = None,
     confidence: float = 0.95,
     num_threads: int | None = None,
@@ -226,6 +270,9 @@ def compare_draft_schemes(
     best_temperature : bool
         Also compare the best draft temperature of every position, see `best_draft_temperature`.
         To know it takes the target: it is a limit, not a scheme.
+    inclusion : bool
+        Also bound every law that knows the draft's law alone and drafts each token as often as
+        draws without replacement do; it takes longer than their rates.
     sequence : array_like of int, optional
         Sequence of each position, for the intervals; of arrays [B, T, V] the first axis without it.
     confidence : float
@@ -312,7 +359,8 @@ def compare_draft_schemes(
         )
         for name, column in ranked
     )
-    return SchemeComparison(num_drafts, len(sample.target), rates, tuple(left_out))
+    bound = mean_interval(sample.inclusion_bounds(), groups, confidence) if inclusion else None
+    return SchemeComparison(num_drafts, len(sample.target), rates, tuple(left_out), bound)
 
 
 def _shown(

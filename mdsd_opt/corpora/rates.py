@@ -87,7 +87,7 @@ def rate_rows(
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
     groups = sample.texts
     combined = combinations(schemes, verifiers, num_drafts)
-    found = _rates_by_position(sample, combined, kind, progress, options)
+    found = rates_by_position(sample, combined, kind, progress, options)
     rows = [
         RateRow(
             scheme, k, verifier, mean_interval(column, groups, confidence), bound=is_bound(verifier)
@@ -98,7 +98,7 @@ def rate_rows(
     return with_gaps(rows)
 
 
-def _rates_by_position(
+def rates_by_position(
     sample: LogitsSample,
     combined: Sequence[tuple[str, str, list[int]]],
     kind: str | None,

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
+from mdsd_opt.base.checked import mask
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw
@@ -34,21 +34,20 @@ _MAX_LISTED = 200_000
 
 
 class EntryReader(Protocol):
-    """The entry of a scheme in a file; what is asked of it is checked, errors name the place.
+    """A place in a file; what is asked of it is checked, errors name the place.
 
-    `vector` gives an array or a list of Fractions; `error` makes what to raise where the entry, or
-    the part of it by that name, is wrong.
+    ``entry[name]`` is the entry of that name in it, `items` those of a list; `vector` gives an
+    array or a list of Fractions; `error` makes what to raise where the place is wrong.
     """
 
-    def integer(self, name: str) -> int: ...
-    def vector(self, name: str) -> Any: ...
-    def law(self, name: str) -> Distribution: ...
-    def laws(self, name: str) -> list[Distribution]: ...
-    def tokens(self, name: str) -> tuple[int, ...]: ...
-    def token_sets(self, name: str) -> list[tuple[int, ...]]: ...
-    def scheme(self, name: str) -> DraftScheme: ...
-    def schemes(self, name: str) -> list[DraftScheme]: ...
-    def error(self, problem: str, name: str = "") -> Exception: ...
+    def __getitem__(self, name: str) -> EntryReader: ...
+    def items(self) -> Sequence[EntryReader]: ...
+    def integer(self) -> int: ...
+    def tokens(self) -> tuple[int, ...]: ...
+    def vector(self) -> Any: ...
+    def law(self) -> Distribution: ...
+    def scheme(self) -> DraftScheme: ...
+    def error(self, problem: str) -> Exception: ...
 
 
 class DraftScheme(ABC):
@@ -213,6 +212,12 @@ class DraftScheme(ABC):
             contained.append(self.exact_containment(subset))
         return contained
 
+    def prefix_curve(self, order: Integers, exact: bool) -> Numbers:
+        """`prefix_containment`, or if `exact` the same in Fractions, an object array."""
+        if exact:
+            return np.array(self.exact_prefix_containment(order.tolist()), dtype=object)
+        return self.prefix_containment(order)
+
     def sample(self, rng: np.random.Generator, size: int | None = None) -> Integers:
         """Draw draft tuples.
 
@@ -375,13 +380,7 @@ class DraftScheme(ABC):
         }
 
     def _as_subset(self, subset: Any) -> Flags:
-        mask = to_numpy(subset, "subset")
-        if mask.shape != (self.vocab_size,) or mask.dtype != np.bool_:
-            raise InvalidInput(
-                f"subset has shape {mask.shape} and dtype {mask.dtype}: give a boolean mask of "
-                f"shape ({self.vocab_size},), one entry for each token"
-            )
-        return mask
+        return mask(subset, "subset", self.vocab_size, "tokens")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
@@ -433,6 +432,18 @@ class PrefixDraftScheme(DraftScheme):
         free = [i for i in range(self.vocab_size) if w[i] > 0]
         free.sort(key=lambda i: masses[i] / w[i])
         return self.always_drafted.tolist() + free
+
+    def ordered(self, masses: Numbers) -> tuple[Integers, Numbers]:
+        """`prefix_order` of the masses, and Q of its prefixes; exact where masses are Fractions.
+
+        The masses, shape (V,), are float64, or Fractions in an object array.
+        """
+        exact = masses.dtype == object
+        if exact:
+            order = np.array(self.exact_prefix_order(masses.tolist()), dtype=np.int64)
+        else:
+            order = self.prefix_order(masses)
+        return order, self.prefix_curve(order, exact)
 
     @abstractmethod
     def prefix_containment(self, order: Integers) -> Floats:

@@ -26,16 +26,12 @@ class HoldsFixed(DraftScheme):
     """Tokens T for certain, first in the draw order, then the drafts of `beside_fixed`, if any."""
 
     def _containment(self, subset: Flags) -> float:
-        beside = self.beside_fixed
-        if not subset[self.always_drafted].all():
-            return 0.0
-        return 1.0 if beside is None else beside.containment(subset)
+        fixed, beside = split_fixed(self)
+        return beside.containment(subset) if subset[fixed].all() else 0.0
 
     def exact_containment(self, subset: Any) -> Fraction:
-        mask, beside = self._as_subset(subset), self.beside_fixed
-        if not mask[self.always_drafted].all():
-            return Fraction(0)
-        return Fraction(1) if beside is None else beside.exact_containment(mask)
+        mask, (fixed, beside) = self._as_subset(subset), split_fixed(self)
+        return beside.exact_containment(mask) if mask[fixed].all() else Fraction(0)
 
     def prefix_containment(self, order: Integers) -> Floats:
         fixed, beside = self.always_drafted, self.beside_fixed
@@ -82,34 +78,25 @@ class HoldsFixed(DraftScheme):
         return found.where(all_hold(held == fixed))
 
     def drafted_mass(self, p: Floats) -> float:
-        fixed, beside, others = self.always_drafted, self.beside_fixed, p.copy()
+        (fixed, beside), others = split_fixed(self), p.copy()
         others[fixed] = 0.0
-        return float(p[fixed].sum()) + (0.0 if beside is None else beside.drafted_mass(others))
+        return float(p[fixed].sum()) + beside.drafted_mass(others)
 
     def count_supports(self) -> tuple[int, int]:
-        beside = self.beside_fixed
-        supports, arcs = (1, 0) if beside is None else beside.count_supports()
-        return supports, arcs + supports * self.always_drafted.size
+        fixed, beside = split_fixed(self)
+        supports, arcs = beside.count_supports()
+        return supports, arcs + supports * fixed.size
 
     def require_listable(self) -> None:
-        if self.beside_fixed is not None:
-            self.beside_fixed.require_listable()
+        split_fixed(self)[1].require_listable()
 
     def support_law(self) -> SupportLaw:
-        merged: dict[tuple[int, ...], float] = {}
-        if self.beside_fixed is None:
-            merged[()] = 1.0
-        else:
-            law = self.beside_fixed.support_law()
-            merged = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-        return SupportLaw.from_sets(self.vocab_size, self._with_fixed(merged, 0.0))
+        law = split_fixed(self)[1].support_law()
+        masses = dict(zip(law.sets(), law.mass.tolist(), strict=True))
+        return SupportLaw.from_sets(self.vocab_size, self._with_fixed(masses, 0.0))
 
     def exact_support_law(self) -> ExactSupportLaw:
-        beside = self.beside_fixed
-        law: ExactSupportLaw = {(): Fraction(1)}
-        if beside is not None:
-            law = beside.exact_support_law()
-        return self._with_fixed(law, Fraction(0))
+        return self._with_fixed(split_fixed(self)[1].exact_support_law(), Fraction(0))
 
     def _with_fixed(self, law: Mapping[tuple[int, ...], Any], zero: Any) -> dict[Any, Any]:
         merged: dict[tuple[int, ...], Any] = {}
@@ -201,9 +188,6 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         sets = np.column_stack([np.broadcast_to(fixed, (last.size, fixed.size)), last])
         group = np.sort(sets, axis=1), self.last_draw[last]
         return SupportLaw.from_groups(self.vocab_size, [group])
-
-    def count_tuples(self) -> int:
-        return self.count_supports()[0]
 
     def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         tuples, mass = super().tuple_law()
@@ -332,7 +316,7 @@ class FixedPlusDrafts(HoldsFixed):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> FixedPlusDrafts:
-        return cls(entry.tokens("tokens"), entry.scheme("drafts"))
+        return cls(entry["tokens"].tokens(), entry["drafts"].scheme())
 
     def miniature(
         self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int

@@ -46,11 +46,10 @@ def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
     from mdsd_opt.prefix_search import race_kernels as race
     from mdsd_opt.prefix_search.random_draws import require_race
 
-    smallest = np.partition(q, q.size - most)[: q.size - most + 1]  # all but the K - 1 largest
-    slowest = float(smallest.sum())
+    slowest = plackett_luce.rates_left(q, most)
     require_race(int((q > 0).sum()), most, slowest)
     # Unlike containment, which starts from zero, drafted mass is densest at t = 0.
-    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT)
+    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT, False)
     is_light = q * t[-1] < _LIGHT
     if float(q[is_light].sum()) * t[-1] > _MOST_RINGS:
         is_light[:] = False

@@ -121,7 +121,7 @@ class IndependentDrafts(ProductDrafts):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> IndependentDrafts:
-        return cls(entry.laws("q"))
+        return cls([x.law() for x in entry["q"].items()])
 
     def miniature(
         self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int

@@ -86,7 +86,8 @@ class MixtureDrafts(DraftScheme):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> MixtureDrafts:
-        masses, components = entry.vector("masses"), entry.schemes("components")
+        masses = entry["masses"].vector()
+        components = [x.scheme() for x in entry["components"].items()]
         if len(masses) != len(components):
             raise entry.error(f"has {len(components)} components and {len(masses)} masses")
         return cls(list(zip(masses, components, strict=True)))
@@ -110,8 +111,8 @@ class MixtureDrafts(DraftScheme):
         return float(self.mixture_weights @ values)
 
     def exact_containment(self, subset: Any) -> Fraction:
-        pairs = zip(self.exact_mixture_weights, self.components, strict=True)
-        return sum((m * c.exact_containment(subset) for m, c in pairs), Fraction(0))
+        parts = self.mixture_parts(exact=True)
+        return sum((m * c.exact_containment(subset) for m, c in parts), Fraction(0))
 
     def prefix_containment(self, order: Integers) -> Floats:
         curves = [component.prefix_containment(order) for component in self.components]
@@ -146,12 +147,11 @@ class MixtureDrafts(DraftScheme):
         return np.asarray(likelihood @ laws / total) if total > 0 else laws[0] * 0
 
     def is_possible(self, tokens: Integers) -> bool:
-        pairs = zip(self.mixture_weights.tolist(), self.components, strict=True)
         return any(
             mass > 0
             and bool((tokens[component.num_drafts :] == -1).all())
             and component._draws(tokens[: component.num_drafts])
-            for mass, component in pairs
+            for mass, component in self.mixture_parts()
         )
 
     def drafted_mass(self, p: Floats) -> float:
@@ -163,9 +163,8 @@ class MixtureDrafts(DraftScheme):
         return np.asarray(self.mixture_weights @ np.array(each))
 
     def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
-        weights = self.exact_mixture_weights if exact else self.mixture_weights.tolist()
         found: list[IndependentDraws] = []
-        for weight, component in zip(weights, self.components, strict=True):
+        for weight, component in self.mixture_parts(exact):
             inner = component.independent_draws(exact)
             if inner is None:
                 return None
@@ -182,7 +181,7 @@ class MixtureDrafts(DraftScheme):
 
     def support_law(self) -> SupportLaw:
         merged: dict[tuple[int, ...], float] = {}
-        for m, component in zip(self.mixture_weights.tolist(), self.components, strict=True):
+        for m, component in self.mixture_parts():
             law = component.support_law()
             for members, mass in zip(law.sets(), law.mass.tolist(), strict=True):
                 merged[members] = merged.get(members, 0.0) + m * mass
@@ -190,7 +189,7 @@ class MixtureDrafts(DraftScheme):
 
     def exact_support_law(self) -> ExactSupportLaw:
         merged: ExactSupportLaw = {}
-        for m, component in zip(self.exact_mixture_weights, self.components, strict=True):
+        for m, component in self.mixture_parts(exact=True):
             for members, mass in component.exact_support_law().items():
                 merged[members] = merged.get(members, Fraction(0)) + m * mass
         return {members: mass for members, mass in merged.items() if mass > 0}
@@ -200,7 +199,7 @@ class MixtureDrafts(DraftScheme):
 
     def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
         tuples, masses = [], []
-        for m, component in zip(self.mixture_weights.tolist(), self.components, strict=True):
+        for m, component in self.mixture_parts():
             drafts, mass = component.tuple_law()
             padding = np.full((len(drafts), self.num_drafts - drafts.shape[1]), -1, np.int32)
             tuples.append(np.concatenate([drafts, padding], axis=1))
@@ -209,7 +208,7 @@ class MixtureDrafts(DraftScheme):
 
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         merged: dict[tuple[int, ...], Fraction] = {}
-        for m, component in zip(self.exact_mixture_weights, self.components, strict=True):
+        for m, component in self.mixture_parts(exact=True):
             padding = (-1,) * (self.num_drafts - component.num_drafts)
             for key, mass in component.exact_tuple_law().items():
                 merged[key + padding] = merged.get(key + padding, Fraction(0)) + m * mass

@@ -59,12 +59,13 @@ class DraftSetLaw(DraftScheme):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> DraftSetLaw:
-        vocab_size = entry.integer("vocab_size")
-        sets, masses = entry.token_sets("sets"), entry.vector("masses")
+        vocab_size = entry["vocab_size"].integer()
+        sets = [x.tokens() for x in entry["sets"].items()]
+        masses = entry["masses"].vector()
         if len(sets) != len(masses):
             raise entry.error(f"has {len(sets)} sets and {len(masses)} masses")
         if len(set(sets)) < len(sets):
-            raise entry.error("lists one set twice: add up its masses", "sets")
+            raise entry["sets"].error("lists one set twice: add up its masses")
         return cls(vocab_size, dict(zip(sets, masses, strict=True)))
 
     def miniature(

@@ -95,7 +95,7 @@ class SingleModelDrafts(DraftScheme):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> Self:
-        return cls(entry.law("q"), entry.integer("num_drafts"))
+        return cls(entry["q"].law(), entry["num_drafts"].integer())
 
     @property
     def q(self) -> Floats:

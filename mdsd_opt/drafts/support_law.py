@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import factorial
+from math import factorial, prod
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,4 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 def multinomial(counts: Sequence[int]) -> int:
     """(sum counts)! / prod(counts!)."""
-    result = factorial(sum(counts))
-    for count in counts:
-        result //= factorial(count)
-    return result
+    return factorial(sum(counts)) // prod(map(factorial, counts))

@@ -135,8 +135,9 @@ class WithoutReplacement(OneDraft):
         require_race(order.size, self.num_drafts, self._slowest_rate)
         outside = np.ones(self.vocab_size, dtype=np.bool_)
         outside[order] = False
-        nodes = race.checking_nodes if self._is_check else race.race_nodes
-        t, w = nodes(self._slowest_rate, self.num_drafts, race.FROM_SQUARE)
+        t, w = race.race_nodes(
+            self._slowest_rate, self.num_drafts, race.FROM_SQUARE, self._is_check
+        )
         return plackett_luce.prefix_curve(
             self.q[order], float(self.q[outside].sum()), self.num_drafts, t, w
         )

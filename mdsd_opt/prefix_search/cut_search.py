@@ -9,7 +9,6 @@ other tokens added one at a time, and bounds are widened by what the two differ 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,64 +36,41 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool) -> Integers
     return keys
 
 
-#: Q where it is not kept by bucket.
-_NOTHING = np.zeros(NUM_BUCKETS)
+class Containment:
+    """Q of the prefixes of one row, by the buckets of its tokens.
 
+    With replacement Q(H) = q(H)^K; without, all of the first K clocks to ring lie in H. `buckets`,
+    shape (V,), holds the bucket of every token, `sums`, shape (NUM_BUCKETS, 2), the sums of p and
+    of q over every bucket, `contained`, shape (NUM_BUCKETS,), Q at the end of every bucket, which
+    means nothing where Q is a power: q^K with K = `exponent`, else 0. `slack` is what rounding may
+    feign of P - Q.
 
-class Containment(ABC):
-    """Q of the prefixes of one row.
-
-    `buckets`, shape (V,), holds the bucket of every token, `sums`, shape (NUM_BUCKETS, 2), the sums
-    of p and of q over every bucket, `contained`, shape (NUM_BUCKETS,), Q at the end of every
-    bucket, which means nothing where Q is a power: q^K with K = `exponent`, else 0. `slack` is what
-    rounding may feign of P - Q.
+    With ``opens=False`` no bucket is to be opened; with ``carries=True`` the sums over buckets lose
+    next to nothing; with ``checks=True`` a quadrature is a finer one. Raises `ProblemTooLarge`
+    where a race is of too many drafts for so many tokens.
     """
-
-    buckets: Keys
-    sums: Matrix
-    contained: Vector
-    exponent: int
-    slack: float
-
-    def __init__(self, buckets: Keys, sums: Matrix) -> None:
-        self.buckets, self.sums = buckets, sums
-        self.contained = _NOTHING
-
-    @abstractmethod
-    def at(self, tokens: Integers) -> Vector:
-        """Q at the tokens of buckets that are opened, given in order; not asked for twice."""
-
-
-class Power(Containment):
-    """Q(H) = q(H)^K: draws with replacement."""
-
-    slack = 1e-15
-
-    def __init__(self, draws: RandomDraws, buckets: Keys, sums: Matrix) -> None:
-        super().__init__(buckets, sums)
-        self.exponent = draws.num_drafts
-
-    def at(self, tokens: Integers) -> Vector:
-        return np.empty(tokens.size)  # known from q
-
-
-class Raced(Containment):
-    """All of the first K clocks to ring lie in H: draws without replacement.
-
-    Raises `ProblemTooLarge` where these are too many drafts for so many tokens.
-    """
-
-    exponent = 0
-    slack = 2e-13
 
     def __init__(
         self,
         draws: RandomDraws,
         p: Vector,
         buckets: Keys,
-        sums: Matrix | None,
-        opens: bool,
-        checks: bool,
+        *,
+        opens: bool = True,
+        carries: bool = False,
+        checks: bool = False,
+    ) -> None:
+        self.buckets = buckets
+        self.contained = np.zeros(NUM_BUCKETS)
+        self.exponent = draws.num_drafts if draws.is_replaced else 0
+        self.slack = 1e-15 if draws.is_replaced else 2e-13
+        if draws.is_replaced or carries:
+            self.sums = _bucket_sums(p, draws.q, buckets, carries)
+        if not draws.is_replaced:
+            self._run_race(draws, p, opens, carries, checks)
+
+    def _run_race(
+        self, draws: RandomDraws, p: Vector, opens: bool, carries: bool, checks: bool
     ) -> None:
         self._q, most = draws.q, draws.num_drafts
         require_race(draws.support_size, most, 1.0)  # before anything takes time
@@ -104,9 +80,9 @@ class Raced(Containment):
         run, moments = np.empty((2, NUM_BUCKETS, race.COLUMNS))
         size = draws.q.size
         chains = np.empty(NUM_BUCKETS, np.int64), np.empty(size, np.int64), np.empty(size)
-        race.race_sums(p, draws.q, buckets, light_rate, run, moments, *chains)
-        super().__init__(buckets, moments[:, [P, Q]] if sums is None else sums)
-        self.contained = np.zeros(NUM_BUCKETS)
+        race.race_sums(p, draws.q, self.buckets, light_rate, run, moments, *chains)
+        if not carries:
+            self.sums = moments[:, [P, Q]]
         num_drafts, table = np.array([most]), np.empty((RACE_ROWS + most, nodes))
         kept = np.empty((NUM_BUCKETS if opens else 0, most, nodes))
         self._race = num_drafts, others, table
@@ -117,29 +93,13 @@ class Raced(Containment):
         )  # fmt: skip
 
     def at(self, tokens: Integers) -> Vector:
+        """Q at the tokens of buckets that are opened, given in order; not asked for twice."""
         left, contained = np.empty((2, tokens.size))
-        race.race_opened(tokens, self.buckets, self._q, *self._race, *self._before, left, contained)
+        if self.exponent == 0:  # else it is known from q
+            race.race_opened(
+                tokens, self.buckets, self._q, *self._race, *self._before, left, contained
+            )
         return contained
-
-
-def containment_of(
-    draws: RandomDraws,
-    p: Vector,
-    buckets: Keys,
-    *,
-    opens: bool = True,
-    carries: bool = False,
-    checks: bool = False,
-) -> Containment:
-    """The containment of the draws of one row, by the buckets of its tokens.
-
-    With ``opens=False`` no bucket is to be opened; with ``carries=True`` the sums over buckets lose
-    next to nothing; with ``checks=True`` a quadrature is a finer one.
-    """
-    if draws.is_replaced:
-        return Power(draws, buckets, _bucket_sums(p, draws.q, buckets, carries))
-    sums = _bucket_sums(p, draws.q, buckets, carries) if carries else None
-    return Raced(draws, p, buckets, sums, opens, checks)
 
 
 def _bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool) -> Matrix:
@@ -151,7 +111,7 @@ def _bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool) -> Matrix:
 def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:
     """Q of any subset: its tokens share the first bucket, and the others the last."""
     buckets = np.where(subset, np.uint16(0), np.uint16(kernels.NEVER_DRAFTED))
-    found = containment_of(draws, draws.q, buckets, opens=False, carries=True, checks=checks)
+    found = Containment(draws, draws.q, buckets, opens=False, carries=True, checks=checks)
     if found.exponent > 0:
         return min(float(found.sums[0, Q]), 1.0) ** found.exponent
     return float(found.contained[0])
@@ -230,9 +190,7 @@ class CutSearch:
         buckets = np.empty(p.size, np.uint16)
         kernels.fill_buckets(p, draws.q, np.empty(BLOCK), buckets)
         # A decision follows the target whatever its sums lose; a rate shows it.
-        self.containment: Containment = containment_of(
-            draws, p, buckets, carries=not rounds, checks=checks
-        )
+        self.containment = Containment(draws, p, buckets, carries=not rounds, checks=checks)
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]
         self._num_closed = int(np.count_nonzero(sums_q))
         self._is_open, self.is_doubtful = np.zeros((2, NUM_BUCKETS), np.bool_)

@@ -43,53 +43,35 @@ _LAST = 700.0
 
 
 @kernel(inner=True)
-def race_grid(slowest: float, num_drafts: int, first: float) -> tuple[float, int]:
-    """Step in x and number of nodes; absolute error of Q and of inclusion about 1e-14."""
+def _grid(slowest: float, num_drafts: int, first: float, checks: bool) -> tuple[float, float, int]:
+    """Step in x, first x and number of nodes; absolute error of Q and of inclusion about 1e-14.
+
+    With `checks` those to check others: twice as many, numbers of their own.
+    """
     k = float(num_drafts)
-    step = 0.23 if k <= 4 else min(0.2, 0.57 / np.sqrt(k))
     # A Gamma(K) time is longer than this with a probability of 1e-14.
-    return step, _size(step, first, (k + 8.0 * np.sqrt(k) + 22.0) / slowest)
+    end = (k + 8.0 * np.sqrt(k) + 22.0) / slowest
+    step = 0.23 if k <= 4 else min(0.2, 0.57 / np.sqrt(k))
+    if checks:
+        end = (3.0 * k + 40.0) / slowest
+        step = 0.31 / np.sqrt(k + 4.0)
+        first -= 0.29
+    size = int(np.ceil((min(np.log(end), _LAST) - first) / step)) + 1
+    return step, first, size + -size % 4  # whole vectors; more nodes do no harm
 
 
-@kernel(inner=True)
+@kernel
 def race_work(tokens: int, num_drafts: int, slowest: float) -> float:
     """Tokens x drafts x nodes, of as many tokens added one at a time; 0 where forms are closed."""
-    if num_drafts <= 2:
-        return 0.0
-    return float(tokens) * num_drafts * race_grid(slowest, num_drafts, FROM_SQUARE)[1]
+    return float(tokens) * num_drafts * race_terms(slowest, num_drafts, False)[3]
 
 
 @kernel
-def race_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vector, Vector]:
-    """Times and weights, increasing."""
-    step, size = race_grid(slowest, num_drafts, first)
-    return _nodes(step, first, size)
-
-
-@kernel
-def checking_nodes(slowest: float, num_drafts: int, first: float) -> tuple[Vector, Vector]:
-    """Times and weights of `checking_grid`, increasing."""
-    step, first, size = checking_grid(slowest, num_drafts, first)
-    return _nodes(step, first, size)
-
-
-@kernel(inner=True)
-def checking_grid(slowest: float, num_drafts: int, first: float) -> tuple[float, float, int]:
-    """Step, first x and number of nodes to check others: twice as many, numbers of their own."""
-    k = float(num_drafts)
-    first -= 0.29
-    step = 0.31 / np.sqrt(k + 4.0)
-    return step, first, _size(step, first, (3.0 * k + 40.0) / slowest)
-
-
-@kernel(inner=True)
-def _size(step: float, first: float, end: float) -> int:
-    size = int(np.ceil((min(np.log(end), _LAST) - first) / step)) + 1
-    return size + -size % 4  # whole vectors; more nodes do no harm
-
-
-@kernel
-def _nodes(step: float, first: float, size: int) -> tuple[Vector, Vector]:
+def race_nodes(
+    slowest: float, num_drafts: int, first: float, checks: bool
+) -> tuple[Vector, Vector]:
+    """Times and weights, increasing; with `checks` other, finer ones."""
+    step, first, size = _grid(slowest, num_drafts, first, checks)
     times = np.empty(size)
     weights = np.empty(size)
     fill_nodes(times, weights, step, first)
@@ -175,39 +157,21 @@ def most_heavy(vocab_size: int, num_drafts: int) -> int:
     return min(vocab_size, int(lightness(num_drafts)) + num_drafts)
 
 
-@kernel(inner=True)
-def num_nodes(slowest: float, num_drafts: int) -> int:
-    """Nodes for rates between `slowest` (1 minus the K-1 largest q) and one: none for K <= 2."""
-    return race_grid(slowest, num_drafts, FROM_SQUARE)[1] if num_drafts > 2 else 0
-
-
 @kernel
 def race_terms(slowest: float, num_drafts: int, checks: bool) -> tuple[float, float, float, int]:
-    """Rate up to which tokens are light, step, first x and number of the nodes.
+    """Rate up to which tokens are light, step, first x and number of the nodes: none for K <= 2.
 
     With `checks` those of another, finer race: what both say of Q differs by about the error of the
     coarser of them.
     """
-    light_rate = slowest / lightness(num_drafts)
-    if checks:
-        step, first, size = checking_grid(slowest, num_drafts, FROM_SQUARE)
-        light_rate *= 0.25
-    else:
-        first = FROM_SQUARE
-        step, size = race_grid(slowest, num_drafts, first)
+    step, first, size = _grid(slowest, num_drafts, FROM_SQUARE, checks)
+    light_rate = slowest / lightness(num_drafts) * (0.25 if checks else 1.0)
     return light_rate, step, first, size if num_drafts > 2 else 0
 
 
 @kernel(inner=True)
-def fill_race(race: Matrix, slowest: float, num_drafts: int) -> None:
-    """Write the table of a race, of shape (RACE_ROWS + K, num_nodes)."""
-    light_rate, step, first, _ = race_terms(slowest, num_drafts, False)
-    fill_terms(race, light_rate, step, first)
-
-
-@kernel(inner=True)
 def fill_terms(race: Matrix, light_rate: float, step: float, first: float) -> None:
-    """Write the table of a race with given terms."""
+    """Write the table of a race of such terms, of shape (RACE_ROWS + K, nodes)."""
     times = race[_TIMES]
     fill_nodes(times, race[_WEIGHTS], step, first)
     for j in range(times.size):

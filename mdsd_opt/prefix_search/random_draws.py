@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
@@ -60,21 +61,13 @@ def require_race(tokens: int, num_drafts: int, slowest: float) -> None:
 
     So many tokens are added to the race one at a time; `slowest` is 1 minus the K - 1 largest q.
     """
-    from mdsd_opt.prefix_search.race_kernels import MAX_RACE_WORK, race_terms
+    from mdsd_opt.prefix_search.race_kernels import MAX_RACE_WORK, race_work
 
-    def work_of(most: int) -> float:
-        return float(tokens) * most * race_terms(slowest, most, False)[3]
-
-    work = work_of(num_drafts)
+    work = race_work(tokens, num_drafts, slowest)
     if work <= MAX_RACE_WORK:
         return
-    fits, fails = 2, num_drafts
-    while fails - fits > 1:
-        middle = (fits + fails) // 2
-        if work_of(middle) <= MAX_RACE_WORK:
-            fits = middle
-        else:
-            fails = middle
+    fewer = range(3, num_drafts)
+    fits = 2 + bisect_right(fewer, MAX_RACE_WORK, key=lambda k: race_work(tokens, k, slowest))
     raise ProblemTooLarge(
         f"{num_drafts} drafts without replacement and {tokens:,} tokens take about {work:.1e} "
         f"operations (drafts x tokens x quadrature nodes); the budget is {MAX_RACE_WORK:.1e}. "

@@ -34,10 +34,9 @@ from mdsd_opt.prefix_search.race_kernels import (
     RACE_ROWS,
     add_token,
     escape,
-    fill_race,
-    lightness,
+    fill_terms,
     most_heavy,
-    num_nodes,
+    race_terms,
     race_work,
     rates_beside,
     start_race,
@@ -104,14 +103,13 @@ def rates_of_rows(
         slowest, others = rates_beside(q, likeliest, most)
         if race_work(num_heavy, most, slowest) > MAX_RACE_WORK:
             return num_heavy, most, slowest
-        nodes = num_nodes(slowest, most)
+        light_rate, step, first, nodes = race_terms(slowest, most, False)
         num_cells = CELLS if nodes == 0 else max(min(CELLS, _STATES // (most * nodes)), 4)
         table = np.empty((RACE_ROWS + (num_cells + 3) * most, nodes))
         race = table[: RACE_ROWS + most]
         rang = table[RACE_ROWS + most : RACE_ROWS + 2 * most]
         states = table[RACE_ROWS + 2 * most :]
-        fill_race(race, slowest, most)
-        light_rate = slowest / lightness(most)
+        fill_terms(race, light_rate, step, first)
 
         bucket_keys(log_ratios, grid, keys)
         collect_groups(

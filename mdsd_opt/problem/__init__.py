@@ -28,7 +28,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
@@ -114,7 +113,10 @@ class TransportProblem:
             if not pad:
                 raise InvalidInput(unequal_vocabularies(target.size, draft.size))
             width = max(target.size, draft.size)
-            target, draft = _padded(target, width), _padded(draft, width)
+            target, draft = (
+                np.pad(x.astype(np.float64), (0, width - x.size), constant_values=-np.inf)
+                for x in (target, draft)
+            )
         if draft_temperature is None:
             draft_temperature = temperature
         p = softmax(target, temperature, top_k, top_p, min_p)
@@ -160,9 +162,3 @@ def unequal_vocabularies(target_size: int, draft_size: int) -> str:
         f"the target has {target_size} tokens and the draft has {draft_size}. If the wider one is "
         "only padded, pass pad=True to fill the narrower with impossible tokens."
     )
-
-
-def _padded(logits: NDArray[Any], width: int) -> Floats:
-    result = np.full(width, -np.inf)
-    result[: logits.size] = logits
-    return result

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats
+from mdsd_opt.base.array_types import Flags, Floats, Numbers
 from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.distributions import SUM_TOLERANCE
 from mdsd_opt.drafts.fixed_set import split_fixed
@@ -45,7 +45,7 @@ from mdsd_opt.problem.transport_plans import (
     plan_violations,
     read_plan,
 )
-from mdsd_opt.problem.water_filling import water_fill
+from mdsd_opt.problem.water_filling import running_sums, water_fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,7 @@ def certify(
         else:
             lower = max(lower, proven)
     if read.plan is None and _has_marginal(problem, read):
-        reached = _exact_marginal_bound(problem, read) if exact else _marginal_bound(problem, read)
-        lower = max(lower, reached)
+        lower = max(lower, _marginal_bound(problem, read, exact))
     violations += claim_violations(problem, read, lower, upper, tolerance)
     return Certificate(lower, upper, tuple(violations), exact)
 
@@ -225,55 +224,37 @@ def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fr
     return proven if exact else float(proven)
 
 
-def _marginal_bound(problem: TransportProblem, solution: Found) -> float:
-    drafts, draws = problem.drafts.prefix_form, problem.drafts.random_draws
+def _marginal_bound(problem: TransportProblem, solution: Found, exact: bool) -> float | Fraction:
+    """What the selection marginal reaches: the claimed one, or the water-filled of the subset."""
+    drafts, draws = problem.drafts.prefix_form, None if exact else problem.drafts.random_draws
     assert drafts is not None
-    p = problem.target
-    x = solution.selection
-    if saves_sorting(draws):
-        from mdsd_opt.prefix_search.cut_search import contained_in, lower_bound
-
-        if x is None:
-            assert solution.subset is not None
-            inside = contained_in(draws, solution.subset)
-            x = water_fill(p, drafts, solution.subset, inside).values
-        return min(max(0.0, lower_bound(p, draws, x)), 1.0)
+    p: Numbers = np.array(problem.exact_target, dtype=object) if exact else problem.target
+    subset, x = solution.subset, solution.selection
     if x is None:
-        assert solution.subset is not None
-        x = water_fill(p, drafts, solution.subset, drafts.containment(solution.subset)).values
-    order = drafts.prefix_order(x)
-    reached_at = np.concatenate([[0.0], np.cumsum(x[order])])
-    contained = drafts.prefix_containment(order)
+        assert subset is not None
+        if saves_sorting(draws):
+            from mdsd_opt.prefix_search.cut_search import contained_in
+
+            inside: Any = contained_in(draws, subset)
+        else:
+            inside = drafts.exact_containment(subset) if exact else drafts.containment(subset)
+        x = water_fill(p, drafts, subset, inside).values
+    elif exact:
+        x = np.array([Fraction(mass) for mass in x.tolist()], dtype=object)
+    if saves_sorting(draws):
+        from mdsd_opt.prefix_search.cut_search import lower_bound
+
+        return min(max(0.0, lower_bound(p, draws, x)), 1.0)
+    order, contained = drafts.ordered(x)
+    shortfall = (contained - running_sums(x[None, order])[0]).max()
+    imbalance = abs(x.sum() - 1)
+    reached = np.minimum(p, x).sum() - max(shortfall, imbalance * 0) - imbalance
+    if exact:
+        return max(reached, Fraction(0))
     again = drafts.with_finer_quadrature()
-    doubt = 0.0
     if again is not drafts:
-        doubt = float(np.abs(contained - again.prefix_containment(order)).max())
-    shortfall = float(np.max(contained - reached_at))
-    imbalance = abs(float(x.sum()) - 1.0)
-    reached = float(np.minimum(p, x).sum()) - max(shortfall, 0.0) - imbalance - doubt
-    return min(max(0.0, reached), 1.0)
-
-
-def _exact_marginal_bound(problem: TransportProblem, solution: Found) -> Fraction:
-    drafts = problem.drafts.prefix_form
-    assert drafts is not None
-    p = problem.exact_target
-    if solution.selection is not None:
-        x = [Fraction(mass) for mass in solution.selection.tolist()]
-    else:
-        assert solution.subset is not None
-        contained = drafts.exact_containment(solution.subset)
-        target = np.array(p, dtype=object)
-        x = water_fill(target, drafts, solution.subset, contained).values.tolist()
-    order = drafts.exact_prefix_order(x)
-    prefixes = drafts.exact_prefix_containment(order)
-    inside, shortfall = Fraction(0), prefixes[0]
-    for i, contained in zip(order, prefixes[1:], strict=True):
-        inside += x[i]
-        shortfall = max(shortfall, contained - inside)
-    imbalance = abs(sum(x, Fraction(0)) - 1)
-    reached = sum((min(a, b) for a, b in zip(p, x, strict=True)), Fraction(0))
-    return max(reached - max(shortfall, Fraction(0)) - imbalance, Fraction(0))
+        reached -= np.abs(contained - again.prefix_containment(order)).max()
+    return min(max(0.0, float(reached)), 1.0)
 
 
 #: What a solution may leave out. Its proof is read where it is held against the problem.

@@ -12,7 +12,6 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -94,9 +93,9 @@ def load_problem(path: str | os.PathLike[str]) -> TransportProblem:
     source = str(path)
     document = read_json(path) if suffix == ".json" else _binary_document(path, suffix)
     try:
-        root = _Entry(source, document, "")
+        root = _Entry(source, document)
         root.require_known(("target", "drafts"))
-        return TransportProblem(root.vector("target"), root.scheme("drafts"))
+        return TransportProblem(root["target"].vector(), root["drafts"].scheme())
     except (UnreadableFile, UnknownName):
         raise
     except InvalidInput as error:
@@ -173,125 +172,99 @@ def _child(node: Any, name: str) -> Any:
 
 
 class _Entry:
-    """Part of a document, checked while it is turned into objects; errors name file and place.
+    """A place in a document, checked while it is turned into objects; errors name file and place.
 
     An `EntryReader`.
     """
 
-    def __init__(self, source: str, node: Any, place: str) -> None:
-        self._source, self._place = source, place
-        if not isinstance(node, dict):
-            raise self.error(f"is {_kind(node)}, not an object with named entries")
-        self._node: Document = node
+    __slots__ = ("_node", "_place", "_source")
 
-    def error(self, problem: str, name: str = "") -> UnreadableFile:
-        return self._error(self._inside(name) or "the problem", problem)
+    def __init__(self, source: str, node: Any, place: str = "") -> None:
+        self._source, self._node, self._place = source, node, place
 
-    def _error(self, place: str, problem: str) -> UnreadableFile:
-        return UnreadableFile(f"{self._source}: {place} {problem}")
-
-    def _inside(self, name: str) -> str:
-        return ".".join(part for part in (self._place, name) if part)
-
-    def get(self, name: str) -> Any:
-        """What stands under a name."""
-        if name not in self._node:
-            present = ", ".join(repr(x) for x in self._node) or "none"
-            where = repr(self._place) if self._place else "the problem"
-            raise self._error(where, f"has no entry {name!r}. It has: {present}.")
-        return self._node[name]
+    def error(self, problem: str) -> UnreadableFile:
+        return UnreadableFile(f"{self._source}: {self._place or 'the problem'} {problem}")
 
     def require_known(self, known: tuple[str, ...]) -> None:
         """Refuse entries that nobody would read: a misspelt one would be ignored in silence."""
-        for name in self._node:
+        for name in self._named():
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 listed = ", ".join(map(repr, known))
                 raise self.error(f"has an unknown entry {name!r:.60}.{hint} It takes: {listed}.")
 
-    def integer(self, name: str) -> int:
-        return self._integer(self.get(name), self._inside(name))
+    def _named(self) -> Document:
+        if not isinstance(self._node, dict):
+            raise self.error(f"is {_kind(self._node)}, not an object with named entries")
+        return self._node
 
-    def _integer(self, node: Any, place: str) -> int:
-        if type(node) is not int:
-            raise self._error(place, f"is {_kind(node)}, not an integer")
-        return node
+    def __getitem__(self, name: str) -> _Entry:
+        named = self._named()
+        if name not in named:
+            present = ", ".join(map(repr, named)) or "none"
+            raise self.error(f"has no entry {name!r}. It has: {present}.")
+        place = f"{self._place}.{name}" if self._place else name
+        return _Entry(self._source, named[name], place)
 
-    def _items(self, node: Any, place: str) -> Iterator[tuple[Any, str]]:
-        """What a list holds, and where."""
+    def items(self) -> list[_Entry]:
+        node = self._node
         if not isinstance(node, list) and not (isinstance(node, np.ndarray) and node.ndim > 0):
-            raise self._error(place, f"is {_kind(node)}, not a list")
-        return ((x, f"{place}[{i}]") for i, x in enumerate(node))
+            raise self.error(f"is {_kind(node)}, not a list")
+        return [_Entry(self._source, x, f"{self._place}[{i}]") for i, x in enumerate(node)]
 
-    def _listed(self, name: str) -> Iterator[tuple[Any, str]]:
-        return self._items(self.get(name), self._inside(name))
+    def integer(self) -> int:
+        if type(self._node) is not int:
+            raise self.error(f"is {_kind(self._node)}, not an integer")
+        return self._node
 
-    def vector(self, name: str) -> Any:
-        return self._vector(self.get(name), self._inside(name))
+    def tokens(self) -> tuple[int, ...]:
+        return tuple(item.integer() for item in self.items())
 
-    def _vector(self, node: Any, place: str) -> Any:
+    def vector(self) -> Any:
         """A float64 array, or a list of Fractions if any number was written as a string."""
+        node = self._node
         if isinstance(node, np.ndarray):
             if node.dtype.kind not in "fiub" and node.dtype.name != "bfloat16":
-                raise self._error(place, f"has dtype {node.dtype}, not numbers")
+                raise self.error(f"has dtype {node.dtype}, not numbers")
             return node.astype(np.float64)
-        numbers = [self._number(*item) for item in self._items(node, place)]
+        if isinstance(node, list) and all(type(x) is float for x in node):  # mostly
+            return np.array(node, dtype=np.float64)
+        numbers = [item._number() for item in self.items()]
         if any(isinstance(x, Fraction) for x in numbers):
             return [Fraction(x) for x in numbers]
         return np.array(numbers, dtype=np.float64)
 
-    def _number(self, node: Any, place: str) -> float | Fraction:
+    def _number(self) -> float | Fraction:
+        node = self._node
         if type(node) in (int, float):
             try:
                 return float(node)
             except OverflowError as error:
-                raise self._error(place, "is too large for a number") from error
+                raise self.error("is too large for a number") from error
         if isinstance(node, str):
-            return self._exact_number(node, place)
-        raise self._error(place, f"is {_kind(node)}, not a number")
+            return self._exact_number(node)
+        raise self.error(f"is {_kind(node)}, not a number")
 
-    def _exact_number(self, text: str, place: str) -> Fraction:
+    def _exact_number(self, text: str) -> Fraction:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         if not _EXACT_NUMBER.fullmatch(text):
-            raise self._error(place, f"is {shown!r}: write numbers like '3/8', '0.375' or 0.375")
+            raise self.error(f"is {shown!r}: write numbers like '3/8', '0.375' or 0.375")
         try:
             return Fraction(text)
         except (ValueError, ZeroDivisionError) as error:
             reason = "has denominator 0" if isinstance(error, ZeroDivisionError) else "is too long"
-            raise self._error(place, f"is {shown!r}, which {reason}") from error
+            raise self.error(f"is {shown!r}, which {reason}") from error
 
-    def law(self, name: str) -> Distribution:
-        return self._law(self.get(name), self._inside(name))
+    def law(self) -> Distribution:
+        return Distribution.of(self.vector(), self._place)
 
-    def _law(self, node: Any, place: str) -> Distribution:
-        return Distribution.of(self._vector(node, place), place)
-
-    def laws(self, name: str) -> list[Distribution]:
-        return [self._law(*item) for item in self._listed(name)]
-
-    def tokens(self, name: str) -> tuple[int, ...]:
-        return self._tokens(self.get(name), self._inside(name))
-
-    def _tokens(self, node: Any, place: str) -> tuple[int, ...]:
-        return tuple(self._integer(*item) for item in self._items(node, place))
-
-    def token_sets(self, name: str) -> list[tuple[int, ...]]:
-        return [self._tokens(*item) for item in self._listed(name)]
-
-    def scheme(self, name: str) -> DraftScheme:
-        return self._scheme(self.get(name), self._inside(name))
-
-    def schemes(self, name: str) -> list[DraftScheme]:
-        return [self._scheme(*item) for item in self._listed(name)]
-
-    def _scheme(self, node: Any, place: str) -> DraftScheme:
-        entry, known = _Entry(self._source, node, place), all_schemes()
-        name = entry.get("scheme")
+    def scheme(self) -> DraftScheme:
+        known, name = all_schemes(), self["scheme"]._node
         if not isinstance(name, str) or name not in known:
             raise UnknownName.among(f"draft scheme in {self._source}:", name, known)
-        entry.require_known(("scheme", *known[name].entries))
-        return known[name].from_entry(entry)
+        self.require_known(("scheme", *known[name].entries))
+        return known[name].from_entry(self)
 
 
 def _kind(node: Any) -> str:

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import floats, integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import ProductForm
@@ -254,10 +254,11 @@ class OrderMixture:
     weights: Floats
 
 
-def order_marginal(drafts: DraftScheme, order: Integers) -> Floats:
+def order_marginal(drafts: DraftScheme, order: Integers, exact: bool = False) -> Numbers:
     """Law of the draft that comes last in the order, shape (V,)."""
-    marginal = np.empty(order.size)
-    marginal[order] = np.diff(drafts.prefix_containment(order))
+    gains = np.diff(drafts.prefix_curve(order, exact))
+    marginal = np.empty_like(gains)
+    marginal[order] = gains
     return marginal
 
 
@@ -271,16 +272,18 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     if read is None:
         return None
     orders, weights, total = read
-    if p.dtype != object:
-        shares = weights / total
-        mixed = _mixed_marginal(drafts, orders, shares)
-        again = drafts.with_finer_quadrature()
-        doubt = 0.0
-        if again is not drafts:
-            doubt = float(np.abs(mixed - _mixed_marginal(again, orders, shares)).sum())
-        empty = drafts.containment(np.zeros(p.size, dtype=np.bool_))
-        return float(np.minimum(p - mixed, 0.0).sum()) - empty - doubt
-    return _exact_shortfall(p, drafts, orders, [Fraction(w) for w in weights.tolist()])
+    orders, weights = orders[weights > 0], weights[weights > 0]
+    nothing = np.zeros(p.size, dtype=np.bool_)
+    if p.dtype == object:
+        exact = np.array([Fraction(weight) for weight in weights.tolist()], dtype=object)
+        mixed = _mixed_marginal(drafts, orders, exact / exact.sum())
+        return np.minimum(p - mixed, p[0] * 0).sum() - drafts.exact_containment(nothing)
+    mixed = _mixed_marginal(drafts, orders, weights / total)
+    again = drafts.with_finer_quadrature()
+    doubt = 0.0
+    if again is not drafts:
+        doubt = float(np.abs(mixed - _mixed_marginal(again, orders, weights / total)).sum())
+    return float(np.minimum(p - mixed, 0.0).sum()) - drafts.containment(nothing) - doubt
 
 
 def read_mixture(proof: OrderMixture, size: int) -> tuple[Integers, Floats, float] | None:
@@ -299,21 +302,6 @@ def read_mixture(proof: OrderMixture, size: int) -> tuple[Integers, Floats, floa
     return orders, weights, total
 
 
-def _mixed_marginal(drafts: DraftScheme, orders: Integers, shares: Floats) -> Floats:
-    marginals = [order_marginal(drafts, order) for order in orders]
-    return shares @ np.array(marginals)
-
-
-def _exact_shortfall(
-    p: NDArray[Any], drafts: DraftScheme, orders: Integers, exact: list[Fraction]
-) -> Fraction:
-    total = sum(exact)
-    y = [Fraction(0)] * p.size
-    empty = drafts.exact_containment(np.zeros(p.size, dtype=np.bool_))
-    for weight, order in zip(exact, orders.tolist(), strict=True):
-        if not weight:
-            continue
-        prefixes = drafts.exact_prefix_containment(order)
-        for j, i in enumerate(order):
-            y[i] += weight / total * (prefixes[j + 1] - prefixes[j])
-    return sum((min(a - b, Fraction(0)) for a, b in zip(p, y, strict=True)), Fraction(0)) - empty
+def _mixed_marginal(drafts: DraftScheme, orders: Integers, shares: Numbers) -> Numbers:
+    exact = shares.dtype == object
+    return shares @ np.array([order_marginal(drafts, order, exact) for order in orders])

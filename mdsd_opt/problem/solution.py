@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,13 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
+from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
+
+#: Entries of a plan as one array, at most: 80 MB.
+_MAX_DENSE = 10**7
 
 
 class Status(enum.Enum):
@@ -78,6 +85,69 @@ class TransportPlan:
         """Sum of C: the acceptance rate if the plan is feasible."""
         return float(self.mass.sum())
 
+    def items(self) -> Iterator[tuple[tuple[int, ...], int, float]]:
+        """Draft set, accepted token and its mass, for every mass above zero.
+
+        The tokens of a set ascend.
+        """
+        tokens, mass = self.tokens.tolist(), self.mass.tolist()
+        for start, stop in pairwise(self.offsets.tolist()):
+            drafts = tuple(tokens[start:stop])
+            yield from (
+                (drafts, token, x)
+                for token, x in zip(drafts, mass[start:stop], strict=True)
+                if x > 0
+            )
+
+    def dense(self, problem: TransportProblem) -> Floats:
+        r"""The joint law of drafts and output, shape (V,) * K + (V,).
+
+        Entry :math:`(x_1, \dots, x_K, y)` is the probability that these are the drafts, in draw
+        order, and y comes out: the mass of every draft set is spread over its tuples as the drafts
+        do, and what is left of a tuple follows what is left of the target. Sums over the last axis
+        are the law of the drafts, sums over all others the target.
+
+        Parameters
+        ----------
+        problem : TransportProblem
+            That the plan is of, and feasible for.
+
+        Raises
+        ------
+        ProblemTooLarge
+            More than ten million entries.
+        UnsupportedScheme
+            There may be fewer than K drafts.
+        """
+        size, k = problem.vocab_size, problem.num_drafts
+        if count_power(size, k + 1) > _MAX_DENSE:
+            raise ProblemTooLarge(
+                f"a plan of V = {size}, K = {k} has V^(K+1) entries, over {_MAX_DENSE:,}: go "
+                "through its items(), the masses above zero"
+            )
+        tuples, chances = problem.drafts.tuple_law()
+        if (tuples[chances > 0] < 0).any():
+            raise UnsupportedScheme(
+                "there may be fewer drafts than K, which an array over K drafts cannot hold: go "
+                "through the items() of the plan"
+            )
+        sets = [tuple(sorted({*row})) for row in tuples.tolist()]
+        whole: dict[tuple[int, ...], float] = {}
+        for members, chance in zip(sets, chances.tolist(), strict=True):
+            whole[members] = whole.get(members, 0.0) + chance
+        moved: dict[tuple[int, ...], Floats] = {}
+        for members, token, mass in self.items():
+            moved.setdefault(members, np.zeros(size))[token] += mass
+        left = np.maximum(problem.target - self.token_mass(size), 0.0)
+        left /= left.sum() if left.any() else 1.0
+        joint = np.zeros((size,) * (k + 1))
+        for row, members, chance in zip(tuples.tolist(), sets, chances.tolist(), strict=True):
+            if chance > 0:
+                share = chance / whole[members]
+                accepted = share * moved.get(members, np.zeros(size))
+                joint[tuple(row)] = accepted + max(chance - accepted.sum(), 0.0) * left
+        return joint
+
     def token_mass(self, vocab_size: int) -> Floats:
         """Sum over S of C(i, S), shape (V,); at most p_i in a feasible plan."""
         return weighted_count(self.tokens, self.mass, vocab_size)
@@ -86,6 +156,25 @@ class TransportPlan:
         """Sum over i of C(i, S), shape (num_supports,); at most W_S in a feasible plan."""
         num_supports = self.offsets.size - 1
         return weighted_count(self.arc_support, self.mass, num_supports)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransportDual:
+    r"""Prices that prove an upper bound: :math:`u_i + v_S \ge 1` for every i in S, none negative.
+
+    Then :math:`\alpha^* \le p \cdot u + W \cdot v`. The LP has 0/1 optima: :math:`u_i = [i \in H]`
+    and :math:`v_S = [S \not\subseteq H]`, of value :math:`1 + P(H) - Q(H)`.
+
+    Attributes
+    ----------
+    tokens : ndarray, shape (V,)
+        u, what one more unit of p_i is worth at most.
+    sets : ndarray, shape (num_supports,), optional
+        v, in the order of the plan's draft sets; None where the method lists none.
+    """
+
+    tokens: NDArray[np.float64]
+    sets: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -100,7 +189,8 @@ class Found:
     subset : ndarray of bool, shape (V,), optional
         H with 1 + P(H) - Q(H) equal to `upper_bound`.
     plan : TransportPlan, optional
-        Reaches `lower_bound`.
+        Reaches `lower_bound`. The methods that list draft sets have one, as "full_lp" and
+        "max_flow"; None from subset selection, which needs none.
     selection : ndarray, shape (V,), optional
         Marginal law p_I of the selected draft, where the method has one.
     proof : BoxCover or OrderMixture, optional
@@ -150,9 +240,27 @@ class Solution(Found):
                 frozen(given[name])
         return cls(**given, method=method, solve_seconds=solve_seconds)
 
+    @property
+    def dual(self) -> TransportDual | None:
+        """The prices of `upper_bound`, by the subset; None where there is no subset."""
+        if self.subset is None:
+            return None
+        sets = None
+        if self.plan is not None:
+            outside = weighted_count(
+                self.plan.arc_support,
+                (~self.subset[self.plan.tokens]).astype(np.float64),
+                self.plan.offsets.size - 1,
+            )
+            sets = (outside > 0).astype(np.float64)
+        return TransportDual(self.subset.astype(np.float64), sets)
+
     def __repr__(self) -> str:
+        plan = "None (method='full_lp' has one)"
+        if self.plan is not None:
+            plan = f"{self.plan.mass.size} arcs"
         return (
             f"Solution(acceptance_rate={self.acceptance_rate:.9g}, status={self.status}, "
             f"method={self.method!r}, gap={self.upper_bound - self.lower_bound:.1e}, "
-            f"solve_seconds={self.solve_seconds:.3g})"
+            f"plan={plan}, solve_seconds={self.solve_seconds:.3g})"
         )

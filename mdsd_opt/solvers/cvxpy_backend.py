@@ -44,7 +44,7 @@ def maximise(
         raise UnknownName.among("cvxpy solver", solver, installed)
     if 0 in matrix.shape:  # nothing to bound, or nothing to choose
         finite = np.where(np.isfinite(column_upper), column_upper, 0.0)
-        return LpResult(finite, np.zeros(matrix.shape[0]), None, None, True, 0, "nothing to do")
+        return LpResult(finite, np.zeros(matrix.shape[0]), True, 0, "nothing to do")
     solver = solver.upper()
     scale = _SCALES.get(solver, 1.0) if scale is None else scale
     a = csr_array((matrix.values, (matrix.rows, matrix.columns)), shape=matrix.shape)
@@ -76,8 +76,6 @@ def maximise(
     return LpResult(
         point=np.clip(np.asarray(x.value, dtype=np.float64) / scale, 0.0, column_upper),
         row_duals=np.asarray(rows.dual_value, dtype=np.float64),
-        basic_columns=None,
-        basic_rows=None,
         optimal=problem.status in ("optimal", "optimal_inaccurate"),
         iterations=int(getattr(statistics, "num_iters", None) or 0),
         message=f"cvxpy with {solver}: {problem.status}",
@@ -85,13 +83,4 @@ def maximise(
 
 
 def _unsolved(matrix: SparseMatrix, message: str) -> LpResult:
-    return LpResult(
-        np.zeros(matrix.shape[1]), np.zeros(matrix.shape[0]), None, None, False, 0, message
-    )
-
-
-def version() -> str:
-    """Version of the installed CVXPY."""
-    from importlib.metadata import version as installed
-
-    return installed("cvxpy")
+    return LpResult(np.zeros(matrix.shape[1]), np.zeros(matrix.shape[0]), False, 0, message)

@@ -60,7 +60,9 @@ class Backend:
 
     @property
     def version(self) -> str:
-        return highs_backend.version() if self.backend == "highs" else cvxpy_backend.version()
+        from importlib.metadata import version
+
+        return version("highspy" if self.backend == "highs" else "cvxpy")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

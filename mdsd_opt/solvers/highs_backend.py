@@ -41,11 +41,11 @@ class LpResult:
 
     point: Vector
     row_duals: Vector
-    basic_columns: Flags | None
-    basic_rows: Flags | None
     optimal: bool
     iterations: int
     message: str
+    basic_columns: Flags | None = None
+    basic_rows: Flags | None = None
 
 
 def solve_lp(
@@ -70,7 +70,7 @@ def solve_lp(
     num_rows, num_columns = matrix.shape
     if num_columns == 0:
         nothing, slack = np.zeros(0, dtype=np.bool_), np.ones(num_rows, dtype=np.bool_)
-        return LpResult(np.zeros(0), np.zeros(num_rows), nothing, slack, True, 0, "nothing to do")
+        return LpResult(np.zeros(0), np.zeros(num_rows), True, 0, "nothing to do", nothing, slack)
     lp = highspy.HighsLp()
     lp.sense_ = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
     lp.num_row_, lp.num_col_ = num_rows, num_columns
@@ -141,13 +141,6 @@ def _bindings() -> Any:
             "method='max_flow', which needs no HiGHS."
         ) from error
     return highspy
-
-
-def version() -> str:
-    """Version of the installed HiGHS bindings."""
-    from importlib.metadata import version as installed
-
-    return installed("highspy")
 
 
 def _basic(statuses: Any) -> Flags:

@@ -5,17 +5,18 @@ In floating point, and in exact arithmetic: the reference every other number is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws, saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status
+from mdsd_opt.problem.water_filling import running_sums
 from mdsd_opt.solvers.method import Method
 
 
@@ -61,11 +62,7 @@ def by_search(p: Floats, draws: RandomDraws) -> Found:
 
 def by_sorting(p: Floats, drafts: PrefixDraftScheme) -> Found:
     """The best prefix of all, one after another."""
-    from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
-
-    order = drafts.prefix_order(p)
-    contained = drafts.prefix_containment(order)
-    difference, length = smallest_prefix_difference(p[order], contained)
+    order, _, length, difference = best_prefix(p, drafts)
     subset = np.zeros(p.size, dtype=np.bool_)
     subset[order[:length]] = True
     message = "sorted by target/draft ratio, scanned every prefix"
@@ -108,26 +105,24 @@ def exact_optimum(problem: TransportProblem) -> tuple[Fraction, Flags]:
     drafts = problem.drafts.prefix_form
     if drafts is None:
         raise UnsupportedScheme(f"draft scheme {problem.drafts.scheme!r} has no prefix order")
-    order, contained, length = best_exact_prefix(problem.exact_target, drafts)
-    inside = sum((problem.exact_target[i] for i in order[:length]), Fraction(0))
+    target = np.array(problem.exact_target, dtype=object)
+    order, _, length, difference = best_prefix(target, drafts)
     subset = np.zeros(problem.vocab_size, dtype=np.bool_)
     subset[order[:length]] = True
-    return 1 + inside - contained[length], subset
+    return 1 + difference, subset
 
 
-def best_exact_prefix(
-    masses: Sequence[Fraction], drafts: PrefixDraftScheme
-) -> tuple[list[int], list[Fraction], int]:
-    """Prefix order, Q of every prefix, and the length of the shortest best prefix.
+def best_prefix(masses: Numbers, drafts: PrefixDraftScheme) -> tuple[Integers, Numbers, int, Any]:
+    """Prefix order, Q of every prefix, length of the shortest best prefix, and P - Q there.
 
-    The masses may sum to less than one.
+    The masses, shape (V,), in float64 or in Fractions, may sum to less than one.
     """
-    order = drafts.exact_prefix_order(masses)
-    contained = drafts.exact_prefix_containment(order)
-    inside = Fraction(0)
-    best, length = -contained[0], 0
-    for j, i in enumerate(order, start=1):
-        inside += masses[i]
-        if inside - contained[j] < best:
-            best, length = inside - contained[j], j
-    return order, contained, length
+    order, contained = drafts.ordered(masses)
+    if masses.dtype == object:
+        differences = running_sums(masses[None, order])[0] - contained
+        length = int(differences.argmin())
+        return order, contained, length, differences[length]
+    from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
+
+    difference, length = smallest_prefix_difference(masses[order], contained)
+    return order, contained, length, difference

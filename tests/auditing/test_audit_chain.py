@@ -79,7 +79,7 @@ def test_zeros_may_be_refused_and_the_report_says_so() -> None:
 
     report = audited(careful)
     assert report.verdict_class == "lossless", report.verdict
-    assert "Refused: zeros, certain target" in report.verdict
+    assert "refused: zeros, certain target" in report.verdict
 
     def careless(p: Any, q: Any, drafts: Any) -> list[int]:
         if (p <= 0).any():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from random import random as bound_before
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,21 @@ def of_numpy(p: Any, q: Any, drafts: Any, rng: Any) -> int:
 
 
 @pytest.mark.parametrize("verify", [of_python, of_numpy])
+def test_draws_from_mlx_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its generator keeps its state in arrays; a list of them stands in for it here."""
+    state = [np.array([0, 1], np.uint32)]
+    stand_in = SimpleNamespace(random=SimpleNamespace(state=state))
+    monkeypatch.setitem(sys.modules, "mlx.core", stand_in)
+
+    def draws_there(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        state[0] = state[0] + 1
+        return int(drafts[0])
+
+    with pytest.raises(UnservedDraw, match="mlx.random, which is not served"):
+        mo.audit(draws_there, PROBLEM, 0, 100)
+    assert mo.audit("rrs", PROBLEM, 0, 100).lossless
+
+
 def test_the_audit_answers_for_every_generator(verify: Any) -> None:
     first, second = (mo.audit(verify, PROBLEM, 5, 500).to_dict() for _ in range(2))
     assert first == second  # it depends on the audit's seed alone

@@ -36,9 +36,10 @@ class State:
 
 @numba.njit
 def table_of(slowest: float, num_drafts: int) -> tuple[Matrix, float]:
-    table = np.empty((RACE_ROWS + num_drafts, kernels.num_nodes(slowest, num_drafts)))
-    kernels.fill_race(table, slowest, num_drafts)
-    return table, slowest / kernels.lightness(num_drafts)
+    light_rate, step, first, nodes = kernels.race_terms(slowest, num_drafts, False)
+    table = np.empty((RACE_ROWS + num_drafts, nodes))
+    kernels.fill_terms(table, light_rate, step, first)
+    return table, light_rate
 
 
 @numba.njit

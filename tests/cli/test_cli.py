@@ -130,7 +130,7 @@ def test_rates_of_all_schemes_are_ranked(run, logits):
     assert by_scheme["without_replacement"] == pytest.approx(best["without_replacement"])
     table = run("rates", logits, "-k", "3", "--schemes", "all").stdout
     assert "behind the best" in table
-    assert "draft temperature x 0.7" in table
+    assert "draft T x 0.7" in table
     assert "behind" not in run("rates", logits, "-k", "3").stdout
 
 
@@ -416,7 +416,7 @@ def test_solve_goes_on_where_a_certificate_or_auto_is_refused(run, golden, monke
 
 def test_audit_of_our_own_verifiers(run):
     for name in ("optimal", "rrs"):
-        done = run("audit", "--verifier", name, "--json")
+        done = run("audit", "--verifier", name, "--trials", "500", "--json")
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         assert report["lossless"] is True
@@ -429,9 +429,35 @@ def test_audit_convicts_a_wrong_verifier(run, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    done = run("audit", "--verifier", "sloppy_engine:first_draft", "--trials", "5000")
+    done = run("audit", "--verifier", "sloppy_engine:first_draft", "--trials", "500")
     assert done.returncode == 1
     assert "NOT LOSSLESS" in done.stdout
+
+
+def test_audit_of_a_chain_tells_classes_by_exit_codes(run, tmp_path, monkeypatch):
+    (tmp_path / "chains_of_mine.py").write_text(
+        "import random\n"
+        "def until_it_differs(p, q, drafts):\n"
+        "    tokens = []\n"
+        "    for row in p:\n"
+        "        tokens.append(random.choices(range(len(row)), row)[0])\n"
+        "        if len(tokens) > len(drafts) or tokens[-1] != drafts[len(tokens) - 1]:\n"
+        "            return tokens\n"
+        "def all_of_them(p, q, drafts):\n"
+        "    return [*drafts, 0]\n"
+        "def broken(p, q, drafts):\n"
+        "    return until_it_differs(p, q, drafts) if drafts[0] else undefined\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, code, said in (
+        ("until_it_differs", 0, "lossless on 8 kinds of laws"),
+        ("all_of_them", 1, "NOT LOSSLESS"),
+        ("broken", 3, "NOT JUDGED"),
+    ):
+        done = run("audit", "--chain", f"chains_of_mine:{name}", "--trials", "300")
+        assert done.returncode == code, done.stderr
+        assert said in done.stdout
 
 
 def test_audit_of_a_trace(run, tmp_path):
@@ -448,7 +474,10 @@ def test_audit_of_a_trace(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one of --verifier, --trace and --engine"),
+        ([], "one of --verifier, --chain, --trace and --engine"),
+        (["--chain", "no_such_module:f"], "cannot load"),
+        (["--chain", "math:sqrt", "--takes", "odds"], "takes"),
+        (["--chain", "math:sqrt"], "fails on every call: it raised TypeError"),
         (["--verifier", "optimum"], "no verifier is called"),
         (["--verifier", "no_such_module:f"], "cannot load"),
         (["--verifier", "kseq", "--scheme", "greedy"], "not lossless for"),

@@ -76,7 +76,7 @@ def test_rates(tmp_path: Path) -> None:
     )
     text = read(path)
     assert "Acceptance rates of <b>mine</b>.npz: 9 positions" in text
-    assert "at K = 2: with replacement with 'optimal', 0.520" in text
+    assert "with replacement with 'optimal': 0.510 at K = 1, over the K before +0.010" in text
     assert "no rates for top_k" in text
     for row in rows:
         assert f"{row.acceptance.mean:.4f} ± 0.1000" in text
@@ -86,10 +86,13 @@ def test_audits(tmp_path: Path) -> None:
     problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
     faultless = mo.audit("rrs", problem, rng=0, num_trials=500)
     wrong = mo.audit(lambda p, q, drafts, rng: int(drafts[0]), problem, rng=0, num_trials=2_000)
-    for report in (faultless, wrong):
+    for report, stamp, other in ((faultless, "PASS", "FAIL"), (wrong, "FAIL", "PASS")):
         path = tmp_path / "audit.html"
         save_page(path, audit_view(report, "a subject"))
-        text = read(path)
+        text, page = read(path), path.read_text()
+        assert f'<div class="findings {stamp}">' in page
+        assert f'<span class="stamp">{stamp}</span>' in page
+        assert f'<span class="stamp">{other}</span>' not in page
         for label, value in report.rows():
             assert value in text
             assert label == "verdict" or label in text
@@ -140,7 +143,9 @@ def test_the_command_line_saves_pages(run_cli, tmp_path: Path) -> None:
     done = run_cli("audit", "--verifier", "rrs", "--trials", "300", "--json",
                    "--report", folder / "page.html")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "rrs: V = 8, K = 3" in read(folder / "page.html")
+    text = read(folder / "page.html")
+    assert "rrs: K = 3, with_replacement drafts" in text
+    assert "certain target, V = 6" in text
 
 
 def test_rates_of_counts_and_of_servers_have_pages_too(run_cli, tmp_path: Path) -> None:

@@ -58,9 +58,24 @@ def test_a_table_ends_with_what_to_take() -> None:
         for k in (1, 4, 8)
     ]
     assert conclusion(rows) == (
-        "at K = 4: without replacement with 'optimal', 0.890; 'rrs' gives away 0.150"
+        "without replacement with 'optimal': 0.860 at K = 1, over the K before +0.030 at 4, "
+        "+0.040 at 8; 'rrs' gives away 0.150 at K = 8"
     )
-    assert conclusion(rows[:1]) == "at K = 1: with replacement with 'optimal', 0.810"
+    assert conclusion(rows[:1]) == "with replacement with 'optimal': 0.810 at K = 1"
+
+
+def test_drafts_that_gain_next_to_nothing_are_not_taken() -> None:
+    rows = [
+        RateRow("greedy", k, "optimal", MeanInterval(mean, 0.0, 1.0, 9))
+        for k, mean in ((1, 0.5), (2, 0.7), (3, 0.709), (4, 0.7195), (5, 0.72), (6, 0.72))
+    ]
+    assert conclusion(rows) == (
+        "greedy with 'optimal': 0.500 at K = 1, over the K before +0.200 at 2, +0.009 at 3, "
+        "+0.011 at 4; none beyond K = 4 gains 0.01"
+    )
+    assert conclusion(rows[3:]) == (
+        "greedy with 'optimal': 0.720 at K = 4; none beyond K = 4 gains 0.01"
+    )
 
 
 def test_empty_cells_are_explained() -> None:

@@ -9,12 +9,13 @@ import pytest
 from support.terminal import WIDTH, on_a_terminal
 
 VERBS = {
-    "rates LOGITS --verifiers all -k 1-3": "at K = 3: ",
-    "rates LOGITS --schemes all -k 2": "at K = 2: ",
+    "rates LOGITS --verifiers all -k 1-3": "over the K before",
+    "rates LOGITS --schemes all -k 2": "at K = 2",
     "solve PROBLEM": "the optimum is 0.790000000, proven by the certificate of",
-    "audit --verifier rrs --trials 2000": "verdict: the stated law is lossless",
+    "audit --verifier rrs --trials 500": "verdict: lossless on 8 kinds of laws",
     "check": "each is settled at one size:",
     "check vertex_counts --vocab-size 3": "claimed vertices",
+    "advise LOGITS --rows-ms 1:20,32:24 --max-drafts 6": "orth it: ",
     "plan LOGITS --nodes 6": "planned6 is forecast to accept",
     "relax LOGITS -k 1,2": "at K = 2: lossless",
     "reproduce": "[SpecHub] two drafts",

@@ -162,3 +162,22 @@ def test_a_searched_temperature_comes_with_its_gap() -> None:
         console.quiet = False
         console.print(comparison_table(compared))
     assert f"(gap {searched.gap:.0e})" in shown.get()
+
+
+def test_a_comparison_prints_at_80_columns_with_the_bound_by_inclusion() -> None:
+    rng = np.random.default_rng(0)
+    target, draft = rng.normal(size=(2, 6, 4, 30))
+    compared = mo.compare_draft_schemes(target, draft, 4, best_temperature=True, inclusion=True)
+    lines = str(compared).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 2 + len(compared.rates)
+    q, p = mo.softmax(draft.reshape(-1, 30)), mo.softmax(target.reshape(-1, 30))
+    bounds = [
+        mo.inclusion_bound(mo.TransportProblem(*pair))
+        for pair in zip(p, (mo.WithoutReplacement(row, 4) for row in q), strict=True)
+    ]
+    assert compared.inclusion.mean == pytest.approx(np.mean(bounds))
+    assert f"{np.mean(bounds):.4f}" in lines[-1]
+    (drawn,) = [row for row in compared.rates if row.scheme == "without_replacement"]
+    assert drawn.acceptance.mean <= compared.inclusion.mean
+    assert mo.compare_draft_schemes(target, draft, 2).inclusion is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.solvers.subset_selection import best_exact_prefix
+from mdsd_opt.solvers.subset_selection import best_prefix
 
 ROWS = {
     "a tail beside one": ([0.2, 0.3, 0.1, 0.25, 0.15], [1.2e-20, 1.0, 0.7e-20, 1.1e-20, 0.9e-20]),
@@ -115,7 +115,8 @@ def test_the_cut_may_lie_among_tokens_that_sums_lose(
 ) -> None:
     """Q grows from 0 to 1 over tokens whose q does not show in the sums over prefixes."""
     problem = mo.TransportProblem(p, mo.WithoutReplacement(q, num_drafts))
-    order, contained, split = best_exact_prefix(problem.exact_target, problem.drafts)
+    target = np.array(problem.exact_target, dtype=object)
+    order, contained, split, _ = best_prefix(target, problem.drafts)
     masses = [problem.exact_target[token] for token in order[:split]]
     optimum = 1 + sum(masses) - contained[split]
     solution = mo.solve(problem, "subset_selection")

@@ -79,6 +79,15 @@ def audited(scheme: str) -> list[float]:
     return [report.accept_length, report.optimal_accept_length]
 
 
+def on_laws(scheme: str) -> list[float]:
+    report = mo.audit_portfolio(
+        "naive_target", scheme=scheme, num_trials=100, method="sampling", seconds=900.0
+    )
+    assert report.lossless
+    assert report.optimal_acceptance_rate is not None
+    return [report.optimal_acceptance_rate]
+
+
 def corpus(scheme: str, folder: Path) -> list[float]:
     config = corpora.RatesConfig.of([scheme], ["optimal"], [1, 2])
     np.savez(folder / "shard.npz", target=TARGET, draft=DRAFT)
@@ -137,10 +146,18 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         mo.acceptance_interval({0: -0.5, 1: -2}, {1: -0.5, 2: -2}, 2, scheme).upper
     ],
     "acceptance_rates": lambda scheme: mo.acceptance_rates(TARGET, DRAFT, (1, 2, 3), scheme),
+    "audit_portfolio": on_laws,
     "audit_trace": trace,
     "audit_tree": audited,
     "check_condition": lambda scheme: [
         cddlib_checks.check_condition(3, 2, ["p0 >= 1/36"], scheme=scheme).verdict
+    ],
+    "advise": lambda scheme: [
+        max(
+            row.accepted
+            for row in mo.advise(TARGET, DRAFT, schemes=[scheme], max_drafts=3).rows
+            if row.scheme == scheme
+        )
     ],
     "compare_draft_schemes": lambda scheme: [
         rate.acceptance.mean
@@ -294,6 +311,12 @@ def by_decode(run: Any, folder: Path, scheme: str) -> list[float]:
     return [found["outputs"][0]["acceptance_rate"]]
 
 
+def by_advise(run: Any, folder: Path, scheme: str) -> list[float]:
+    logits = file_of_logits(folder, 3)
+    found = rows_of(run, "advise", logits, "--schemes", scheme, "--max-drafts", "3")
+    return [max(row["accepted"] for row in found["rows"] if row["scheme"] == scheme)]
+
+
 def by_plan(run: Any, folder: Path, scheme: str) -> list[float]:
     found = rows_of(run, "plan", file_of_logits(folder, 3), "--scheme", scheme, "--nodes", "6")
     return [found["expected_accepted"]]
@@ -306,6 +329,7 @@ def by_relax(run: Any, folder: Path, scheme: str) -> list[float]:
 
 #: What each verb says of a scheme.
 VERBS: dict[str, Callable[[Any, Path, str], list[float]]] = {
+    "advise": by_advise,
     "audit": by_audit,
     "capture": by_capture,
     "check": by_check,

@@ -17,7 +17,7 @@ from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
 from mdsd_opt.drafts.inclusion_masses import inclusion_masses
 from mdsd_opt.prefix_search import cut_search
 from mdsd_opt.prefix_search import race_kernels as quadrature
-from mdsd_opt.prefix_search.race_kernels import race_terms
+from mdsd_opt.prefix_search.race_kernels import race_nodes, race_terms
 
 
 def bound(num_drafts: int) -> float:
@@ -178,8 +178,10 @@ def test_inclusion_of_equal_tokens(num_drafts: int) -> None:
     assert mass == pytest.approx(num_drafts / 200, abs=bound(num_drafts))
 
 
-def coarse_nodes(slowest: float, num_drafts: int, first: float) -> Any:
-    """A fixed step, and too short a range for many drafts."""
+def coarse_nodes(slowest: float, num_drafts: int, first: float, checks: bool) -> Any:
+    """A fixed step, and too short a range for many drafts; nodes that check others stay."""
+    if checks:
+        return race_nodes(slowest, num_drafts, first, checks)
     x = np.arange(-2.6, np.log(38.0 / slowest), 0.15)
     t = np.exp(x - np.exp(-x))
     return t, 0.15 * t * (1 + np.exp(-x))
@@ -189,7 +191,7 @@ def coarse_terms(slowest: float, num_drafts: int, checks: bool) -> tuple[float, 
     """The same nodes for the search; those that check it stay."""
     light_rate, step, first, size = race_terms(slowest, num_drafts, checks)
     if not checks:
-        step, first, size = 0.15, -2.6, coarse_nodes(slowest, num_drafts, first)[0].size
+        step, first, size = 0.15, -2.6, coarse_nodes(slowest, num_drafts, first, checks)[0].size
     return light_rate, step, first, size
 
 

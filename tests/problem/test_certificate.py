@@ -251,7 +251,7 @@ LIES: dict[str, tuple[Solution, str]] = {
     ),
     "a subset of ids": (
         replace(TRUTH, subset=np.array([0, 1, 2])),
-        "dtype int64, not a mask of 3 tokens",
+        "dtype int64: give a boolean mask",
     ),
     "a marginal that is too little": (
         replace(TRUTH, plan=None, selection=np.array([1.0, 0.0, 0.0])),

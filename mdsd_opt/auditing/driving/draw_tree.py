@@ -38,9 +38,6 @@ Run = Callable[[Tape], Hashable]
 #: Outcome and draws, for each continuation; the first alone where nothing more is drawn.
 Signature = tuple[tuple[Hashable, tuple[Draw, ...]], ...]
 
-#: Points at which a uniform is tried before bisection.
-_GRID = 17
-
 #: Bits to which steps are found; narrower types to their own grid.
 _RESOLUTION = 45
 
@@ -63,6 +60,7 @@ class Undrivable(InvalidInput):
     """An engine's law cannot be found by driving it."""
 
     def __init__(self, reason: str) -> None:
+        self.reason = reason
         super().__init__(
             f"verify cannot be driven through chosen uniforms: {reason}. Use method='sampling'."
         )
@@ -102,11 +100,13 @@ class Leaf:
 
 
 @dataclass(slots=True)
-class _Node:
+class Node:
+    """A draw with what comes of each step of it; without a draw, an outcome."""
+
     draw: Draw | None = None
     outcome: Hashable = None
     steps: list[Step] = field(default_factory=list)
-    children: list[_Node] = field(default_factory=list)
+    children: list[Node] = field(default_factory=list)
 
 
 class DrawTree:
@@ -125,6 +125,9 @@ class DrawTree:
     Undrivable
     """
 
+    #: Points at which a uniform is tried before bisection.
+    points = 17
+
     def __init__(
         self, run: Run, checks: int, tape: Tape, deadline: float = math.inf, seed: int = 0
     ) -> None:
@@ -138,15 +141,18 @@ class DrawTree:
         self.coarse = False
         self.num_checks = 0
         with served(tape) as self._serving:
+            self._run((), self._tails[0])  # what it makes once for all is made
             self._root = self._settled(checks)
             self.coarse |= self._serving.narrow
 
-    def _settled(self, checks: int) -> _Node:
+    def _settled(self, checks: int) -> Node:
         for _ in range(_MAX_REFINEMENTS + 1):
             root = self._explored(())
             counterexample = self._counterexample(root, checks)
             if counterexample is None:
                 return root
+            if root.draw is None and not counterexample.script:
+                raise Undrivable("its outcome varied although no draw was served")
             self._tails.append(counterexample)
             for place, answer in counterexample.script.items():
                 if isinstance(answer, float):
@@ -167,7 +173,7 @@ class DrawTree:
         return list(merged.values())
 
     def _leaves(
-        self, node: _Node, mass: float, path: tuple[tuple[Draw, Step], ...]
+        self, node: Node, mass: float, path: tuple[tuple[Draw, Step], ...]
     ) -> Iterator[Leaf]:
         if node.draw is None:
             yield Leaf(node.outcome, mass, path)
@@ -182,7 +188,8 @@ class DrawTree:
         if time.perf_counter() > self._deadline:
             raise Undrivable("that takes longer than it may (seconds)")
         self._tape.restart(values, tail)
-        outcome = self._call(self._tape)
+        with self._serving.call():
+            outcome = self._call(self._tape)
         if self._calls % _CALLS_A_LOOK == 1:
             self._serving.check()
         if self._tape.trouble:
@@ -203,10 +210,10 @@ class DrawTree:
             return (first,)
         return tuple(self._at(values, tail) for tail in range(len(self._tails)))
 
-    def _explored(self, values: tuple[Value, ...]) -> _Node:
+    def _explored(self, values: tuple[Value, ...]) -> Node:
         outcome, seen = self._at(values, 0)
         if len(seen) <= len(values):
-            return _Node(outcome=outcome)
+            return Node(outcome=outcome)
         draw = seen[len(values)]
         if isinstance(draw, UniformDraw):
             steps = self._uniform_steps(values, draw)
@@ -221,12 +228,12 @@ class DrawTree:
         else:
             steps, inside = self._race_steps(values, draw)
         children = [self._explored((*values, value)) for value in inside]
-        return _Node(draw, None, steps, children)
+        return Node(draw, None, steps, children)
 
     def _uniform_steps(self, values: tuple[Value, ...], draw: UniformDraw) -> list[Step]:
         top = draw.grid.size - 1
         self.coarse |= draw.grid.bits < 53
-        inner = (top * n // (_GRID - 1) for n in range(1, _GRID - 1))
+        inner = (top * n // (self.points - 1) for n in range(1, self.points - 1))
         tried = (min(int(x * draw.grid.size), top) for x in self._tried[len(values)])
         points = sorted({0, 1, *inner, *tried, top - 1, top})
         signatures = [self._signature((*values, k)) for k in points]
@@ -283,7 +290,7 @@ class DrawTree:
         steps = [Step(k, k + 1, float(weights[k])) for k in tokens]
         return steps, [winning_row(weights, k, within) for k in tokens]
 
-    def _counterexample(self, root: _Node, checks: int) -> Tail | None:
+    def _counterexample(self, root: Node, checks: int) -> Tail | None:
         """A continuation made of the first run that the tree does not foretell."""
         self.num_checks = 0
         plans: Iterator[list[int] | None] = (None for _ in range(checks))
@@ -297,13 +304,13 @@ class DrawTree:
             self.num_checks += 1
         return None
 
-    def _paths(self, node: _Node, path: list[int]) -> Iterator[list[int]]:
+    def _paths(self, node: Node, path: list[int]) -> Iterator[list[int]]:
         if node.draw is None:
             yield path
         for n, child in enumerate(node.children):
             yield from self._paths(child, [*path, n])
 
-    def _foretold(self, node: _Node, plan: list[int] | None) -> tuple[tuple[Value, ...], Hashable]:
+    def _foretold(self, node: Node, plan: list[int] | None) -> tuple[tuple[Value, ...], Hashable]:
         """Random values, or ones at the ends of the steps of a path; and their outcome."""
         values: list[Value] = []
         while node.draw is not None:
@@ -313,7 +320,7 @@ class DrawTree:
             node = node.children[n]
         return tuple(values), node.outcome
 
-    def _picked(self, node: _Node, chosen: int | None) -> tuple[Value, int]:
+    def _picked(self, node: Node, chosen: int | None) -> tuple[Value, int]:
         draw, steps = node.draw, node.steps
         if isinstance(draw, RaceDraw):
             row = self._rng.standard_exponential(draw.width)

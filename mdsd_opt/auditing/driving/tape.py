@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,14 +73,27 @@ class Tail:
         # A loop that waits for a lucky number would never end at a constant.
         if self.constant is not None and place < MAX_DRAWS:
             return self.constant
-        return float(np.random.default_rng([self.seed, place]).random())
+        return _fraction(self.seed, place)
 
     def row(self, place: int, width: int) -> tuple[float, ...]:
         written = self.script.get(place)
         if isinstance(written, tuple) and len(written) == width:
             return written
-        drawn = np.random.default_rng([self.seed, place]).standard_exponential(width)
-        return tuple(drawn.tolist())
+        return _row(self.seed, place, width)
+
+
+#: The function under audit, which is being called meanwhile, may find another one in its place.
+_default_rng = np.random.default_rng
+
+
+@lru_cache(maxsize=1 << 12)
+def _fraction(seed: int, place: int) -> float:
+    return float(_default_rng([seed, place]).random())
+
+
+@lru_cache(maxsize=1 << 12)
+def _row(seed: int, place: int, width: int) -> tuple[float, ...]:
+    return tuple(_default_rng([seed, place]).standard_exponential(width).tolist())
 
 
 class Tape:
@@ -99,6 +113,8 @@ class Tape:
     trouble : str
         Why this call can't be explored; empty if it can.
     """
+
+    max_draws = MAX_DRAWS
 
     def __init__(self, race_width: int = 0) -> None:
         self._race_width = race_width if race_width > 1 else 0
@@ -150,8 +166,8 @@ class Tape:
     def _next(self, draw: Draw) -> Value | None:
         place = len(self.seen)
         self.seen.append(draw)
-        if len(self.seen) > MAX_DRAWS:
-            self.trouble = self.trouble or f"one call draws more than {MAX_DRAWS} uniforms"
+        if len(self.seen) > self.max_draws:
+            self.trouble = self.trouble or f"one call draws more than {self.max_draws} uniforms"
         return self._values[place] if place < len(self._values) else None
 
     def _uniform(self, grid: Grid) -> float:

@@ -6,11 +6,12 @@ import random
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 
+from mdsd_opt.auditing.randomness.made_inside import MadeInside
 from mdsd_opt.auditing.randomness.sources import DOUBLE, SampledSource, Source
 from mdsd_opt.errors import UnservedDraw
 
@@ -29,10 +30,14 @@ class Serving:
     def __init__(self, source: Source, generators: Sequence[Any], stack: ExitStack) -> None:
         self._source, self._generators, self._stack = source, tuple(generators), stack
         self._refused = ""
+        self._made_inside = MadeInside(source)
+        stack.callback(setattr, np.random, "seed", np.random.seed)
+        np.random.seed = lambda *_: self._raise_past("numpy")
         # Both start from where no engine has ever been, so that seeding shows as well.
         stack.callback(random.setstate, random.getstate())
         random.seed()
         self._python_state = random.getstate()
+        self._mlx_state = mlx_state()
         self._torch_states: list[Any] | None = None
         self._torch_draws: Any = None
         self._serve_torch()
@@ -47,8 +52,33 @@ class Serving:
             self._stack.callback(default.set_state, default.get_state())
             default.seed()
             self._torch_states = generator_states(self._generators)
-            self._torch_draws = torch_draws(self._source, self.refuse)
+            for generator in self._generators:
+                self._stack.callback(generator.set_state, generator.get_state())
+            self._torch_draws = torch_draws(
+                self._source, self.refuse, self._made_inside.met, self._moved
+            )
             self._stack.enter_context(self._torch_draws)
+
+    def _moved(self, state: Any) -> None:
+        """A generator was moved to this state by the audit itself.
+
+        PyTorch shows it as another object than the engine has.
+        """
+        assert self._torch_states is not None
+        for n, watched in enumerate(reversed(self._generators), start=1):
+            if watched.get_state().equal(state):
+                self._torch_states[-n] = state
+
+    def call(self) -> AbstractContextManager[None]:
+        """One call of the function under audit: generators that it makes are answered or noted."""
+        if self._torch_draws is not None:
+            self._torch_draws.new_call()
+        return self._made_inside.call()
+
+    @property
+    def restarting(self) -> tuple[str, ...]:
+        """Generators that begin anew, from the same seed, in call after call."""
+        return self._made_inside.restarting
 
     @property
     def narrow(self) -> bool:
@@ -74,6 +104,9 @@ class Serving:
         """
         if self._refused:
             raise UnservedDraw(self._refused)
+        mlx_before, self._mlx_state = self._mlx_state, mlx_state()
+        if mlx_before is not None and mlx_before != self._mlx_state:
+            self.refuse("mlx.random")
         moved = "random" if random.getstate() != self._python_state else ""
         if self._torch_states is None:
             self._serve_torch()  # the engine has only now imported it
@@ -83,12 +116,24 @@ class Serving:
             if states_differ(self._torch_states, generator_states(self._generators)):
                 moved = "torch"
         if moved:
-            raise UnservedDraw(
-                f"the function under audit seeds a generator of {moved} or draws from it past the "
-                "audit: from another thread, below an operator of C++, or by a function bound "
-                "before (from random import random). Let it draw in the thread it is called in, "
-                "seed nothing, and look up its functions when it calls them."
-            )
+            self._raise_past(moved)
+
+    def _raise_past(self, library: str) -> NoReturn:
+        self._refused = (
+            f"the function under audit seeds a generator of {library} or draws from it past the "
+            "audit: from another thread, below an operator of C++, or by a function bound "
+            "before (from random import random). Let it draw in the thread it is called in, "
+            "seed nothing, and look up its functions when it calls them."
+        )
+        raise UnservedDraw(self._refused)
+
+
+def mlx_state() -> tuple[Any, ...] | None:
+    """The state of MLX's generator, whose draws cannot be answered; None if it is not imported."""
+    mlx = sys.modules.get("mlx.core")
+    if mlx is None:
+        return None
+    return tuple(np.asarray(part).tobytes() for part in mlx.random.state)
 
 
 @contextmanager
@@ -100,7 +145,10 @@ def served(
     Served are torch's `rand`, `rand_like`, `uniform_`, `exponential_`, `multinomial` and
     `bernoulli`, with a generator or without, in the type asked for, if torch is imported; Python's
     `random`; and NumPy's global generator. They are numbers that the engine's own generator can
-    return. Other random operators of torch are refused by name.
+    return. Other random operators of torch are refused by name. A generator of torch that comes
+    back to a state it was in, as one that is seeded anew in every call, gives the same numbers
+    again; `Serving.call` does likewise for what NumPy and `random` make inside. Draws from
+    `mlx.random` are refused.
 
     Parameters
     ----------
@@ -117,9 +165,9 @@ def served(
 
     Notes
     -----
-    Not noticed are draws from generators made inside another thread, from
-    ``numpy.random.default_rng()`` made inside the engine, and random numbers that a kernel computes
-    for itself.
+    Not noticed are draws from generators made inside another thread, from those of NumPy that were
+    made before (or by a function bound before: ``from numpy.random import default_rng``), and
+    random numbers that a kernel computes for itself.
     """
     asked = (
         SampledSource(np.random.default_rng(source))

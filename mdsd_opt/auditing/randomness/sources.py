@@ -53,6 +53,8 @@ class Grid:
 
     def value(self, k: int) -> float:
         """What the generator returns for one k."""
+        if self.digits >= self.bits:
+            return math.ldexp(k, -self.bits)
         return float(self.values(np.array([k], dtype=np.int64))[0])
 
     @property

@@ -6,6 +6,7 @@ engine's own or without. It does not see other threads, nor what an operator of 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from collections.abc import Callable
@@ -16,7 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid, Source
+from mdsd_opt.auditing.randomness.sources import (
+    CPU_CLOCK,
+    CUDA_CLOCK,
+    GRIDS,
+    Grid,
+    SampledSource,
+    Source,
+)
 
 Answer = Callable[..., Any]
 
@@ -25,12 +33,26 @@ _ORDINARY: set[Any] = set()
 
 _NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
+#: What these draw goes by the numbers in their tensors; the others fill a shape.
+_WEIGHED = ("multinomial", "bernoulli")
+
+#: The seed of a generator that was never given one.
+_NO_SEED = torch.Generator().initial_seed()
+
+#: A function under audit may find another one in its place.
+_default_rng = np.random.default_rng
+
 
 class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """Inside, every random operator is answered by the source; one that is not known is refused.
 
-    `refuse` takes what was drawn, and raises. `narrow`: whether any result had fewer bits than
-    float64.
+    A generator of the engine's own moves on as it would without an audit, and what it draws is
+    answered by its state: for a new one the source is asked; for one that was met before, as when a
+    generator is made from the same seed in every call, the numbers are always the same.
+
+    `refuse` takes what was drawn, and raises; `begins` takes the name of a generator that is in a
+    state it was in before, `moved` the state in which one is left. `narrow`: whether any result had
+    fewer bits than float64.
     """
 
     @classmethod
@@ -38,10 +60,19 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         """Do without torch's guard: it costs as much again as all else here, see `torch_draws`."""
         return False
 
-    def __init__(self, source: Source, refuse: Callable[[str], Any]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        refuse: Callable[[str], Any],
+        begins: Callable[[str], None],
+        moved: Callable[[Any], None],
+    ) -> None:
         super().__init__()
         self._source = source
-        self._refuse = refuse
+        self._refuse, self._begins, self._moved = refuse, begins, moved
+        self._defaults = {_digest(state) for state in generator_states(())}
+        self._states: set[int] = set()
+        self._given: dict[tuple[Any, ...], Any] = {}  # in this call, by state
         self.narrow = False
         self._answers: dict[str, Answer] = {
             "rand": self._rand,
@@ -72,14 +103,43 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
             return func(*args, **named)
         if answer is None:
             return self._refuse(f"the operator {func}")
-        named.pop("generator", None)
+        generator = named.pop("generator", None)
         out = named.pop("out", None)
         if name == "bernoulli_" and len(args) == 1:
             named.setdefault("p", 0.5)  # without it, `bernoulli` takes the tensor itself
-        result = answer(*args, **named)
+        state = None if generator is None else _digest(generator.get_state())
+        if state is None or state in self._defaults:
+            result = answer(*args, **named)
+        else:
+            weighed = name.startswith(_WEIGHED)
+            told = [_told(x, weighed) for x in (*args, *named.values())]
+            if name.endswith("_"):
+                told[0] = _told(args[0], weighed=False)  # it is overwritten
+            key = (name, *told)
+            result = self._of_generator(generator, state, key, lambda: answer(*args, **named))
         if name.endswith("_"):
             return args[0].copy_(result)
         return result if out is None else out.resize_(result.shape).copy_(result)
+
+    def new_call(self) -> None:
+        """Forget what was given in the last call."""
+        self._given.clear()
+
+    def _of_generator(self, generator: Any, state: int, key: tuple[Any, ...], draw: Answer) -> Any:
+        source = self._source
+        if state in self._states:
+            seed = generator.initial_seed()
+            self._begins(f"torch.Generator of {'no seed' if seed == _NO_SEED else f'seed {seed}'}")
+            self._source = SampledSource(_default_rng(state))
+        self._states.add(state)
+        try:
+            if (state, key) not in self._given:
+                self._given[state, key] = draw()
+        finally:
+            self._source = source
+        torch.empty(1, device=generator.device).uniform_(generator=generator)
+        self._moved(generator.get_state())
+        return self._given[state, key].clone()
 
     def _rand(self, size: Any, **options: Any) -> Any:
         options.pop("names", None)
@@ -143,10 +203,28 @@ class GuardedTorchDraws(TorchDraws):
     __torch_dispatch__ = torch._disable_dynamo(TorchDraws.__torch_dispatch__, recursive=True)
 
 
-def torch_draws(source: Source, refuse: Callable[[str], Any]) -> TorchDraws:
+def torch_draws(
+    source: Source,
+    refuse: Callable[[str], Any],
+    begins: Callable[[str], None],
+    moved: Callable[[Any], None],
+) -> TorchDraws:
     """With the guard if anything in this process may have been compiled."""
-    compiles = "torch._dynamo" in sys.modules
-    return (GuardedTorchDraws if compiles else TorchDraws)(source, refuse)
+    kind = GuardedTorchDraws if "torch._dynamo" in sys.modules else TorchDraws
+    return kind(source, refuse, begins, moved)
+
+
+def _digest(state: Any) -> int:
+    """A number that tells states of generators apart."""
+    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest())
+
+
+def _told(argument: Any, weighed: bool) -> Any:
+    """What of an argument tells one draw from another."""
+    if not isinstance(argument, torch.Tensor):
+        return str(argument)
+    numbers = argument.flatten().tolist() if weighed else ()
+    return (tuple(argument.shape), argument.dtype, *numbers)
 
 
 def _as(values: NDArray[Any], like: Any) -> Any:

@@ -354,7 +354,8 @@ class TreeAudit:
                 if n and time.perf_counter() > deadline:
                     break
                 root = self._drawn(rng)
-                outcome = self._outcome(root, rng)
+                with serving.call():
+                    outcome = self._outcome(root, rng)
                 if n == 0:
                     serving.check()
                 if isinstance(outcome, Failure):
@@ -370,6 +371,7 @@ class TreeAudit:
                 numbers.append(texts.completed(outcome, rng))
                 lengths.append(len(outcome))
                 met.add(root, outcome, 1.0)
+        log.restarting = serving.restarting
         drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
         law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
         optimum, in_order = self._optimum(), np.arange(law.size)

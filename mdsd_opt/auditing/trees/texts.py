@@ -21,6 +21,9 @@ Vector = NDArray[np.float64]
 #: Drafts after a text, how they are drawn, and their place.
 Hung = dict[Tokens, tuple[DraftScheme, NDArray[np.int64]]]
 
+#: A function under audit, which may ask a model, may find another one in its place.
+_default_rng = np.random.default_rng
+
 #: Texts that an audit tells apart.
 MAX_TEXTS = 200_000
 
@@ -42,7 +45,7 @@ class TableModel:
         self.vocab_size, self.seed, self.concentration = vocab_size, seed, concentration
 
     def __call__(self, text: Tokens) -> Vector:
-        rng = np.random.default_rng([self.seed, self.vocab_size, len(text), *text])
+        rng = _default_rng([self.seed, self.vocab_size, len(text), *text])
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import platform
@@ -11,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.installed import versions
+from mdsd_opt.cli.view import as_csv
 from mdsd_opt.errors import SolverError, UnreadableFile
 
 
@@ -132,12 +131,7 @@ class Report:
 
     def as_csv(self) -> str:
         """The report as CSV: one line a measurement, the circumstances in every line."""
-        text = io.StringIO()
-        names = [field.name for field in fields(Record)]
-        writer = csv.DictWriter(text, [*names, *self.circumstances], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**asdict(record), **self.circumstances} for record in self.records)
-        return text.getvalue()
+        return as_csv([{**asdict(record), **self.circumstances} for record in self.records])
 
 
 def load_report(path: Path) -> Report:

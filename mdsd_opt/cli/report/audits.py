@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mdsd_opt.cli.view import Drawing, Section, View, new_figure
+from mdsd_opt.auditing.report import NOT_JUDGED, worst_class
+from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.auditing.portfolio import PortfolioReport
     from mdsd_opt.auditing.report import Report
 
 
@@ -24,23 +26,30 @@ _QUESTION = "is the output distributed as the target?"
 def audit_view(report: Report, subject: str) -> View:
     """What was audited, every number that was found, and the verdict."""
     from mdsd_opt.auditing import AuditReport
+    from mdsd_opt.auditing.portfolio import PortfolioReport
 
     verdict, *rows = report.rows()
     title, question = f"{_QUESTION.capitalize()}\n{subject}", f"{_QUESTION} {subject}"
-    if not isinstance(report, AuditReport):  # has no picture
+    if not isinstance(report, AuditReport):
         tables = [
             Section(text=question),
             Section("On which laws, and what came of it", values=rows),
         ]
         return View(
-            title, tables, [": ".join(verdict)], report.to_dict(), findings=[report.verdict]
+            title,
+            tables,
+            [": ".join(verdict)],
+            report.to_dict(),
+            _of_laws(report) if isinstance(report, PortfolioReport) else None,
+            findings=[report.verdict],
+            verdict=_passed(report.verdict_class, report.lossless),
         )
     shows = (
         "The p-value of each check; one that goes beyond its black line convicts. Together they "
         f"accuse a faultless verifier with a probability of {report.false_alarm:g} at most."
     )
     if report.tokens:
-        shows = f"Left, the tokens that deviate most. Right: {shows[0].lower()}{shows[1:]}"
+        shows = f"Above, the tokens that deviate most. Below: {shows[0].lower()}{shows[1:]}"
     return View(
         title,
         [Section(text=question), Section("In numbers", values=rows)],
@@ -48,7 +57,52 @@ def audit_view(report: Report, subject: str) -> View:
         report.to_dict(),
         Drawing(partial(audit_figure, report), shows),
         findings=[report.verdict],
+        verdict=_passed(report.verdict_class, report.faultless),
     )
+
+
+#: Colours of the classes of verdicts.
+_COLOURS = {"lossless": "C2", "edge": "C1", "not judged": "0.6", "lossy": "C3"}
+
+#: Distances below are drawn there.
+_SMALLEST = 1e-17
+
+
+def _of_laws(report: PortfolioReport) -> Drawing:
+    shows = (
+        "Distance of the output from the target on each kind of laws: exact where the law was "
+        "found, else the interval of a sample. Green: lossless, yellow: an edge, grey: not judged, "
+        "red: lossy."
+    )
+    return Drawing(partial(portfolio_figure, report), shows)
+
+
+def portfolio_figure(report: PortfolioReport) -> Figure:
+    """The distance on each kind of laws, in the colour of its class."""
+    tried = [one for one in report.tried if one.report is not None]
+    figure = new_figure(figsize=(COLUMN, 0.9 + 0.22 * len(tried)))
+    axes = figure.add_subplot()
+    for place, one in enumerate(tried):
+        colour = _COLOURS[one.verdict_class]
+        found = max(one.report.total_variation, _SMALLEST)
+        axes.plot(found, place, "o", color=colour, markersize=4.5)
+        interval = one.report.total_variation_interval
+        if one.report.method == "sampling" and interval is not None:
+            ends = [max(end, _SMALLEST) for end in interval]
+            axes.plot(ends, [place, place], color=colour, linewidth=1.5)
+    axes.set_yticks(
+        range(len(tried)), [f"{x.law}, V = {x.vocab_size}" for x in tried], fontsize=SMALL
+    )
+    axes.set(xscale="log", xlim=(_SMALLEST / 3, 2.0), ylim=(len(tried) - 0.5, -0.5))
+    axes.set_xlabel("total variation", fontsize=SMALL)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(alpha=0.3, axis="x")
+    return figure
+
+
+def _passed(verdict_class: str, is_fine: bool) -> bool | None:
+    """As the exit code says it; None where nothing could be judged."""
+    return None if verdict_class == NOT_JUDGED else is_fine
 
 
 def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str]) -> View:
@@ -66,6 +120,7 @@ def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str]) -> View
         [f"not lossless: {', '.join(lossy)}" if lossy else "no engine was found lossy"],
         {"engines": [audit.row() for audit in audits], "left_out": list(left_out)},
         findings=[f"{audit.engine.name}: {audit.verdict_class}" for audit in audits],
+        verdict=_passed(worst_class(x.verdict_class for x in audits), not lossy),
     )
 
 
@@ -75,15 +130,15 @@ _MOST_POWERS = 30.0
 
 def audit_figure(report: AuditReport) -> Figure:
     """Tokens that deviate most, expected beside observed, and the p-value of every check."""
-    height = 1.4 + 0.3 * max(len(report.checks), len(report.tokens), 3)
+    heights = [0.9 + 0.18 * max(len(part), 3) for part in (report.tokens, report.checks)]
     if not report.tokens:
-        figure = new_figure(figsize=(7.4, height))
+        figure = new_figure(figsize=(COLUMN, heights[1]))
         _draw_checks(figure.add_subplot(), report)
         return figure
-    figure = new_figure(figsize=(9.6, height))
-    tokens, checks = figure.subplots(1, 2)
-    _draw_tokens(tokens, report)
-    _draw_checks(checks, report)
+    figure = new_figure(figsize=(COLUMN, sum(heights)))
+    tokens, checks = figure.subfigures(2, 1, height_ratios=heights)
+    _draw_tokens(tokens.add_subplot(), report)
+    _draw_checks(checks.add_subplot(), report)
     return figure
 
 
@@ -93,14 +148,12 @@ def _draw_tokens(axes: Axes, report: AuditReport) -> None:
         axes.plot([token.expected, token.observed], [place, place], color="0.7", linewidth=2)
     expected = [token.expected for token in report.tokens]
     observed = [token.observed for token in report.tokens]
-    axes.plot(expected, places, "o", color="0.3", mfc="white", label="the target's")
-    axes.plot(observed, places, "D", color="C3", markersize=5, label="of the output")
+    axes.plot(expected, places, "o", color="0.3", mfc="white", markersize=4.5, label="the target's")
+    axes.plot(observed, places, "D", color="C3", markersize=3.5, label="of the output")
     axes.set_yticks(places, [f"token {token.token}" for token in report.tokens])
-    axes.set(
-        xlabel="probability", title="tokens that deviate most", ylim=(len(expected) - 0.5, -0.5)
-    )
-    axes.grid(alpha=0.3, axis="x")
-    axes.legend(fontsize=8)
+    axes.set_ylim(len(expected) - 0.5, -0.5)
+    axes.legend(fontsize=SMALL - 1)
+    _finish(axes, "tokens that deviate most", "probability")
 
 
 def _draw_checks(axes: Axes, report: AuditReport) -> None:
@@ -116,12 +169,18 @@ def _draw_checks(axes: Axes, report: AuditReport) -> None:
         axes.barh(place, powers, color="C3" if check.p_value < level else "C0", height=0.55)
         axes.plot([_powers(level)] * 2, [place - 0.4, place + 0.4], color="black", linewidth=1.5)
     axes.set_yticks(range(len(checks)), [check.name for check in checks])
-    axes.set(title="checks: red beyond the black line", xlim=(0, _MOST_POWERS + 1))
+    axes.set_xlim(0, _MOST_POWERS + 1)
     axes.set_ylim(len(checks) - 0.5, -0.5)
     ticks = range(0, int(_MOST_POWERS) + 1, 5)
     last = ticks[-1]
     axes.set_xticks(ticks, ["1", *(f"$10^{{-{n}}}$" for n in ticks[1:-1]), f"≤ $10^{{-{last}}}$"])
-    axes.set_xlabel("p-value")
+    _finish(axes, "checks: red beyond the black line", "p-value")
+
+
+def _finish(axes: Axes, title: str, label: str) -> None:
+    axes.set_title(title, fontsize=SMALL + 1)
+    axes.set_xlabel(label, fontsize=SMALL + 1)
+    axes.tick_params(labelsize=SMALL)
     axes.grid(alpha=0.3, axis="x")
 
 

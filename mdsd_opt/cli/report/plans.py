@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import Drawing, Section, View, new_figure
+from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
     Place,
@@ -150,12 +150,18 @@ def _document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping
     }
 
 
+#: Leaves side by side up to which every node has its number, and letters for so many.
+_MOST_NUMBERED, _ROOMY = 24, 12
+
+
 def _figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
-    """Draw the first of the trees, dots as large as their chance, and bars for all forecasts."""
-    figure = new_figure(figsize=(8.4, 4.2))
+    """Draw the first of the trees, each draft with its chance, and bars for all forecasts."""
     topology = rows[0].topology
+    figure = new_figure(figsize=(COLUMN, 1.0 + 0.4 * topology.depth + 0.2 * len(rows)))
     of, across = _chances(topology, table), _columns(topology)
-    tree, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    tree, bars = figure.subplots(
+        2, 1, height_ratios=(0.4 + 0.4 * topology.depth, 0.3 + 0.2 * len(rows))
+    )
     for place in of:
         if place:
             tree.plot(
@@ -165,20 +171,43 @@ def _figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
                 linewidth=0.8,
                 zorder=1,
             )
-    places = list(of)
+    places = [place for place in of if place]
     dots = tree.scatter(
-        [across[place] for place in places], [-len(place) for place in places],
-        s=[12 + 60 * of[place] for place in places], c=[of[place] for place in places],
-        cmap="viridis_r", vmin=0, vmax=1, zorder=2,
+        [across[place] for place in places],
+        [-len(place) for place in places],
+        s=[4 + 20 * of[place] for place in places],
+        c=[of[place] for place in places],
+        cmap="viridis_r",
+        vmin=0,
+        vmax=1,
+        zorder=2,
+    )
+    scale = figure.colorbar(dots, ax=tree, location="right", shrink=0.6, aspect=25)
+    scale.set_label("chance to be accepted", fontsize=SMALL)
+    scale.ax.tick_params(labelsize=SMALL)
+    tree.annotate(
+        "root: the text so far", (across[()], 0), (0, 4), textcoords="offset points",
+        ha="center", fontsize=SMALL,
     )  # fmt: skip
-    figure.colorbar(dots, ax=tree, location="bottom", shrink=0.6, label="chance to be accepted")
+    tree.plot(across[()], 0, "ks", markersize=4)
+    leaves = 1 + max(across.values())
+    if leaves <= _MOST_NUMBERED:
+        for place in places:
+            tree.annotate(
+                f"{of[place]:.2f}".lstrip("0"), (across[place], -len(place)), (0, -4),
+                textcoords="offset points", ha="center", va="top",
+                fontsize=SMALL - 1 if leaves <= _ROOMY else 4,
+                bbox={"facecolor": "white", "lw": 0, "pad": 0.4},
+            )  # fmt: skip
+    tree.set_ylim(-topology.depth - 0.6, 0.6)
     tree.set_axis_off()
     names = [row.topology.name for row in rows]
     found = bars.barh(names, [row.expected_accepted for row in rows], color=["C0"] + ["0.7"] * 99)
-    bars.bar_label(found, fmt="%.2f", padding=2, fontsize=8)
+    bars.bar_label(found, fmt="%.2f", padding=2, fontsize=SMALL)
     bars.margins(x=0.15)
     bars.invert_yaxis()
-    bars.set_xlabel("accepted drafts, forecast")
+    bars.set_xlabel("accepted drafts, forecast", fontsize=SMALL + 1)
+    bars.tick_params(labelsize=SMALL)
     return figure
 
 

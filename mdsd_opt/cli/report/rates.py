@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import Drawing, Section, View, new_figure
+from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
+from mdsd_opt.corpora.draft_choice import scheme_label
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.drafts.by_name import title_of
@@ -51,8 +53,8 @@ def rates_view(
 
 _SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
 
-#: Number of drafts that a conclusion is about, where it is among those in question.
-_USUAL_DRAFTS = 4
+#: What a number of drafts has to add to the acceptance of the one before it to be worth a mention.
+_LEAST_GAIN = 0.01
 
 
 def rates_table(rows: Sequence[RateRow], title: str) -> Table:
@@ -95,19 +97,32 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
 
 
 def conclusion(rows: Sequence[RateRow]) -> str:
-    """The best scheme and verifier at one K, and what recursive rejection gives away there."""
-    counts = {row.num_drafts for row in rows}
-    count = _USUAL_DRAFTS if _USUAL_DRAFTS in counts else max(counts)
-    here = [row for row in rows if row.num_drafts == count]
-    best = max(here, key=lambda row: row.acceptance.mean)
-    text = (
-        f"at K = {count}: {title_of(best.scheme)} with "
-        f"'{best.verifier}', {best.acceptance.mean:.3f}"
+    """What each further draft gains with the best scheme and verifier, and where that ends."""
+    most = max(row.num_drafts for row in rows)
+    at_most = [row for row in rows if row.num_drafts == most]
+    best = max(at_most, key=lambda row: row.acceptance.mean)
+    line = sorted(
+        (row for row in rows if (row.scheme, row.verifier) == (best.scheme, best.verifier)),
+        key=lambda row: row.num_drafts,
     )
-    for row in here:
-        lost = best.acceptance.mean - row.acceptance.mean
-        if (row.scheme, row.verifier) == (best.scheme, "rrs") and lost > 0:
-            text += f"; 'rrs' gives away {lost:.3f}"
+    text = (
+        f"{title_of(best.scheme)} with '{best.verifier}': {line[0].acceptance.mean:.3f} at "
+        f"K = {line[0].num_drafts}"
+    )
+    gains = [(b, b.acceptance.mean - a.acceptance.mean) for a, b in pairwise(line)]
+    worth = [row for row, gain in gains if gain >= _LEAST_GAIN]
+    chosen = worth[-1] if worth else line[0]
+    shown = [f"{gain:+.3f} at {row.num_drafts}" for row, gain in gains
+             if row.num_drafts <= chosen.num_drafts]  # fmt: skip
+    if shown:
+        text += f", over the K before {', '.join(shown)}"
+    if chosen is not line[-1]:
+        text += f"; none beyond K = {chosen.num_drafts} gains {_LEAST_GAIN:g}"
+    for row in rows:
+        lost = chosen.acceptance.mean - row.acceptance.mean
+        there = row.scheme, row.verifier, row.num_drafts
+        if there == (best.scheme, "rrs", chosen.num_drafts) and lost > 0:
+            text += f"; 'rrs' gives away {lost:.3f} at K = {chosen.num_drafts}"
     return text
 
 
@@ -115,19 +130,21 @@ def comparison_table(compared: SchemeComparison) -> Table:
     """Draft schemes, the best first."""
     rows = [
         (
-            row.scheme.replace("_", " ").replace("top k", "top-K"),
+            scheme_label(row.scheme),
             with_gap(row.acceptance, row.gap),
             "" if row is compared.rates[0] else with_gap(row.behind, row.gap),
         )
         for row in compared.rates
     ]
     left_out = f"not possible at every position: {'; '.join(compared.left_out)}"
+    notes = [left_out] if compared.left_out else []
+    notes += [] if compared.inclusion is None else [compared.inclusion_note]
     return make_table(
         f"draft schemes at K = {compared.num_drafts}: acceptance by the optimal verifier, "
         "higher is better;\nbehind the best: of the differences, position by position",
         ("drafts", "acceptance", "behind the best"),
         rows,
-        caption=left_out if compared.left_out else None,
+        caption="\n".join(notes) or None,
     )
 
 
@@ -171,115 +188,144 @@ def with_gap(value: MeanInterval, gap: float) -> str:
     return value.shown + (f" (gap {gap:.0e})" if gap > 0 else "")
 
 
-_MARKERS = "osD^vPX<>"
+_MARKERS = "osDPXv<>*"
 _STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
 
 #: Lines that are told apart in one picture.
 _MOST_LINES = 8
 
+#: Numbers of drafts from which on there are lines with bands; fewer are points with bars.
+_LEAST_FOR_LINES = 5
+
+#: Numbers of drafts that are all written under a picture.
+_MOST_TICKS = 10
+
 Lines = dict[tuple[str, str], list[RateRow]]
 
 
 def rates_figure(rows: Sequence[RateRow]) -> Figure:
-    """Draw acceptance against K, with error bars: one picture, or a panel for each scheme.
+    """Draw acceptance against K, one column wide: one picture, or a panel for each scheme.
 
-    Up to eight lines share one picture, a colour for each scheme and a line style for each
-    verifier. More of them get a panel for each scheme and a colour for each verifier.
+    Up to eight kinds share one picture, a colour for each scheme and a line style or marker for
+    each verifier. More of them get a panel for each scheme and a colour for each verifier. Many K
+    are lines with their intervals as bands; few are points with bars, side by side, as are lower
+    bounds always: triangles from which the rate lies upwards.
     """
     figure = new_figure()
     lines: dict[tuple[str, str], list[RateRow]] = {}
     for row in rows:
         lines.setdefault((row.scheme, row.verifier), []).append(row)
-    if len(lines) <= _MOST_LINES:
-        _draw_together(figure, lines)
-    else:
-        _draw_panels(figure, lines)
+    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
+    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
+    together = len(lines) <= _MOST_LINES
+    panels, columns = (1, 1) if together else (len(schemes), min(len(schemes), 2))
+    shown = schemes + verifiers * (len(verifiers) > 1) if together else verifiers
+    height = 2.3 if together else 1.55 * -(-panels // columns)
+    figure.set_size_inches(COLUMN, height + 0.17 * -(-len(shown) // 2))
+    grid = figure.subplots(
+        -(-panels // columns), columns, sharex=True, sharey=True, squeeze=False
+    ).ravel()
+    for unused in grid[panels:]:
+        unused.set_axis_off()
+    for (scheme, verifier), line in lines.items():
+        s, v = schemes.index(scheme), verifiers.index(verifier)
+        axes = grid[0 if together else s]
+        beside = [*lines] if together else [key for key in lines if key[0] == scheme]
+        look = _look(s, v, together)
+        _draw(axes, line, _shift(beside.index((scheme, verifier)), len(beside)), look)
+    if not together:
+        for axes, scheme in zip(grid, schemes, strict=False):
+            axes.set_title(title_of(scheme), fontsize=SMALL + 1)
     ticks = sorted({row.num_drafts for row in rows})
-    for axes in figure.axes:
-        axes.set_xticks(ticks)
+    for axes in grid[:panels]:
+        axes.set_xticks(ticks if len(ticks) <= _MOST_TICKS else ticks[:: -(-len(ticks) // 8)])
         axes.grid(alpha=0.3)
+        axes.tick_params(labelsize=SMALL)
+    for axes in grid[max(panels - columns, 0) : panels]:
+        axes.set_xlabel("number of drafts K", fontsize=SMALL + 1)
+    figure.supylabel("acceptance rate", fontsize=SMALL + 1)
+    figure.legend(
+        handles=_keys(schemes, verifiers, lines, together),
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=SMALL,
+        columnspacing=1.2,
+    )
     return figure
 
 
-def _draw_together(figure: Figure, lines: Lines) -> None:
+def _look(s: int, v: int, together: bool) -> dict[str, Any]:
+    """Colour, line and marker of a scheme and a verifier, by their places."""
+    style, marker = _STYLES[v % len(_STYLES)], _MARKERS[v % len(_MARKERS)]
+    return {"color": f"C{s if together else v}", "linestyle": style, "marker": marker}
+
+
+def _keys(
+    schemes: Sequence[str], verifiers: Sequence[str], lines: Lines, together: bool
+) -> list[Any]:
+    """What the legend explains: colours of schemes and looks of verifiers, or these alone."""
     from matplotlib.lines import Line2D
 
-    figure.set_size_inches(7.4, 4.6)
-    axes = figure.add_subplot()
-    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
-    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
-    for i, ((scheme, verifier), line) in enumerate(lines.items()):
-        s, v = schemes.index(scheme), verifiers.index(verifier)
-        look = {"linestyle": _STYLES[v], "marker": _MARKERS[s]}
-        _draw(axes, line, _shift(i, len(lines)), color=f"C{s}", **look)
-    axes.set(xlabel="number of drafts K", ylabel="acceptance rate")
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=f"C{s}",
-            marker=_MARKERS[s],
-            markersize=4,
-            label=title_of(scheme),
-        )
-        for s, scheme in enumerate(schemes)
-    ]
-    if len(verifiers) > 1:
-        handles += [
-            Line2D([], [], color="0.3", linestyle=_STYLES[v], label=_title(verifier, lines))
+    def key(label: str, **look: Any) -> Any:
+        return Line2D([], [], markersize=3.5, linewidth=1.2, label=label, **look)
+
+    if not together:
+        return [
+            key(_title(verifier, lines), **_shown_look(_look(0, v, False), verifier, lines))
             for v, verifier in enumerate(verifiers)
         ]
-    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=9)
+    found = [key(title_of(scheme), color=f"C{s}") for s, scheme in enumerate(schemes)]
+    if len(verifiers) > 1:
+        found += [
+            key(
+                _title(verifier, lines),
+                **{**_shown_look(_look(0, v, True), verifier, lines), "color": "0.3"},
+            )
+            for v, verifier in enumerate(verifiers)
+        ]
+    return found
 
 
-def _draw_panels(figure: Figure, lines: Lines) -> None:
-    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
-    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
-    columns = min(len(schemes), 2)
-    count = -(-len(schemes) // columns)
-    figure.set_size_inches(4.2 * columns + 1.2, 3.2 * count + 0.4)
-    panels = figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    for unused in panels[len(schemes) :]:
-        unused.set_axis_off()
-    shown = {}
-    for (scheme, verifier), line in lines.items():
-        v = verifiers.index(verifier)
-        look = {"linestyle": _STYLES[v % len(_STYLES)], "marker": _MARKERS[v % len(_MARKERS)]}
-        panel = panels[schemes.index(scheme)]
-        beside = [name for other, name in lines if other == scheme]
-        shift = _shift(beside.index(verifier), len(beside))
-        shown[verifier] = _draw(panel, line, shift, color=f"C{v}", **look)
-    for axes, scheme in zip(panels, schemes, strict=False):
-        axes.set_title(title_of(scheme), fontsize=10)
-    figure.supxlabel("number of drafts K", fontsize=10)
-    figure.supylabel("acceptance rate", fontsize=10)
-    figure.legend(
-        [shown[verifier] for verifier in verifiers],
-        [_title(verifier, lines) for verifier in verifiers],
-        loc="outside right center",
-        frameon=False,
-        fontsize=9,
-    )
+def _shown_look(look: dict[str, Any], verifier: str, lines: Lines) -> dict[str, Any]:
+    """A look without what is not drawn of it: points have no line, lines no points."""
+    if _is_bound(verifier, lines):
+        return {**look, "marker": "^", "linestyle": ""}
+    most = max(len(line) for (_, name), line in lines.items() if name == verifier)
+    hidden = {"marker": ""} if most >= _LEAST_FOR_LINES else {"linestyle": ""}
+    return {**look, **hidden}
 
 
 def _shift(number: int, count: int) -> float:
-    """Where a line stands between two values of K, so that no error bars lie on each other."""
+    """Where points stand between two values of K, so that no error bars lie on each other."""
     return min(0.6 / count, 0.1) * (number - (count - 1) / 2)
 
 
-def _draw(axes: Axes, line: Sequence[RateRow], shift: float, **look: Any) -> Any:
-    return axes.errorbar(
-        [row.num_drafts + shift for row in line],
-        [row.acceptance.mean for row in line],
-        yerr=[row.acceptance.half_width for row in line],
-        markersize=4,
-        linewidth=1.4,
-        elinewidth=0.8,
-        capsize=2,
-        **look,
+def _draw(axes: Axes, line: Sequence[RateRow], shift: float, look: dict[str, Any]) -> None:
+    counts = [row.num_drafts for row in line]
+    means = [row.acceptance.mean for row in line]
+    widths = [row.acceptance.half_width for row in line]
+    bound = any(row.bound for row in line)
+    if len(line) >= _LEAST_FOR_LINES and not bound:
+        axes.plot(counts, means, linewidth=1.2, **{**look, "marker": ""})
+        low, high = ([x + sign * w for x, w in zip(means, widths, strict=True)] for sign in (-1, 1))
+        axes.fill_between(counts, low, high, color=look["color"], alpha=0.12, linewidth=0)
+        return
+    points = {**look, "linestyle": "", **({"marker": "^"} if bound else {})}
+    axes.errorbar(
+        [count + shift for count in counts],
+        means,
+        yerr=widths,
+        markersize=3.5,
+        elinewidth=0.7,
+        capsize=1.5,
+        **points,
     )
 
 
+def _is_bound(verifier: str, lines: Lines) -> bool:
+    return any(line[0].bound for (_, name), line in lines.items() if name == verifier)
+
+
 def _title(verifier: str, lines: Lines) -> str:
-    is_bound = any(line[0].bound for (_, name), line in lines.items() if name == verifier)
-    return f"{verifier} (lower bound)" if is_bound else verifier
+    return f"{verifier} (lower bound)" if _is_bound(verifier, lines) else verifier

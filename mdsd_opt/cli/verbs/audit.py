@@ -46,6 +46,11 @@ def audit(
         "What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
         "others, or all for a table of those that are installed.",
     ] = None,
+    text: Annotated[
+        str | None,
+        "module:function with (target, draft) -> tokens, which drafts and verifies by itself; the "
+        "models are toys.",
+    ] = None,
     any_version: Annotated[bool, "Call versions of an engine that were not tested."] = False,
     chain: Annotated[
         str | None,
@@ -55,7 +60,7 @@ def audit(
         str, "Of --chain: probabilities, logits or log_probabilities."
     ] = "probabilities",
     batch: Annotated[bool, "Of --chain: with a leading axis of one."] = False,
-    library: Annotated[str, "Of --chain: numpy or torch."] = "numpy",
+    library: Annotated[str, "Of --chain and of the models of --text: numpy or torch."] = "numpy",
     problem: Annotated[
         Path | None,
         "Problem to audit a verifier on; without it and --vocab-size, laws of all kinds.",
@@ -91,8 +96,8 @@ def audit(
 
     Exit code 1 if it is not, 3 if that could not be judged.
     """
-    if [verifier, trace, engine, chain].count(None) != 3:
-        raise InvalidInput("give one of --verifier, --chain, --trace and --engine")
+    if [verifier, trace, engine, chain, text].count(None) != 4:
+        raise InvalidInput("give one of --verifier, --chain, --text, --trace and --engine")
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
     from mdsd_opt.cli.view import Form, present
@@ -131,6 +136,14 @@ def audit(
             **limits,
         )
         subject = f"{chain}: chains of {num_drafts} drafts"
+    elif text is not None:
+        from mdsd_opt.auditing.texts import audit_text
+        from mdsd_opt.base.installed import loaded
+
+        if trials is not None:
+            limits["num_texts"] = limits.pop("num_trials")
+        report = audit_text(loaded(text), seed, library=library, **limits)
+        subject = f"{text}: texts of toy models"
     elif verifier is not None and problem is None and vocab_size is None and not lossy:
         from mdsd_opt.auditing.on_laws import audit_portfolio
 

@@ -59,14 +59,14 @@ def plan(
     present(plans.plan_view(found, table, rows, title, **known), form)
 
 
-def parse_cost(text: str) -> dict[int, float]:
-    """Milliseconds by the number of drafts: "1:20,16:22" gives 20 for 1 and 22 for 16."""
+def parse_cost(text: str, option: str = "--cost", of: str = "drafts") -> dict[int, float]:
+    """Milliseconds by a number `of` something: "1:20,16:22" gives 20 for 1 and 22 for 16."""
     found: dict[int, float] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})\s*:\s*(\d+\.?\d*|\.\d+)\s*", part)
         if not match:
             raise InvalidInput(
-                f"--cost is {text!r:.60}: give drafts and milliseconds, as 1:20,16:22,64:40"
+                f"{option} is {text!r:.60}: give {of} and milliseconds, as 1:20,16:22,64:40"
             )
         found[int(match[1])] = float(match[2])
     return found

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Numbers
+from mdsd_opt.base.array_types import Flags, Numbers
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless
+from mdsd_opt.solvers.subset_selection import best_prefix
 
 #: How much the hull of the chain may lack in height, in floating point.
 TOLERANCE = 1e-6
@@ -65,7 +66,7 @@ def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier
         groups=groups,
         masses=masses,
         contained=np.array(contained, dtype=sets.p.dtype),
-        massless=Massless(tokens, sets.along(tokens), weights=None),
+        massless=Massless(tokens, problem.drafts.prefix_curve(tokens, exact), weights=None),
         least=1 + min(x.mass - x.contained for x in (empty, *chain)),
     )
 
@@ -109,15 +110,6 @@ class SetsOfChain:
 
     def point(self, subset: Flags) -> _Point:
         return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.contained(subset))
-
-    def along(self, tokens: Integers) -> Numbers:
-        """Q of the first 0..m of the tokens."""
-        subset = np.zeros(self.p.size, dtype=np.bool_)
-        values = [self.contained(subset)]
-        for i in tokens.tolist():
-            subset[i] = True
-            values.append(self.contained(subset))
-        return np.array(values, dtype=self.p.dtype)
 
     def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Flags:
         """A set that minimises slope P(H) - Q(H), the empty one aside."""
@@ -171,20 +163,9 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
     """
     drafts = problem.drafts.prefix_form
     assert drafts is not None
-    p: Numbers
-    contained: Numbers
-    weights: Numbers
-    if exact:
-        p, weights = (
-            np.array(x, dtype=object) for x in (problem.exact_target, drafts.exact_weights)
-        )
-        listed = drafts.exact_prefix_order(problem.exact_target)
-        order = np.array(listed, dtype=np.int64)
-        contained = np.array(drafts.exact_prefix_containment(listed), dtype=object)
-    else:
-        p, weights = problem.target, drafts.weights
-        order = drafts.prefix_order(p)
-        contained = drafts.prefix_containment(order)
+    p: Numbers = np.array(problem.exact_target, dtype=object) if exact else problem.target
+    order, contained, _, difference = best_prefix(p, drafts)
+    weights: Numbers = np.array(drafts.exact_weights, dtype=object) if exact else drafts.weights
     masses = p[order]
     positive = np.flatnonzero(masses > 0)
     first = int(positive[0]) if positive.size else order.size
@@ -203,13 +184,5 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
         masses=np.append(masses, rest),
         contained=contained,
         massless=massless,
-        least=1 + _smallest_difference(masses, contained),
+        least=1 + difference,
     )
-
-
-def _smallest_difference(masses: Numbers, contained: Numbers) -> Any:
-    if contained.dtype == object:
-        return (np.array([Fraction(0), *masses.cumsum()], dtype=object) - contained).min()
-    from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
-
-    return smallest_prefix_difference(masses, contained)[0]

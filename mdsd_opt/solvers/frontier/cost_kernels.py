@@ -59,25 +59,12 @@ def _steepness(slope: float, divergence: int) -> float:
 
 
 @kernel(inner=True)
-def _first_at_least(values: Vector, count: int, bound: float) -> int:
-    """First place of ascending values that are no less than the bound."""
+def _first_beyond(values: Vector, count: int, bound: float, ascending: bool) -> int:
+    """First place of ascending values that are no less than the bound, or of falling ones below."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if values[middle] >= bound:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@kernel(inner=True)
-def _first_below(values: Vector, count: int, bound: float) -> int:
-    """First place of descending values that are below the bound."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if values[middle] < bound:
+        if (values[middle] >= bound) == ascending:
             high = middle
         else:
             low = middle + 1
@@ -108,7 +95,7 @@ def build_hull(
     before = 0.0
     height = start
     first = 0
-    middle = _first_below(hull[_SLOPE], count, 1.0)
+    middle = _first_beyond(hull[_SLOPE], count, 1.0, False)
     for b in range(count):
         width, gain, slope = hull[_BEFORE, b], hull[_HEIGHT, b], hull[_SLOPE, b]
         hull[_BEFORE, b] = before
@@ -143,8 +130,8 @@ def _cost(hull: Matrix, count: int, lost: float, divergence: int) -> tuple[float
     """The divergence at c = `lost`, its derivative by a, and what groups may hide of it."""
     if count == 0:
         return 0.0, 0.0, 0.0
-    low = _first_at_least(hull[_AT_ZERO], count, lost)
-    high = _first_below(hull[_AT_ONE], count, lost)
+    low = _first_beyond(hull[_AT_ZERO], count, lost, True)
+    high = _first_beyond(hull[_AT_ONE], count, lost, False)
     doubts = hull[_DOUBTS + divergence]
     hidden = doubts[min(high + 1, count)] + doubts[max(low - 1, 0)]
     if low > high:

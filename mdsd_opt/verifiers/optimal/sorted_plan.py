@@ -10,7 +10,7 @@ from mdsd_opt.base.array_types import Numbers, Tokens
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.solvers.subset_selection import best_exact_prefix
+from mdsd_opt.solvers.subset_selection import best_prefix
 from mdsd_opt.verifiers.base import draw, target_of
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,
@@ -38,21 +38,13 @@ class SortedPlan(TokenPlan):
         self.is_replaced = draws is not None and draws.is_replaced
         self.target = target.copy()
         self.target[fixed] = target[:1].sum() * 0
-        contained: Numbers
-        if target.dtype == object:
-            self.q = np.array(drafts.exact_weights, dtype=object)
-            order, curve, self.split = best_exact_prefix(self.target.tolist(), drafts)
-            self.order, contained = np.array(order, dtype=np.int64), np.array(curve, dtype=object)
-            self.w = self.q[self.order]
+        exact = target.dtype == object
+        self.q: Numbers = np.array(drafts.exact_weights, object) if exact else drafts.weights
+        self.order, contained, self.split, _ = best_prefix(self.target, drafts)
+        self.w = self.q[self.order]
+        if exact:
             self.gains = np.diff(contained)
         else:
-            from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
-
-            self.q = drafts.weights
-            self.order = drafts.prefix_order(self.target)
-            contained = drafts.prefix_containment(self.order)
-            _, self.split = smallest_prefix_difference(self.target[self.order], contained)
-            self.w = self.q[self.order]
             self.gains = self.w * drafts.prefix_slopes(self.order)
         self.p, inside = self.target[self.order], contained[self.split]
         filled = fill(self.p, self.w, self.split, inside, 1 - inside)

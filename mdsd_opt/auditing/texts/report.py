@@ -1,0 +1,206 @@
+"""What an audit of a function that writes texts found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mdsd_opt.auditing.report import EDGE, Check, Interval, Report, Violation, carried, p_value_text
+from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
+from mdsd_opt.auditing.texts.text_law import After
+from mdsd_opt.auditing.texts.toys import Tables
+
+#: What is said where tokens of a kind never came.
+_NEVER = {
+    ACCEPTED: "no draft was accepted",
+    REFUSED: "no draft was refused",
+    EXTRA: "no token came after drafts that were all accepted",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One pair of toy models that the function was tried on.
+
+    Attributes
+    ----------
+    models : str
+        V, the tokens compared, and what the laws depend on.
+    vocab_size, length : int
+    method : str
+        "driven" or "sampling".
+    total_variation : float
+        Of the law of the text from the target's.
+    num_checks, num_trials : int
+        Random calls that a driven law has foretold; texts that were sampled.
+    seconds : float
+    """
+
+    models: str
+    vocab_size: int
+    length: int
+    method: str
+    total_variation: float
+    num_checks: int = 0
+    num_trials: int = 0
+    seconds: float
+
+    @classmethod
+    def on(cls, tables: Tables, **found: Any) -> Trial:
+        """On a pair of tables."""
+        size, length = tables.vocab_size, tables.length
+        return cls(models=str(tables), vocab_size=size, length=length, **found)
+
+    @property
+    def how(self) -> str:
+        """How much was done."""
+        exact = f"driven, {self.num_checks:,} checks"
+        return exact if self.method == "driven" else f"sampled, {self.num_trials:,} texts"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TextAuditReport(Report):
+    """Verdict of `audit_text`.
+
+    Attributes
+    ----------
+    lossless : bool
+        Whether no deviation of the law of the text was found, and nothing failed.
+    verdict_class : str
+        "lossless", "edge" (outcomes of rare draws, or rounding), "lossy" or "not judged" (calls
+        failed, and what the others gave is not wrong by itself).
+    method : str
+        How what the verdict rests on was found: "driven" (exact up to `num_checks`) or "sampling".
+    vocab_size, length : int
+        Of the laws on which the deviation was found, or of the longest texts without one.
+    total_variation : float
+        Of the law of these texts from the target's; the largest driven one if all is well.
+    total_variation_interval : Interval or None
+        By sampling.
+    first_token_variation : float
+        Of the first token alone.
+    position : int or None
+        The first token, counted from 0, whose law given those before it is not the target's; None
+        where there is none, or where the sample does not tell which.
+    after : tuple of After
+        What of it came after which kind of token, as observed; a description.
+    causes : tuple of str
+        Where something is wrong: generators that begin anew in call after call.
+    tried : tuple of Trial
+    met : mapping
+        How many tokens of the sampled texts were accepted drafts, came for a refused one, or after
+        drafts that were all accepted, as far as the questions to the models show ("unknown": not).
+    notes : tuple of str
+        What the audit could not do.
+    num_trials, num_checks : int
+        Texts sampled, and random calls that driven laws have foretold, in all.
+    tolerance : float or None
+        Total variation put down to rounding; None by sampling.
+    p_value : float or None
+        Of all checks of the samples together; None where the law was driven.
+    false_alarm, power : float
+    detectable_bias : float or None
+        By sampling: every change of the law of groups of texts by at least this total variation is
+        found with probability `power`.
+    checks : tuple of Check
+    violations : tuple of Violation
+        The first few of `num_violations`: impossible texts, and calls that failed.
+    edge_mass : float or None
+        Probability, at most, of texts that the target rules out; None if none was met.
+    seconds : float
+        Taken in all.
+    """
+
+    lossless: bool
+    verdict_class: str
+    method: str
+    vocab_size: int
+    length: int
+    total_variation: float
+    total_variation_interval: Interval | None
+    first_token_variation: float
+    position: int | None
+    after: tuple[After, ...]
+    causes: tuple[str, ...]
+    tried: tuple[Trial, ...]
+    met: Mapping[str, int]
+    notes: tuple[str, ...]
+    num_trials: int
+    num_checks: int | None
+    tolerance: float | None
+    p_value: float | None
+    false_alarm: float
+    power: float
+    detectable_bias: float | None
+    checks: tuple[Check, ...]
+    violations: tuple[Violation, ...]
+    num_violations: int
+    edge_violations: tuple[Violation, ...] = ()
+    num_edge_probes: int | None = None
+    edge_mass: float | None = None
+    coverage: None = None
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """One sentence, and what was not seen."""
+        if self.verdict_class == EDGE and not self.violations:
+            return f"EDGE ONLY: {self._reason()}, which is rounding."
+        if said := self._class_verdict():
+            return said
+        if not self.lossless:
+            because = f"; {'; '.join(self.causes)}" if self.causes else ""
+            return f"NOT LOSSLESS: {self._reason()}{because}."
+        found = self._none_found("texts")
+        if self.num_checks:
+            sizes = sorted({t.vocab_size for t in self.tried if t.method == "driven"})
+            where = f"the law of {self.length} tokens is the target's at V = {_listed(sizes)}"
+            found = f"lossless, {self._up_to}: {where}; {found}"
+        missing = [text for kind, text in _NEVER.items() if not self.met.get(kind)]
+        return found + (f" Not seen: {'; '.join(missing)}." if missing else "")
+
+    def _reason(self) -> str:
+        if self.method == "sampling" and (outcomes := self._outcomes_wrong(self.violations)):
+            return outcomes
+        away = carried(self.total_variation, self.total_variation_interval)
+        where = "" if self.position is None else f", from token {self.position + 1} on"
+        how = self._up_to if self.method == "driven" else f"in {self.num_trials:,} sampled texts"
+        return (
+            f"{how}, the law of {self.length} tokens is {away} away from the target's at "
+            f"V = {self.vocab_size}{where}"
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        shown = carried(self.total_variation, self.total_variation_interval)
+        rows = [
+            ("verdict", self.verdict),
+            ("class", self.verdict_class),
+            ("method", self.method),
+            ("total variation", f"{shown} (V = {self.vocab_size}, {self.length} tokens)"),
+            ("total variation of the first token", f"{self.first_token_variation:.6g}"),
+        ]
+        if self.position is not None:
+            rows.append(("parts at", f"token {self.position + 1}, given those before it"))
+        rows += [
+            (f"after {part.event}", f"{part.total_variation:.3g} in {part.share:.0%} of texts")
+            for part in self.after
+        ]
+        rows += [("cause", cause) for cause in self.causes]
+        rows += [
+            (f"tried: {trial.models}", f"{trial.total_variation:.3g} ({trial.how})")
+            for trial in self.tried
+        ]
+        tokens = ", ".join(f"{count:,} {kind}" for kind, count in self.met.items() if count)
+        rows.append(("tokens met", tokens or "none"))
+        if self.p_value is not None:
+            shown = p_value_text(self.p_value)
+            rows.append(("p-value", f"{shown} (false alarm below {self.false_alarm:g})"))
+        rows += [("note", note) for note in self.notes]
+        rows += [("seconds", f"{self.seconds:.1f}"), *self._check_rows()]
+        return rows + self._violation_rows()
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " and ".join(map(str, numbers))

@@ -1,0 +1,85 @@
+"""What a session did, as far as the models can tell: its rounds of drafts, and how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mdsd_opt.auditing.texts.toys import Text
+
+TARGET, DRAFT = "target", "draft"
+
+#: What a token of a text was, in a report.
+ACCEPTED, REFUSED, EXTRA, UNKNOWN = "accepted", "refused", "extra", "unknown"
+
+
+@dataclass(slots=True)
+class Round:
+    """Questions to the models, from the first about the draft's next token on.
+
+    Attributes
+    ----------
+    start : int
+        Random numbers that were drawn before it.
+    asked : list of tuple
+        Model, text, and random numbers drawn in this round before the question.
+    """
+
+    start: int = 0
+    asked: list[tuple[str, Text, int]] = field(default_factory=list)
+
+    def longest(self, model: str) -> int:
+        """Tokens of the longest text about which this model was asked."""
+        return max((len(text) for who, text, _ in self.asked if who == model), default=0)
+
+
+class Rounds:
+    """The rounds of one call.
+
+    A round ends where the draft is asked about a new text after the target was asked, unless the
+    target was asked about that text, too: that is how drafts are verified. What the questions do
+    not show, such as a draft length that depends on the rounds before, is no part of a round.
+    """
+
+    def __init__(self) -> None:
+        self.all = [Round()]
+        self._drafted: set[Text] = set()
+
+    def hear(self, model: str, text: Text, drawn: int = 0) -> None:
+        """A model was asked about a text, after so many random numbers."""
+        if model == DRAFT and text not in self._drafted:
+            self._drafted.add(text)
+            weighed = [asked for who, asked, _ in self.all[-1].asked if who == TARGET]
+            if weighed and not any(asked[: len(text)] == text for asked in weighed):
+                self.all.append(Round(drawn))
+        this = self.all[-1]
+        this.asked.append((model, text, drawn - this.start))
+
+    def events(self, text: Text) -> list[str]:
+        """How each token of the text came: an accepted draft, in place of a refused one, extra."""
+        found = [UNKNOWN] * len(text)
+        rounds = [one for one in self.all if any(who == DRAFT for who, _, _ in one.asked)]
+        for n, one in enumerate(rounds):
+            begin = len(one.asked[0][1])
+            end = len(rounds[n + 1].asked[0][1]) if n + 1 < len(rounds) else len(text)
+            for place in range(begin, min(end, len(text))):
+                found[place] = _event(one, text[: place + 1])
+                if found[place] != ACCEPTED:
+                    break
+        return found
+
+
+def _event(one: Round, text: Text) -> str:
+    """How the last token of a text came, if those before it in the round were accepted."""
+    if any(asked[: len(text)] == text for _, asked, _ in one.asked):
+        return ACCEPTED
+    drafted = one.longest(TARGET)
+    if sum(who == TARGET for who, _, _ in one.asked) > 1:  # asked after each accepted draft
+        drafted = max(drafted, one.longest(DRAFT) + 1)
+    return EXTRA if len(text) > drafted else REFUSED
+
+
+def counted(events: Sequence[Sequence[str]]) -> dict[str, int]:
+    """How many tokens came in each way."""
+    every = [event for one in events for event in one]
+    return {kind: every.count(kind) for kind in (ACCEPTED, REFUSED, EXTRA, UNKNOWN)}

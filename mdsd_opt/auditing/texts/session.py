@@ -1,0 +1,83 @@
+"""A function that writes texts, with the models it is given, called kindly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
+from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
+from mdsd_opt.auditing.texts.toys import Tables, Text, Toy
+from mdsd_opt.auditing.trees.texts import Laws, Texts
+from mdsd_opt.errors import MissingExtra
+
+#: (target, draft) -> the first tokens of a text.
+Generate = Callable[[Any, Any], Any]
+
+#: Takes a model's name and the text it was asked about.
+Listener = Callable[[str, Text], None]
+
+LIBRARIES = ("numpy", "torch")
+
+
+class Session:
+    """Calls of a function with the toy models of a pair of tables."""
+
+    def __init__(self, generate: Generate, tables: Tables, library: str) -> None:
+        self._generate, self.tables = generate, tables
+        self._models = [
+            _model(Toy(law, tables.vocab_size, partial(self._heard, name)), library)
+            for name, law in ((TARGET, tables.target), (DRAFT, tables.draft))
+        ]
+
+    def outcome(self, listener: Listener) -> Hashable:
+        """The first tokens of a text, as many as are compared, or a `Failure`."""
+        self._listener = listener
+        return outcome_of(lambda: self._tokens(self._generate(*self._models)))
+
+    def _heard(self, model: str, text: Text) -> None:
+        self._listener(model, text)
+
+    def _tokens(self, answer: Any) -> Text | Failure:
+        try:
+            items = answer.reshape(-1).tolist() if hasattr(answer, "reshape") else list(answer)
+        except TypeError:
+            return Failure("not tokens", "", f"gave {answer!r}, which is no sequence of token ids")
+        if not items:
+            return Failure("not tokens", "", "gave no token: it is to give at least one")
+        tokens = []
+        for item in items[: self.tables.length]:
+            kind, token, message = judged(item, self.tables.vocab_size)
+            if kind:
+                return Failure(kind, message, f"gave {message}")
+            tokens.append(token)
+        return tuple(tokens)
+
+
+def _model(toy: Toy, library: str) -> Any:
+    if library == "numpy":
+        return toy
+    try:
+        from mdsd_opt.auditing.texts.torch_toys import TorchToy
+    except ImportError as error:
+        raise MissingExtra(f"library='torch' needs PyTorch: pip install torch ({error})") from error
+    return TorchToy(toy)
+
+
+def texts_of(tables: Tables) -> Texts:
+    """All texts that are compared, with their law under the target."""
+    return Texts(Laws(tables.target, "the target"), tables.length)
+
+
+def log_failure(outcome: Hashable, wrong: ViolationLog, failed: ViolationLog) -> None:
+    """Write down a call that gave no text: a token that does not exist is wrong in any case."""
+    assert isinstance(outcome, Failure)
+    log = wrong if outcome.kind == "out of vocabulary" else failed
+    log.add(outcome.kind, (), f"a call {outcome.message}")
+
+
+def log_impossible(text: Text, tables: Tables, where: str, wrong: ViolationLog) -> None:
+    """Write down a text of probability zero."""
+    told = f"text {text} has probability zero, yet comes out at V = {tables.vocab_size}{where}"
+    wrong.add("impossible text", (), told)

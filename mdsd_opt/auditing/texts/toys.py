@@ -1,0 +1,123 @@
+"""Toy language models: random tables of laws that answer as models do, and say what was asked.
+
+A table gives the law of the next token after every text of fewer tokens than are compared, and
+token 0 for sure after longer ones, so that a session which goes on draws nothing more of interest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import InvalidInput
+
+Vector = NDArray[np.float64]
+Text = tuple[int, ...]
+
+#: Logit of a token of probability zero: finite, yet exp(IMPOSSIBLE) is 0 in every type.
+IMPOSSIBLE = -1e4
+
+#: Least weight of a possible token, beside exponential ones of mean 1.
+_LEAST = 0.05
+
+#: A function under audit may find another one in its place.
+_default_rng = np.random.default_rng
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """A pair of random tables, and the texts to compare on them.
+
+    Attributes
+    ----------
+    vocab_size, length : int
+        V, and the tokens of the texts.
+    seed : int
+        Another one makes another pair.
+    memory : int or None
+        Tokens at the end of a text that the laws depend on; None for all of it.
+    zeros : bool
+        Whether one token in each law is impossible.
+    """
+
+    vocab_size: int
+    length: int
+    seed: int
+    memory: int | None = None
+    zeros: bool = False
+
+    def target(self, text: Text) -> Vector:
+        """p after a text, shape (V,)."""
+        return self._law(text, 0)
+
+    def draft(self, text: Text) -> Vector:
+        """q after a text, shape (V,)."""
+        return self._law(text, 1)
+
+    def _law(self, text: Text, model: int) -> Vector:
+        size = self.vocab_size
+        if len(text) >= self.length:
+            return np.eye(size)[0]
+        last = text if self.memory is None else text[len(text) - min(self.memory, len(text)) :]
+        rng = _default_rng([self.seed, model, size, len(last), *last])
+        weights = rng.exponential(size=size) + _LEAST
+        if self.zeros:
+            weights[rng.integers(size)] = 0.0
+        law: Vector = weights / weights.sum()
+        return law
+
+    def __str__(self) -> str:
+        after = "the whole text" if self.memory is None else "the last token"
+        zeros = ", one token impossible" if self.zeros else ""
+        return f"V = {self.vocab_size}, {self.length} tokens, laws after {after}{zeros}"
+
+
+class Toy:
+    """A model: from ids, shape (n,), to logits of what follows each beginning, shape (n + 1, V).
+
+    `heard` is called with every text that the model is asked about.
+    """
+
+    def __init__(
+        self, law: Callable[[Text], Vector], vocab_size: int, heard: Callable[[Text], None]
+    ) -> None:
+        self._law, self._heard, self.vocab_size = law, heard, vocab_size
+        self._rows: dict[Text, Vector] = {}
+        self._answers: dict[Text, Vector] = {}
+
+    def __call__(self, ids: Any) -> Vector:
+        text = self.checked(np.ravel(ids).tolist())
+        self.hear(text)
+        if text not in self._answers:
+            self._answers[text] = np.stack([self.row(text[:n]) for n in range(len(text) + 1)])
+        return self._answers[text].copy()
+
+    def checked(self, ids: list[Any]) -> Text:
+        """A text of ids that are tokens.
+
+        Raises
+        ------
+        InvalidInput
+        """
+        text = tuple(int(i) for i in ids)
+        for token in text:
+            if not 0 <= token < self.vocab_size:
+                raise InvalidInput(
+                    f"a model was asked about token {token}, outside 0..{self.vocab_size - 1}"
+                )
+        return text
+
+    def hear(self, text: Text) -> None:
+        """Tell that the model was asked about this text."""
+        self._heard(text)
+
+    def row(self, text: Text) -> Vector:
+        """Logits after a text, shape (V,)."""
+        if text not in self._rows:
+            law = self._law(text)
+            self._rows[text] = np.where(law > 0, np.log(np.where(law > 0, law, 1.0)), IMPOSSIBLE)
+        return self._rows[text]

@@ -1,0 +1,157 @@
+"""Claims about exact optima: a search over laws with small integer weights, shrunk where one fails.
+
+A claim is a function of some laws to a Fraction that is positive where it fails. Nothing is rounded
+on the way, so what is found is a counterexample; that the optima it is about are optima is shown
+twice, by the best of all cuts and by a flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, exact_acceptance
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
+from mdsd_opt.problem import TransportProblem
+
+Law = tuple[Fraction, ...]
+Weights = tuple[tuple[int, ...], ...]
+
+#: Tokens whose subsets are gone through: 4,096 of them.
+_MOST_TOKENS = 12
+
+#: Largest weight that is drawn.
+_MOST_WEIGHT = 9
+
+
+@dataclass(frozen=True, slots=True)
+class LawCounterexample:
+    """Laws for which a claim fails.
+
+    Attributes
+    ----------
+    laws : tuple of tuple of Fraction
+        As the claim takes them, with weights that cannot be lowered one by one.
+    excess : Fraction
+        What the claim returns, above zero.
+    trial : int
+        Which of the trials found it, from 1, before it was shrunk.
+    """
+
+    laws: tuple[Law, ...]
+    excess: Fraction
+    trial: int
+
+    def __str__(self) -> str:
+        written = ", ".join(f"({', '.join(map(str, law))})" for law in self.laws)
+        return f"fails by {self.excess} = {float(self.excess):.6f} at {written}"
+
+
+def optimum(problem: TransportProblem) -> Fraction:
+    r"""alpha* in exact arithmetic, certified, for any scheme of few tokens.
+
+    The least of the cuts :math:`1 + P(H) - Q(H)` over all H, and the value of an integer flow: the
+    one is an upper bound and the other a lower one, so that their being equal is the proof.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+        Of fractions; floats are taken as the fractions that they are, divided by their sum.
+
+    Raises
+    ------
+    ProblemTooLarge
+        More than 12 tokens, or too many draft sets to list.
+    """
+    if problem.vocab_size > _MOST_TOKENS:
+        raise ProblemTooLarge(
+            f"{problem.vocab_size} tokens have too many subsets: up to {_MOST_TOKENS} are gone "
+            "through; certify(..., exact=True) takes more"
+        )
+    law = problem.drafts.exact_support_law()
+    above, _ = best_cut(problem.exact_target, containment_table(law, problem.vocab_size))
+    below = exact_acceptance(problem.exact_target, law)
+    if above != below:
+        raise SolverError(f"cut {above} and flow {below} differ: please report this problem")
+    return above
+
+
+def search_laws(
+    claim: Callable[..., Fraction],
+    vocab_size: int,
+    num_laws: int = 2,
+    *,
+    trials: int = 1000,
+    seed: int = 0,
+) -> LawCounterexample | None:
+    """Laws for which a claim fails, as simple as can be; None if no trial found any.
+
+    Parameters
+    ----------
+    claim : callable
+        Takes `num_laws` laws, each a tuple of V Fractions, and returns a Fraction: how much the
+        claim fails by, at most zero where it holds.
+    vocab_size : int
+    num_laws : int
+        Two for a target and a draft.
+    trials : int
+        Laws with random integer weights up to 9, zeros among them.
+    seed : int
+
+    Returns
+    -------
+    LawCounterexample or None
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> from mdsd_opt import cddlib_checks
+    >>> def top_two_are_best(p, q):  # they are not
+    ...     pairs = (mo.TopKDrafts(q, 2), mo.WithoutReplacement(q, 2))
+    ...     ours, theirs = (
+    ...         cddlib_checks.optimum(mo.TransportProblem(p, drafts)) for drafts in pairs
+    ...     )
+    ...     return theirs - ours
+    >>> print(cddlib_checks.search_laws(top_two_are_best, vocab_size=3))
+    fails by 2/3 = 0.666667 at (0, 0, 1), (1/3, 1/3, 1/3)
+    """
+    if min(vocab_size, num_laws, trials) < 1:
+        raise InvalidInput("vocab_size, num_laws and trials: give at least 1 of each")
+    for trial in range(1, trials + 1):
+        rng = np.random.default_rng([seed, trial])
+        drawn = rng.integers(0, rng.integers(1, _MOST_WEIGHT, endpoint=True), endpoint=True,
+                             size=(num_laws, vocab_size))  # fmt: skip
+        weights = tuple(tuple(row) for row in drawn.tolist())
+        if all(map(any, weights)) and _excess(claim, weights) > 0:
+            simple = _shrunk(claim, weights)
+            return LawCounterexample(_laws(simple), _excess(claim, simple), trial)
+    return None
+
+
+def _laws(weights: Weights) -> tuple[Law, ...]:
+    return tuple(tuple(Fraction(n, sum(row)) for n in row) for row in weights)
+
+
+def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction:
+    return Fraction(claim(*_laws(weights)))
+
+
+def _shrunk(claim: Callable[..., Fraction], weights: Weights) -> Weights:
+    """Lower weights for which the claim fails as well, until none is left that can be lowered."""
+    for simpler in _simpler(weights):
+        if _excess(claim, simpler) > 0:
+            return _shrunk(claim, simpler)
+    return weights
+
+
+def _simpler(weights: Weights) -> Iterator[Weights]:
+    """The same with one weight gone, halved or lowered by one, the simplest first."""
+    for lowered in (lambda n: 0, lambda n: n // 2, lambda n: n - 1):
+        for i, row in enumerate(weights):
+            for j, n in enumerate(row):
+                smaller = (*row[:j], lowered(n), *row[j + 1 :])
+                if n and any(smaller):
+                    yield (*weights[:i], smaller, *weights[i + 1 :])

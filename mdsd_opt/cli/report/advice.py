@@ -1,0 +1,159 @@
+"""An advice: as a view, and as a picture of speed-ups, against the batch where passes have rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mdsd_opt.cli.output import make_table
+from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
+from mdsd_opt.corpora.advice import Advice, scheme_title
+from mdsd_opt.corpora.intervals import MeanInterval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+    from mdsd_opt.corpora.model_advice import ModelAdvice
+
+
+#: Intervals that are narrower would read as none.
+_LEAST_WIDTH = 0.005
+
+
+def advice_view(advice: Advice, title: str, **known: Any) -> View:
+    """The options beside each other, what is assumed, and the decision."""
+    tables = [Section("Options", table=_options_table(advice, title))]
+    if advice.batches:
+        tables.append(Section("Batches", table=_batches_table(advice)))
+    notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
+    tables.append(Section("What is assumed", values=notes))
+    conclusion = [advice.sentence]
+    if advice.batches:
+        conclusion.append(_crossing(advice))
+    return View(
+        f"Do drafts pay?\n{title}",
+        tables,
+        conclusion,
+        {**known, **advice.to_dict()},
+        Drawing(
+            partial(_figure, advice),
+            "Speed-up over plain decoding at the same costs, with intervals over texts; above one "
+            "is faster.",
+        ),
+        rows=[row.to_dict() for row in advice.rows],
+    )
+
+
+def model_advice_view(found: ModelAdvice, title: str, **known: Any) -> View:
+    """The same for models that were measured, and what came of the forecast."""
+    view = advice_view(found.advice, title, **known)
+    tried = make_table(
+        "a step: forecast by the measured costs, and observed",
+        ("", "forecast", "observed"),
+        ((term.name, f"{term.forecast:.2f}", f"{term.observed:.2f}") for term in found.terms),
+    )
+    return replace(
+        view,
+        tables=[*view.tables, Section("Tried out", table=tried)],
+        conclusion=[*view.conclusion, found.sentence],
+        document={**known, **found.to_dict()},
+    )
+
+
+def _options_table(advice: Advice, title: str) -> Table:
+    return make_table(
+        f"tokens a second, by the rates of these logits; higher is better\n{title}",
+        ("drafts", "tree", "accepted", "ms a\nstep", "tokens\na second", "speed-up"),
+        (
+            (
+                scheme_title(row.scheme),
+                row.tree_name,
+                f"{row.accepted:.3f}",
+                f"{row.step_ms:.2f}",
+                f"{row.tokens_per_second:.1f}",
+                _speedup(row.speedup),
+            )
+            for row in advice.rows
+        ),
+        words=("drafts", "tree"),
+    )
+
+
+def _speedup(found: MeanInterval) -> str:
+    width = found.half_width
+    return f"{found.mean:.2f}" + (f" ± {width:.2f}" if width >= _LEAST_WIDTH else "")
+
+
+def _batches_table(advice: Advice) -> Table:
+    return make_table(
+        "speed-up over plain decoding by the texts that are decoded together",
+        ("batch", "single\ndrafts", "best tree", "tree", "drafts"),
+        (
+            (
+                str(point.batch_size),
+                f"{point.chain:.2f}",
+                f"{point.tree:.2f}",
+                point.tree_name,
+                scheme_title(point.scheme),
+            )
+            for point in advice.batches
+        ),
+        words=("tree", "drafts"),
+    )
+
+
+def _crossing(advice: Advice) -> str:
+    last = advice.batches[-1].batch_size
+    if advice.crossover is None:
+        return f"drafts are the faster way up to a batch of {last}, the largest looked at"
+    if advice.crossover == advice.batches[0].batch_size:
+        return "plain decoding is faster at every batch looked at"
+    return f"from a batch of {advice.crossover} on, plain decoding is faster"
+
+
+def _figure(advice: Advice) -> Figure:
+    """Bars of the options; beside them, where passes have rows, curves against the batch."""
+    height = 0.6 + 0.27 * len(advice.rows)
+    if not advice.batches:
+        figure = new_figure(figsize=(COLUMN, height))
+        _draw_options(figure.add_subplot(), advice)
+        return figure
+    figure = new_figure(figsize=(COLUMN, height + 2.0))
+    options, batches = figure.subfigures(2, 1, height_ratios=(height, 2.0))
+    _draw_options(options.add_subplot(), advice)
+    _draw_batches(batches.add_subplot(), advice)
+    return figure
+
+
+def _draw_options(axes: Axes, advice: Advice) -> None:
+    rows = advice.rows[::-1]
+    names = [f"{scheme_title(row.scheme)}\n{row.tree_name}".strip() for row in rows]
+    values = [row.speedup.mean for row in rows]
+    widths = [0.0 if x != x else x for x in (row.speedup.half_width for row in rows)]
+    colors = ["C0" if row.tree is advice.tree else "0.7" for row in rows]
+    axes.barh(range(len(rows)), values, xerr=widths, color=colors, ecolor="0.3", height=0.7)
+    axes.axvline(1.0, color="0.3", linewidth=0.8, linestyle="--")
+    axes.set_yticks(range(len(rows)), names, fontsize=SMALL - 1, linespacing=0.95)
+    axes.set_xlabel("speed-up over plain decoding", fontsize=SMALL + 1)
+    axes.tick_params(axis="x", labelsize=SMALL)
+
+
+def _draw_batches(axes: Axes, advice: Advice) -> None:
+    sizes = [point.batch_size for point in advice.batches]
+    axes.plot(sizes, [point.tree for point in advice.batches], "o-", markersize=3, label="tree")
+    chains = [point.chain for point in advice.batches]
+    axes.plot(sizes, chains, "s--", markersize=3, label="single drafts")
+    axes.axhline(1.0, color="0.3", linewidth=0.8, linestyle="--", label="none")
+    if advice.crossover is not None:
+        axes.axvline(advice.crossover, color="C3", linewidth=0.8, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("texts decoded together", fontsize=SMALL + 1)
+    axes.set_ylabel("speed-up", fontsize=SMALL + 1)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=SMALL)

@@ -1,0 +1,350 @@
+"""Functions that draft, verify and go on by themselves: the law of the texts they write."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from support.text_sessions import CORRECT, WRONG, block, chain, of_numpy, pick, restarted, softmax
+
+import mdsd_opt as mo
+from mdsd_opt.auditing.driving import Undrivable
+from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
+from mdsd_opt.auditing.texts.rounds import Rounds
+from mdsd_opt.auditing.texts.session import Session, texts_of
+from mdsd_opt.auditing.texts.toys import Tables
+from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName, UnservedDraw
+
+FOREVER = 1e9
+
+OWN = np.random.default_rng(0)
+
+
+def uniform() -> float:
+    """From NumPy's global generator, which an audit serves."""
+    return of_numpy()()
+
+
+def law_of(generate: Any, tables: Tables, merges: bool, checks: int = 50) -> DrivenText:
+    return driven_text(Session(generate, tables, "numpy"), checks, merges, None, FOREVER)
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_what_is_right_is_not_accused(name: str) -> None:
+    report = mo.audit_text(CORRECT[name], 2, method="sampling", num_texts=400, seconds=300)
+    assert report.lossless, report.verdict
+    assert report.verdict_class == "lossless"
+    assert report.position is None
+
+
+@pytest.mark.parametrize("name", ["chain", "block verification", "siblings", "one step"])
+def test_the_law_of_what_is_right_is_the_target_s(name: str) -> None:
+    for tables in (Tables(2, 3, 6), Tables(3, 2, 26, memory=1, zeros=True), Tables(1, 2, 0)):
+        found = law_of(CORRECT[name], tables, merges=False)
+        assert found.is_right
+        assert found.distance < 1e-12
+        assert found.law.sum() == pytest.approx(1.0, abs=1e-12)
+        assert found.num_merged == 0
+
+
+def test_a_merged_tree_has_the_law_of_the_whole_one() -> None:
+    tables = Tables(3, 2, 6)
+    for generate in (chain(), chain(fault="cut before the token"), block()):
+        merged, whole = (law_of(generate, tables, merges) for merges in (True, False))
+        assert merged.num_merged > 0
+        assert merged.num_checks < whole.num_checks  # corners of what is there once
+        np.testing.assert_allclose(merged.law, whole.law, rtol=0, atol=1e-12)
+
+
+def test_the_law_of_what_is_wrong_is_that_of_a_formula() -> None:
+    """After a refusal the target is drawn from: every round's law by recursion."""
+    tables, length = Tables(3, 2, 3), 2
+    found = law_of(chain(gamma=1, fault="target resampled"), tables, merges=False)
+    texts = texts_of(tables)
+
+    def round_of(text: tuple[int, ...]) -> dict[tuple[int, ...], float]:
+        p, q, law = tables.target(text), tables.draft(text), {}
+        for x, y in product(range(3), repeat=2):
+            kept = min(1.0, p[x] / q[x])
+            law[(*text, x, y)] = (
+                law.get((*text, x, y), 0.0) + q[x] * kept * tables.target((*text, x))[y]
+            )
+            law[(*text, y)] = law.get((*text, y), 0.0) + q[x] * (1 - kept) * p[y]
+        return law
+
+    law = np.zeros(9)
+    for first, mass in round_of(()).items():
+        for text, more in round_of(first).items() if len(first) < length else [(first, 1.0)]:
+            law[texts.place(text[:length])] += mass * more
+    np.testing.assert_allclose(found.law, law, rtol=0, atol=1e-12)
+    assert found.distance == pytest.approx(0.5 * np.abs(law - texts.law).sum(), abs=1e-12)
+    assert found.position == 0
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found_in_a_sample(name: str) -> None:
+    report = mo.audit_text(WRONG[name], 0, method="sampling", seconds=300)
+    assert not report.lossless
+    assert report.verdict_class == "lossy"
+    assert "NOT LOSSLESS" in report.verdict
+    interval = report.total_variation_interval
+    assert interval.low <= report.total_variation <= interval.high
+    assert report.num_checks is None
+
+
+@pytest.mark.parametrize("name", ["overwritten before gathered", "cut at the token"])
+def test_what_is_wrong_is_found_by_driving(name: str) -> None:
+    report = mo.audit_text(WRONG[name], 0, method="driven", length=2, seconds=600, driven_checks=20)
+    assert report.verdict_class == "lossy"
+    assert report.total_variation > 1e-3
+    assert f"exact up to {report.num_checks:,} random checks" in report.verdict
+    assert report.total_variation_interval is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "position"), [("target resampled", 0), ("bonus from the wrong row", 1)]
+)
+def test_it_says_where_the_law_parts_and_after_what(fault: str, position: int) -> None:
+    found = law_of(chain(gamma=1, fault=fault), Tables(2, 2, 6), merges=False)
+    assert found.position == position
+    report = mo.audit_text(chain(gamma=1, fault=fault), 0, method="sampling", seconds=300)
+    assert report.position == position
+    assert f"from token {position + 1} on" in report.verdict
+    events = {part.event: part.total_variation for part in report.after}
+    assert sum(part.share for part in report.after) == pytest.approx(1.0)
+    if position:
+        assert events["accepted"] > 2 * events["refused"]  # which is noise
+    else:
+        assert list(events) == ["the start"]
+
+
+def test_one_uniform_for_all_steps_is_dear_to_drive_and_found_all_the_same() -> None:
+    report = mo.audit_text(WRONG["uniforms reused"], 0, seconds=20, num_texts=4_000)
+    assert report.verdict_class == "lossy"
+    assert report.first_token_variation < 0.05  # each token by itself is right
+
+
+def test_a_seed_that_is_set_in_every_call_is_named() -> None:
+    report = mo.audit_text(chain(restarted(7)), 0, method="sampling", num_texts=300, seconds=300)
+    assert report.causes == ("numpy.random.default_rng(7) begins anew in every call",)
+    assert report.causes[0] in report.verdict
+    driven = law_of(chain(restarted(7), tokens=2), Tables(2, 2, 6), merges=False)
+    assert np.count_nonzero(driven.law) == 1  # what it really writes: one text
+
+
+def test_seeds_that_do_no_harm_accuse_nobody() -> None:
+    def generate(target: Any, draft: Any) -> list[int]:
+        np.random.default_rng(0).random(3)
+        return chain(tokens=1)(target, draft)
+
+    report = mo.audit_text(generate, 0, method="sampling", num_texts=300, seconds=300)
+    assert report.lossless
+    assert "begins anew" not in report.verdict
+
+
+@pytest.mark.parametrize("often", [1.0, 0.3])
+def test_calls_that_raise_are_not_judged(often: float) -> None:
+    def generate(target: Any, draft: Any) -> list[int]:
+        if uniform() < often:
+            raise NameError("name 'tokens' is not defined")
+        return chain(tokens=1)(target, draft)
+
+    for method in ("auto", "sampling", "driven"):
+        report = mo.audit_text(generate, 0, 1, method=method, num_texts=200, seconds=300)
+        assert report.verdict_class == "not judged"
+        assert not report.lossless
+        assert report.verdict.startswith("NOT JUDGED: ")
+        assert "calls failed, e.g. a call raised NameError: name 'tokens'" in report.verdict
+
+
+def test_what_is_wrong_whatever_failed_calls_would_give_is_said() -> None:
+    def generate(target: Any, draft: Any) -> list[int]:
+        if uniform() < 0.1:
+            raise ValueError
+        return [1]
+
+    report = mo.audit_text(generate, 0, 1, method="driven", seconds=300)
+    assert report.verdict_class == "lossy"
+    assert 0.2 < report.total_variation < 0.9
+
+
+@pytest.mark.parametrize("answer", [[], None, 3, ["a"], [0.5], [True]])
+def test_what_is_no_text_is_not_judged(answer: Any) -> None:
+    report = mo.audit_text(lambda target, draft: answer, 0, num_texts=50)
+    assert report.verdict_class == "not judged"
+    assert report.num_trials == 10
+
+
+def test_a_token_that_does_not_exist_is_wrong() -> None:
+    report = mo.audit_text(lambda target, draft: np.array([7]), 0, num_texts=50)
+    assert report.verdict_class == "lossy"
+    assert "token 7, outside 0.." in report.verdict
+
+
+def test_a_model_is_asked_about_tokens_alone() -> None:
+    report = mo.audit_text(lambda target, draft: target([-1]), 0, num_texts=50)
+    assert "a model was asked about token -1, outside 0..2" in report.verdict
+    assert report.verdict_class == "not judged"
+
+
+def test_an_edge_is_no_lossy_law() -> None:
+    def generate(target: Any, draft: Any) -> list[int]:
+        p, q = softmax(target([])[0]), softmax(draft([])[0])
+        x = pick(q, uniform())
+        if uniform() * q[x] <= p[x]:  # at 0, p may be 0 as well
+            return [x]
+        return [pick(np.maximum(p - q, 0), uniform())]
+
+    report = mo.audit_text(generate, 0, method="driven", length=2, seconds=300)
+    assert report.verdict_class == "edge"
+    assert report.total_variation < 1e-12
+    assert "once in 2**53 draws" in report.verdict
+
+
+def test_what_was_never_met_is_said() -> None:
+    def generate(target: Any, draft: Any) -> list[int]:
+        draft([])
+        return [pick(softmax(target([])[0]), uniform())]
+
+    report = mo.audit_text(generate, 0, method="sampling", num_texts=200)
+    assert report.lossless
+    assert "Not seen: no draft was accepted" in report.verdict
+    full = mo.audit_text(chain(), 0, method="sampling", num_texts=200)
+    assert "Not seen" not in full.verdict
+    assert all(full.met[kind] > 20 for kind in ("accepted", "refused", "extra"))
+
+
+def test_numbers_from_elsewhere_are_noted_and_judged_by_sampling() -> None:
+    report = mo.audit_text(chain(lambda: OWN.random), 0, num_texts=300, seconds=300)
+    assert report.lossless
+    assert report.method == "sampling"
+    assert "the outcome varied although no draw was served" in dict(report.rows())["note"]
+    served = mo.audit_text(chain(tokens=1), 0, 1, num_texts=50, seconds=300)
+    assert served.notes == ()
+    with pytest.raises(Undrivable, match="no draw was served"):
+        mo.audit_text(chain(lambda: OWN.random), 0, method="driven", seconds=300)
+
+
+def test_seeding_the_process_is_refused() -> None:
+    def generate(target: Any, draft: Any) -> list[int]:
+        seed = np.random.seed  # all who are asked to seed the process go through it
+        seed(0)
+        return [0]
+
+    with pytest.raises(UnservedDraw, match="seeds a generator of numpy"):
+        mo.audit_text(generate, 0)
+
+
+def hidden(lengths: tuple[int, ...]) -> Any:
+    """Drafts as many as the round's number says: no question shows that in advance."""
+
+    def generate(target: Any, draft: Any) -> list[int]:
+        text: list[int] = []
+        for gamma in lengths:
+            text += chain(
+                gamma=gamma, tokens=1
+            )(
+                lambda ids: target([*text, *ids])[len(text) :],  # noqa: B023
+                lambda ids: draft([*text, *ids])[len(text) :],  # noqa: B023
+            )
+        return text
+
+    return generate
+
+
+def test_state_that_no_question_shows_is_not_put_together() -> None:
+    """A round of one draft after () and (0,), or of two after (0, 1): merging them would lie."""
+    tables = Tables(2, 3, 6)
+    merged = law_of(hidden((1, 2, 1)), tables, merges=True)
+    whole = law_of(hidden((1, 2, 1)), tables, merges=False)
+    assert whole.fits
+    assert merged.distance < 1e-9
+
+
+def test_a_law_that_only_a_merged_tree_finds_wrong_is_driven_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mdsd_opt.auditing.texts import audit
+
+    driven = []
+
+    def lying(session: Any, checks: int, merges: bool, *rest: Any) -> DrivenText:
+        driven.append((session.tables.vocab_size, merges))
+        texts = texts_of(session.tables)
+        return DrivenText(
+            tables=session.tables,
+            texts=texts,
+            law=texts.law[::-1] if merges else texts.law,
+            distance=0.1 if merges else 0.0,
+            tolerance=1e-9,
+            num_checks=checks,
+            num_merged=int(merges),
+            seconds=0.0,
+        )
+
+    monkeypatch.setattr(audit, "driven_text", lying)
+    report = mo.audit_text(chain(tokens=1), 0, 2, method="driven")
+    assert report.lossless, report.verdict
+    assert driven == [(2, False), (3, True), (3, False), (3, True), (3, False), (2, False)]
+
+
+def test_a_slow_function_ends_in_time_and_a_bar_is_drawn(capsys: pytest.CaptureFixture) -> None:
+    def generate(target: Any, draft: Any) -> list[int]:
+        time.sleep(0.01)
+        return chain()(target, draft)
+
+    report = mo.audit_text(generate, 0, seconds=2, progress=True)
+    assert report.seconds < 20
+    assert report.num_trials < 400
+    assert report.lossless
+    assert "pairs of models" in capsys.readouterr().err
+
+
+def test_the_report_can_be_kept() -> None:
+    report = mo.audit_text(WRONG["target resampled"], 0, length=1, num_texts=500, seconds=60)
+    kept = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert kept["verdict"] == report.verdict
+    assert kept["met"]["accepted"] == report.met["accepted"]
+    assert [trial["vocab_size"] for trial in kept["tried"]] == [t.vocab_size for t in report.tried]
+    assert "total variation of the first token" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"length": 0}, InvalidInput),
+        ({"length": 12}, InvalidInput),
+        ({"length": 2.5}, InvalidInput),
+        ({"library": "jax"}, UnknownName),
+        ({"method": "guess"}, UnknownName),
+        ({"seconds": -1}, InvalidInput),
+        ({"rng": None}, InvalidInput),
+        ({"num_texts": 0}, InvalidInput),
+        ({"method": "driven", "length": 9}, InvalidInput),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(options: dict[str, Any], error: type[MdsdError]) -> None:
+    with pytest.raises(error):
+        mo.audit_text(chain(tokens=1), **options)
+    with pytest.raises(InvalidInput, match="give a callable"):
+        mo.audit_text("chain")
+
+
+def test_rounds_tell_how_tokens_came() -> None:
+    rounds = Rounds()
+    for model, text in (
+        ("draft", ()), ("draft", (1,)), ("target", (1, 0)),  # both accepted, 2 is extra
+        ("draft", (1, 0, 2)), ("draft", (1, 0, 2, 0)), ("target", (1, 0, 2, 0, 1)),  # 1 refused
+    ):  # fmt: skip
+        rounds.hear(model, text)
+    told = rounds.events((1, 0, 2, 0, 2, 1))
+    assert told == ["accepted", "accepted", "extra", "accepted", "refused", "unknown"]
+    one_by_one = Rounds()
+    for model, text in (("draft", ()), ("draft", (1,)), ("target", ()), ("target", (1,))):
+        one_by_one.hear(model, text)
+    assert one_by_one.events((1, 1)) == ["accepted", "refused"]
+    assert Rounds().events((0,)) == ["unknown"]

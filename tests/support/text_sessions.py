@@ -1,0 +1,206 @@
+"""Sessions that draft, verify and go on by themselves, and the mistakes that are made in them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+#: Source of uniforms: called, it gives one.
+Uniform = Callable[[], float]
+
+TOKENS = 5
+
+
+def softmax(logits: Any) -> Any:
+    weights = np.exp(np.asarray(logits, dtype=np.float64) - np.max(logits))
+    return weights / weights.sum()
+
+
+def pick(weights: Any, uniform: float) -> int:
+    """By an inverse CDF; a token of weight zero never."""
+    support = np.flatnonzero(weights)
+    reached = np.cumsum(weights[support])
+    place = int(np.searchsorted(reached, uniform * reached[-1], side="right"))
+    return int(support[min(place, support.size - 1)])
+
+
+def of_numpy() -> Uniform:
+    return np.random.random
+
+
+class Rows:
+    """The laws after every beginning of a text, asked for once."""
+
+    def __init__(self, target: Any, draft: Any, text: list[int]) -> None:
+        self.p = [softmax(row) for row in target(text)]
+        self.q = [softmax(row) for row in draft(text)]
+
+
+def chain(
+    uniforms: Callable[[], Uniform] = of_numpy,
+    *,
+    gamma: int = 2,
+    fault: str = "",
+    tokens: int = TOKENS,
+) -> Callable[[Any, Any], list[int]]:
+    """Rejection along a chain of drafts, in as many rounds as it takes."""
+
+    def generate(target: Any, draft: Any) -> list[int]:
+        uniform = uniforms()
+        text: list[int] = []
+        once = [uniform() for _ in range(gamma)] if fault == "uniforms reused" else []
+        while len(text) < tokens:
+            before = len(text)
+            drafts = _drafted(draft, text, gamma, uniform, fault)
+            rows = Rows(target, draft, text + drafts)
+            p, q = rows.p[before:], rows.q[before:]
+            for n, x in enumerate(drafts):
+                u = once[n] if once else uniform()
+                if u * q[n][x] < p[n][x]:
+                    text.append(x)
+                    continue
+                left = p[n] if fault == "target resampled" else np.maximum(p[n] - q[n], 0)
+                text.append(pick(left, uniform()))
+                break
+            else:
+                row = -2 if fault == "bonus from the wrong row" else -1
+                text.append(pick(p[row], uniform()))
+                if fault == "overwritten before gathered" and len(drafts) > 1:
+                    # the extra token is written where the last draft stands, then that is read
+                    text[-2] = text[-1]
+        return text
+
+    return generate
+
+
+def _drafted(draft: Any, text: list[int], gamma: int, uniform: Uniform, fault: str) -> list[int]:
+    """Drafts; their number may be cut by how sure the draft model is."""
+    drafts: list[int] = []
+    while len(drafts) < gamma:
+        q = softmax(draft(text + drafts)[-1])
+        if fault == "cut before the token" and drafts and q.max() < 0.6:
+            break
+        x = pick(q, uniform())
+        if fault == "cut at the token" and drafts and q[x] < 0.4:
+            break  # the token itself says whether it is drafted
+        drafts.append(x)
+    return drafts
+
+
+def block(
+    uniforms: Callable[[], Uniform] = of_numpy, *, gamma: int = 2, capped: bool = True
+) -> Callable[[Any, Any], list[int]]:
+    """Block verification; without the cap the last draft is accepted at its own ratio."""
+
+    def generate(target: Any, draft: Any) -> list[int]:
+        uniform = uniforms()
+        text: list[int] = []
+        while len(text) < TOKENS:
+            drafts = _drafted(draft, text, gamma, uniform, "")
+            rows = Rows(target, draft, text + drafts)
+            p, q = rows.p[len(text) :], rows.q[len(text) :]
+            r = [1.0]
+            for n, x in enumerate(drafts):
+                ratio = r[-1] * p[n][x] / q[n][x]
+                r.append(min(1.0, ratio) if capped or n + 1 < gamma else p[n][x] / q[n][x])
+            accepted = 0
+            for i in range(1, gamma + 1):
+                h = min(1.0, r[i])
+                if i < gamma:
+                    left = np.maximum(r[i] * p[i] - q[i], 0).sum()
+                    h = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
+                if uniform() < h:
+                    accepted = i
+            weights = p[gamma]
+            if accepted < gamma:
+                weights = np.maximum(r[accepted] * p[accepted] - q[accepted], 0)
+            text += [*drafts[:accepted], pick(weights, uniform())]
+        return text
+
+    return generate
+
+
+def naive_target(uniforms: Callable[[], Uniform] = of_numpy, *, gamma: int = 2) -> Any:
+    """The target draws each token, and a draft counts if it is that one."""
+
+    def generate(target: Any, draft: Any) -> list[int]:
+        uniform = uniforms()
+        text: list[int] = []
+        while len(text) < TOKENS:
+            drafts = _drafted(draft, text, gamma, uniform, "")
+            p = Rows(target, draft, text + drafts).p[len(text) :]
+            for n, row in enumerate(p):
+                text.append(pick(row, uniform()))
+                if n >= gamma or text[-1] != drafts[n]:
+                    break
+        return text
+
+    return generate
+
+
+def siblings(uniforms: Callable[[], Uniform] = of_numpy, *, num_drafts: int = 2) -> Any:
+    """Trees of depth one: several drafts of the next token, recursive rejection, an extra token."""
+
+    def generate(target: Any, draft: Any) -> list[int]:
+        uniform = uniforms()
+        text: list[int] = []
+        while len(text) < TOKENS:
+            q = softmax(draft(text)[-1])
+            drafts = [pick(q, uniform()) for _ in range(num_drafts)]
+            left = softmax(target(text)[-1])
+            for x in drafts:
+                if uniform() * q[x] < left[x]:
+                    text.append(x)
+                    text.append(pick(softmax(target(text)[-1]), uniform()))
+                    break
+                left = np.maximum(left - q, 0)
+                left = left / left.sum()
+            else:
+                text.append(pick(left, uniform()))
+        return text
+
+    return generate
+
+
+def restarted(seed: int = 0) -> Callable[[], Uniform]:
+    """A generator of NumPy's that is made anew from one seed in every call."""
+    return lambda: np.random.default_rng(seed).random
+
+
+def unseeded() -> Uniform:
+    return np.random.default_rng().random
+
+
+def of_python() -> Uniform:
+    return random.random
+
+
+def of_a_python_generator() -> Uniform:
+    return random.Random().random
+
+
+CORRECT: dict[str, Callable[[Any, Any], list[int]]] = {
+    "chain": chain(),
+    "chain of three": chain(gamma=3),
+    "chain, drawn by random": chain(of_python),
+    "chain, a generator made inside": chain(unseeded),
+    "chain, a random.Random made inside": chain(of_a_python_generator),
+    "cut before the token": chain(fault="cut before the token"),
+    "one step": chain(tokens=1),
+    "block verification": block(),
+    "naive target": naive_target(),
+    "siblings": siblings(),
+}
+
+WRONG: dict[str, Callable[[Any, Any], list[int]]] = {
+    "uniforms reused": chain(fault="uniforms reused"),
+    "overwritten before gathered": chain(fault="overwritten before gathered"),
+    "cut at the token": chain(fault="cut at the token"),
+    "seeds restarted": chain(restarted()),
+    "last ratio not capped": block(capped=False),
+    "bonus from the wrong row": chain(fault="bonus from the wrong row"),
+    "target resampled": chain(fault="target resampled"),
+}
