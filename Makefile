@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-wheels lint bench docs clean
+.PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-shipped test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -55,6 +55,16 @@ test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines 
 .engines: $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
 		lmdeploy==0.18.0 eagle-llm==1.2.1 vllm==0.33.0 sglang==0.5.23 triton==3.9.0
+
+test-shipped: $(VENV)/.torch .shipped  ## functions of packages, held against the page that tells of them
+	PYTHONPATH=.shipped $(BIN)/python -m pytest --numprocesses auto tests_shipped
+
+# Beside the environment as well, of the versions that the page names.
+.shipped: $(BIN)/python tests_shipped/requirements.txt
+	rm -rf $@
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
+		--requirement tests_shipped/requirements.txt
+	touch $@
 
 test-wheels: $(VENV)/.test  ## wheel and sdist in empty environments of every Python found
 	./scripts/check-wheels $(BIN)/python

@@ -290,7 +290,7 @@ def _tokens(answer: Any, drafts: Tokens) -> list[int]:
 
 
 def _count_and_last(answer: Any, drafts: Tokens) -> list[int]:
-    count, last = answer
+    count, last = answer[0] if getattr(answer, "shape", None) == (1, 2) else answer
     return [*drafts[: _number(count)], _number(last)]
 
 

@@ -6,6 +6,7 @@ import __future__
 import ast
 import builtins
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from os import PathLike
@@ -58,7 +59,9 @@ def load_definitions(
                 f"{package} is not installed: pip install --no-deps {package}"
             ) from None
     try:
-        tree = ast.parse(file.read_text(), str(file))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the file is not the caller's
+            tree = ast.parse(file.read_text(), str(file))
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidInput(f"{file} cannot be read as Python: {error}") from error
     bound = {name: statement for statement in _flat(tree.body) for name in _binds(statement)}
@@ -70,13 +73,18 @@ def load_definitions(
             f"{', '.join(names)} of {file} need {', '.join(sorted(foreign))} from other packages: "
             "give them by name, as they are or something that stands in for them"
         )
-    module = ModuleType(file.stem)
+    # no import finds a name with a space
+    module = ModuleType(f"definitions of {file.name}")
     vars(module).update(given)
     body = [statement for statement in _flat(tree.body) if statement in kept]
     # annotations may name what is not there
     flags = __future__.annotations.compiler_flag
     code = compile(ast.Module(body, []), str(file), "exec", flags, dont_inherit=True)
-    exec(code, vars(module))
+    sys.modules[module.__name__] = module  # where a dataclass looks up its annotations
+    try:
+        exec(code, vars(module))
+    finally:
+        del sys.modules[module.__name__]
     return module
 
 

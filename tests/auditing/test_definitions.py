@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mdsd_opt.errors import InvalidInput
 SOURCE = """
 from __future__ import annotations
 import math
+from dataclasses import dataclass
 import numpy as np
 import no_such_package
 from no_such_package.deep import thing, helper as other
@@ -19,6 +21,10 @@ try:
     from another_missing import Config
 except ImportError:
     Config = None
+
+@dataclass
+class Result:
+    tokens: thing
 
 raise_if_run = no_such_package.boom()
 SCALE: float = 2.0
@@ -56,6 +62,20 @@ def test_a_function_comes_with_what_it_needs_and_nothing_else(file: Path) -> Non
         == SOURCE[: SOURCE.index("def verify")].count("\n") + 1
     )
     assert module.verify.__code__.co_filename == str(file)
+
+
+def test_what_python_warns_of_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "escapes.py"
+    path.write_text("def verify(p):\n    '\\in'\n    return p\n")
+    assert load_definitions(path, "verify").verify(2) == 2
+
+
+def test_dataclasses_and_no_trace_in_the_modules(file: Path) -> None:
+    before = set(sys.modules)
+    result = load_definitions(file, "Result").Result([1])
+    assert result.tokens == [1]
+    assert result.__module__ not in sys.modules
+    assert set(sys.modules) == before
 
 
 def test_what_other_packages_hold_has_to_be_given(file: Path) -> None:

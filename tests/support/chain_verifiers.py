@@ -40,6 +40,11 @@ def count_and_last(p: Any, q: Any, drafts: Any) -> tuple[int, int]:
     return len(tokens) - 1, tokens[-1]
 
 
+def row_of_count_and_last(p: Any, q: Any, drafts: Any) -> Any:
+    """The same as an array of one row."""
+    return np.array([count_and_last(p, q, drafts)])
+
+
 def accepted_and_last(p: Any, q: Any, drafts: Any) -> tuple[list[int], int]:
     """The accepted ones, and one more token."""
     tokens = standard(p, q, drafts)
@@ -83,6 +88,28 @@ def block(p: Any, q: Any, drafts: Any) -> list[int]:
     return [*map(int, drafts[:accepted]), drawn(left)]
 
 
+def hierarchical(p: Any, q: Any, drafts: Any, *, whole_capped: bool = True) -> list[int]:
+    """Hierarchical verification (Zhou et al., 2026): all drafts first, then shorter beginnings.
+
+    Every ratio p/q of a beginning is capped at 1 along the way. With that of the whole chain not
+    capped, and the others only where they end, it is the rule of the authors' code.
+    """
+    n, ratio = len(drafts), [1.0]
+    for i, x in enumerate(drafts):
+        ratio.append(ratio[-1] * p[i, x] / q[i, x])
+        if whole_capped:
+            ratio[-1] = min(1.0, ratio[-1])
+    if random.random() < ratio[n]:
+        return [*map(int, drafts), drawn(p[n])]
+    for i in range(n - 1, -1, -1):
+        r = min(1.0, ratio[i])
+        left = np.maximum(r * p[i] - q[i], 0.0)
+        stay = left.sum() / (left.sum() + 1 - r) if left.sum() > 0 else 0.0
+        if i == 0 or ratio[i + 1] >= 1 or random.random() < stay:
+            break
+    return [*map(int, drafts[:i]), drawn(left if left.sum() > 0 else p[i])]
+
+
 def until_it_differs(p: Any, q: Any, drafts: Any) -> list[int]:
     """Draws from the target, and goes on while that is the draft."""
     tokens: list[int] = []
@@ -91,6 +118,14 @@ def until_it_differs(p: Any, q: Any, drafts: Any) -> list[int]:
         if n == len(drafts) or tokens[-1] != drafts[n]:
             break
     return tokens
+
+
+def certain_drafts(p: Any, q: Any, drafts: Any) -> list[int]:
+    """Takes every draft as certain: accepted with p(x), and p without x after a refusal."""
+    for n, x in enumerate(drafts):
+        if not random.random() < p[n, x]:
+            return [*map(int, drafts[:n]), drawn(struck_out(p[n], q[n], int(x)))]
+    return [*map(int, drafts), drawn(p[len(drafts)])]
 
 
 def gumbel(p: Any, q: Any, drafts: Any) -> list[int]:
@@ -115,18 +150,21 @@ def uniforms_first(p: Any, q: Any, drafts: Any) -> list[int]:
     return [*map(int, drafts[:n]), drawn(row)]
 
 
-#: Ten kinds of correct code.
+#: Kinds of correct code.
 CORRECT: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         standard,
         padded,
         count_and_last,
+        row_of_count_and_last,
         accepted_and_last,
         tokens_and_count,
         with_generator,
         block,
+        hierarchical,
         until_it_differs,
+        certain_drafts,
         gumbel,
         uniforms_first,
     )
