@@ -71,7 +71,8 @@ def _explained(
     )
     difference = found - cells.probabilities
     distance = 0.5 * float(np.abs(difference).sum())
-    variance = cells.probabilities * (1 - cells.probabilities) / (num_trials or np.inf)
+    rest = np.maximum(1 - cells.probabilities, 0.0)  # their sum may round to more than one
+    variance = cells.probabilities * rest / (num_trials or np.inf)
     if distance <= _LEAST_SIGNAL * float(np.sqrt(variance).sum()) / np.sqrt(2 * np.pi):
         return 0.0
     return float(np.abs(np.cumsum(difference)).max()) / distance

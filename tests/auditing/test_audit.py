@@ -316,9 +316,7 @@ def test_a_callable_that_always_fails_is_no_verifier() -> None:
     def two_arguments(target: Any, draft: Any) -> int:
         return 0
 
-    with pytest.raises(
-        InvalidInput, match=r"first 10 calls.*TypeError.*target, draft, drafts, rng"
-    ):
+    with pytest.raises(InvalidInput, match=r"every call.*TypeError.*target, draft, drafts, rng"):
         mo.audit(two_arguments, PROBLEM, 0, 100)
     with pytest.raises(InvalidInput, match=r"batch of drafts of shape \(100, 2\).*TypeError"):
         mo.audit(two_arguments, PROBLEM, 0, 100, batched=True)
@@ -527,7 +525,7 @@ def test_a_time_budget_instead_of_a_number() -> None:
 
 def test_the_default_ends_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time runs sixty times as fast."""
-    monkeypatch.setattr("mdsd_opt.auditing.settings._DEFAULT_SECONDS", 45 / 60)
+    monkeypatch.setattr("mdsd_opt.auditing.settings.DEFAULT_SECONDS", 45 / 60)
 
     def slow(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
         time.sleep(0.0005)

@@ -158,7 +158,9 @@ def test_edges_are_found(verify: Any, kind: str, message: str) -> None:
     assert report.p_value > 1e-3
     assert report.edge_violations[0].kind == kind
     assert message in report.edge_violations[0].message
-    assert "edge" in report.verdict
+    assert report.verdict_class == "edge"
+    assert report.edge_mass == 2.0**-53
+    assert "EDGE ONLY of probability 1.1e-16" in report.verdict
 
 
 def test_exceptions_at_the_edge_are_violations() -> None:

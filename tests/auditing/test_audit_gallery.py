@@ -86,7 +86,8 @@ def test_the_example_runs(
     monkeypatch.setattr("sys.argv", ["wrong_verifiers.py"])
     main()
     shown = capsys.readouterr().out
-    assert shown.count("NOT LOSSLESS") == len(GALLERY) - 1
+    assert shown.count("NOT LOSSLESS") == len(GALLERY) - 2
+    assert shown.count("EDGE ONLY") == 1
     assert shown.count("NOT FROM THIS LAW") == 1
     monkeypatch.setattr("sys.argv", ["wrong_verifiers.py", "--power", "1"])
     main()

@@ -36,21 +36,6 @@ def of_numpy(p: Any, q: Any, drafts: Any, rng: Any) -> int:
 
 
 @pytest.mark.parametrize("verify", [of_python, of_numpy])
-def test_draws_from_mlx_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its generator keeps its state in arrays; a list of them stands in for it here."""
-    state = [np.array([0, 1], np.uint32)]
-    stand_in = SimpleNamespace(random=SimpleNamespace(state=state))
-    monkeypatch.setitem(sys.modules, "mlx.core", stand_in)
-
-    def draws_there(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-        state[0] = state[0] + 1
-        return int(drafts[0])
-
-    with pytest.raises(UnservedDraw, match=r"mlx.*, which is not served"):
-        mo.audit(draws_there, PROBLEM, 0, 100)
-    assert mo.audit("rrs", PROBLEM, 0, 100).lossless
-
-
 def test_the_audit_answers_for_every_generator(verify: Any) -> None:
     first, second = (mo.audit(verify, PROBLEM, 5, 500).to_dict() for _ in range(2))
     assert first == second  # it depends on the audit's seed alone
@@ -134,3 +119,18 @@ def test_where_no_draw_is_reached_the_report_says_so() -> None:
     assert dict(report.rows())["edges of the draws"].startswith("not probed")
     seen = mo.audit(of_python, PROBLEM, 0, 500)
     assert f"{seen.num_edge_probes} calls" in dict(seen.rows())["edges of the draws"]
+
+
+def test_draws_from_mlx_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its generator keeps its state in arrays; a list of them stands in for it here."""
+    state = [np.array([0, 1], np.uint32)]
+    stand_in = SimpleNamespace(random=SimpleNamespace(state=state))
+    monkeypatch.setitem(sys.modules, "mlx.core", stand_in)
+
+    def draws_there(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        state[0] = state[0] + 1
+        return int(drafts[0])
+
+    with pytest.raises(UnservedDraw, match=r"mlx.*, which is not served"):
+        mo.audit(draws_there, PROBLEM, 0, 100)
+    assert mo.audit("rrs", PROBLEM, 0, 100).lossless

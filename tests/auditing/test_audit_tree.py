@@ -248,11 +248,13 @@ def test_many_trees_are_sampled() -> None:
 
 def test_what_cannot_be_driven_is_sampled() -> None:
     def verify(root: Node, rng: np.random.Generator) -> Any:
-        return [int(rng.choice(3, p=root.target)) if rng.integers(2) else drawn(root.target, rng)]
+        p = root.target
+        return [int(rng.choice(p.size, p=p)) if rng.integers(2) else drawn(p, rng)]
 
     report = mo.audit_tree(verify, *tables(3), "chain2", 0, 500)
     assert report.method == "sampling"
     assert report.lossless
+    assert "Never met: an accepted draft" in report.verdict
     with pytest.raises(InvalidInput, match="raw bits"):
         exact(verify, 3, "chain2")
 
