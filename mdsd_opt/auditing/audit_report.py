@@ -279,10 +279,9 @@ class AuditReport(Report):
                 f"{self._reason(draft_checks=True)}."
             )
         if self.method != "sampling":
-            if self.law_proven_lossless:
-                law = "the stated law is lossless (enumerated)"
-            else:
-                law = f"lossless, {self._up_to}: the law found by driving it fits"
+            if self.law_proven_lossless:  # of these laws, whatever calls would meet
+                return f"the stated law is lossless (enumerated); {self._sampler_shows()}."
+            law = f"lossless, {self._up_to}: the law found by driving it fits"
             return f"{law}; {self._sampler_shows()}.{self._unmet}"
         return self._none_found("trials") + self._unmet
 
