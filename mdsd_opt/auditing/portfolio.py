@@ -180,8 +180,10 @@ class PortfolioReport(Report):
         The worst of them: "lossless", "edge", "not judged" (also where no draft was ever accepted,
         or none refused, on any of the laws) or "lossy".
     worst : Tried
-    acceptance_rate, optimal_acceptance_rate : float or None
+    acceptance_rate : float or None
         On the first laws, random ones; None where whole texts are judged.
+    optimal_acceptance_rate : float or None
+        The same, of any lossless verifier.
     coverage : Coverage
         Of all laws together but for a certain target, of which nothing is learnt of acceptance.
     largest_vocab_size : int

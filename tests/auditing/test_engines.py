@@ -135,7 +135,7 @@ def test_the_command_line_audits_one_or_all(
     assert run("--engine", "absent")[0] == 2
     code, _, err = run("--engine", "fake", "--verifier", "optimal")
     assert code == 2
-    assert "one of --verifier, --trace and --engine" in err
+    assert "one of --verifier, --chain, --text, --trace and --engine" in err
 
 
 def test_a_file_is_loaded_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
