@@ -68,7 +68,7 @@ def audit_chain(
         PyTorch, `random` or `numpy.random`, which the audit answers, or take an argument ``rng``.
         Its answer may be the tokens (accepted drafts and one more; ids below zero are padding), how
         many were accepted and the last token, the accepted drafts and the last token, or padded
-        tokens and their number: what fits all of 64 calls is taken.
+        tokens and their number: what fits most of 64 calls is taken.
     rng : numpy.random.Generator or int
     takes : str
         "probabilities", "logits" or "log_probabilities"; impossible tokens have -inf.
@@ -216,7 +216,7 @@ def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
 
 
 def read_answers(call: Chain, num_drafts: int, rng: np.random.Generator) -> Chain:
-    """The function with its answers read as tokens, in the way that fits all of some calls.
+    """The function with its answers read as tokens, in the way that fits most of some calls.
 
     Raises
     ------

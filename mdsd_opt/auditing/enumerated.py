@@ -160,6 +160,7 @@ class DrivenLaw:
         self.found: list[Found] = []
         self.num_checks = 0
         self.coarse = False
+        self.restarting: tuple[str, ...] = ()
 
     def __call__(self, drafts: Tokens) -> Vector:
         """Probabilities of the tokens; they sum to less than one where the callable fails."""
@@ -178,6 +179,7 @@ class DrivenLaw:
         )
         self.num_checks += tree.num_checks
         self.coarse |= tree.coarse
+        self.restarting = tuple(dict.fromkeys((*self.restarting, *tree.restarting)))
         law = np.zeros(target.size)
         for leaf in tree.outcomes():
             outcome = leaf.outcome
@@ -200,6 +202,7 @@ class DrivenLaw:
         If no call ever gave a token, the callable is wrong for this use, not the engine:
         `Undrivable`.
         """
+        log.restarting = self.restarting
         if self.found and law.output.sum() < 1e-9:
             raise Undrivable(self.found[0].message)
         for found in sorted(self.found, key=lambda found: -found.mass):

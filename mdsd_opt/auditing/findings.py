@@ -132,7 +132,7 @@ class Findings:
             Violation(RESTART, (), f"{name} begins anew in every call")
             for log in logs
             for name in log.restarting
-            if not lossless
+            if not (lossless and (law is None or law.fits))
         )
         facts = {
             "lossless": lossless,

@@ -151,6 +151,11 @@ class DrawTree:
                     self._tried[place].append(answer)
         raise Undrivable("its thresholds depend on uniforms drawn before")
 
+    @property
+    def restarting(self) -> tuple[str, ...]:
+        """Generators that began anew, from the same seed, in call after call."""
+        return self._serving.restarting
+
     def leaves(self) -> Iterator[Leaf]:
         """All leaves."""
         return self._leaves(self._root, 1.0, ())

@@ -283,6 +283,7 @@ class TreeAudit:
                 found = driven_tree(run, options.driven_checks, texts.vocab_size, deadline)
                 num_checks += found.num_checks
                 coarse |= found.coarse
+                log.restarting = tuple(dict.fromkeys((*log.restarting, *found.restarting)))
                 for leaf in found.outcomes():
                     mass = probability * leaf.mass
                     outcome = leaf.outcome
