@@ -25,6 +25,7 @@ from mdsd_opt.auditing.report import (
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trees.texts import MAX_TEXTS, TableModel
 from mdsd_opt.decoding.topology import Topology
+from mdsd_opt.errors import ProblemTooLarge
 
 Vector = NDArray[np.float64]
 Model = Callable[[tuple[int, ...]], Vector]
@@ -63,14 +64,24 @@ def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
         Drafts after one node, of which the small vocabularies hold three more.
     seed : int
         Of the tables.
+
+    Raises
+    ------
+    ProblemTooLarge
+        More than 300 drafts.
     """
+    if most_drafts > _WIDEST:
+        raise ProblemTooLarge(
+            f"{most_drafts} drafts: laws of all kinds end at {_WIDEST} tokens. Audit such drafts "
+            "on a problem of your own"
+        )
     size = max(4, most_drafts + 3)
 
     def table(number: int, vocab_size: int = size, concentration: float = 1.0) -> TableModel:
         return TableModel(vocab_size, 1000 * seed + number, concentration)
 
     target, draft = table(47), table(48)  # telling, see `audit_tree`
-    return [
+    laws = [
         Laws("random", size, target, draft),
         Laws("flat", size, table(1, concentration=50.0), table(2, concentration=50.0)),
         Laws(
@@ -82,6 +93,7 @@ def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
         Laws("wide", _WIDE, table(8, _WIDE), table(9, _WIDE)),
         Laws("widest", _WIDEST, table(10, _WIDEST), table(11, _WIDEST)),
     ]
+    return [one for one in laws if one.vocab_size >= most_drafts]
 
 
 def _mixed(one: Model, other: Model, share: float = 0.5) -> Model:

@@ -228,7 +228,7 @@ class TestRatioHull:
     @given(case=cases(("independent",), max_vocab=6))
     def test_its_law_is_the_law_of_its_selection(self, case: Case) -> None:
         rule = RatioHull()
-        hull = hull_of(case.problem.target, case.problem.drafts)
+        hull = hull_of(case.problem)
         law = np.zeros(case.problem.vocab_size)
         for drafts, mass in case.law.items():
             row = np.array(drafts)
@@ -247,8 +247,6 @@ class TestRatioHull:
         problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
         rule = RatioHull()
         bound = rule.acceptance_bound(problem)
-        assert hull_of(problem.target, problem.drafts).selection.sum() == pytest.approx(
-            1.0, abs=1e-12
-        )
+        assert hull_of(problem).selection.sum() == pytest.approx(1.0, abs=1e-12)
         optimum = mo.solve(problem).acceptance_rate
         assert optimum - 0.02 < bound <= optimum + 1e-12
