@@ -120,11 +120,16 @@ def audit_trees_on(
     rng: np.random.Generator,
 ) -> PortfolioReport:
     """Put a rule for trees to several laws, in the time that the options give to all of them."""
+    method = options.method
 
     def judge(one: Laws, share: float) -> tuple[str, Any]:
+        nonlocal method
         fitting = one.fitting(tree)
         audit = TreeAudit.of(verify, one.target, one.draft, fitting, make, settings)
-        return _counted(fitting.num_nodes), audit.run(options._replace(seconds=share), rng)
+        report = audit.run(options._replace(seconds=share, method=method), rng)
+        if method == "auto" and report.method == "sampling":
+            method = "sampling"  # what cannot be driven on the first laws costs time on all
+        return _counted(fitting.num_nodes), report
 
     return _put_together(laws, judge, options.seconds)
 

@@ -43,6 +43,10 @@ def audited_tree(**given: Any) -> Any:
     return mo.audit_tree(get_rule("traversal").verify, *tables(), "1x1", 0, 10, **given)
 
 
+def audited_text(**given: Any) -> Any:
+    return mo.audit_text(lambda target, draft: [0], 0, **given)
+
+
 def temperature(**given: Any) -> Any:
     return mo.best_draft_temperature(*LOGITS, **given)
 
@@ -58,6 +62,7 @@ TOLERANCES: dict[str, tuple[Callable[..., Any], str]] = {
     "tree_bound": (bound, "tolerance"),
     "audit": (audited, "tolerance"),
     "audit_tree": (audited_tree, "tolerance"),
+    "audit_text": (audited_text, "tolerance"),
     "best_draft_temperature": (temperature, "tolerance"),
     "optimal": (lambda **given: mo.verifiers.get("optimal", **given), "gap"),
 }
@@ -72,6 +77,9 @@ AMOUNTS: dict[str, tuple[Callable[..., Any], str]] = {
     "submodular, tiles": (by("submodular"), "max_tiles"),
     "tree_bound": (bound, "time_limit"),
     "audit_tree": (audited_tree, "seconds"),
+    "audit_text": (audited_text, "seconds"),
+    "audit_chain": (lambda **given: mo.audit_chain(lambda p, q, drafts: [0], **given), "seconds"),
+    "audit_portfolio": (lambda **given: mo.audit_portfolio("optimal", **given), "seconds"),
     **{f"relax, {name}": (lambda **given: mo.relax(ONE, **given), name)
        for name in ("tv", "kl", "chi2")},
     **{f"relaxed_rates, {name}": (rates, name) for name in ("tv", "kl", "chi2")},
