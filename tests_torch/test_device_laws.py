@@ -15,8 +15,8 @@ from scipy.stats import chisquare
 from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
-from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names, valued_rules
-from mdsd_opt.decoding.device_laws import tables
+from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
+from mdsd_opt.decoding.device_laws import laws, tables
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
 from mdsd_opt.decoding.device_laws.tables import bin_tables, sums_on_device, undrafted_table
 from mdsd_opt.decoding.device_laws.transfers import PromisedToken, token_ids
@@ -219,9 +219,9 @@ def test_the_enumeration_finds_a_wrong_race(monkeypatch):
 
 def test_the_enumeration_finds_drafts_of_the_wrong_kind_within_blocks(monkeypatch):
     assert _off(Distinct) < 1e-15
-    right = valued_rules.valued_rule
+    right = laws.valued_rule
     monkeypatch.setattr(
-        valued_rules, "valued_rule", lambda is_replaced, *given, **more: right(True, *given, **more)
+        laws, "valued_rule", lambda is_replaced, *given, **more: right(True, *given, **more)
     )
     assert _off(Distinct) > 1e-6
 
