@@ -17,9 +17,19 @@ def audited(verify: Any, **options: Any) -> Any:
     return mo.audit_chain(verify, rng=0, **settings)
 
 
+#: Differ from `standard` in the form of their answers alone.
+FORMS = (
+    "padded",
+    "count_and_last",
+    "accepted_and_last",
+    "tokens_and_count",
+    "row_of_count_and_last",
+)
+
+
 @pytest.mark.parametrize("name", CORRECT)
 def test_correct_code_passes_whatever_its_form(name: str) -> None:
-    report = audited(CORRECT[name])
+    report = audited(CORRECT[name], num_drafts=1 if name in FORMS else 2)
     assert report.verdict_class == "lossless", report.verdict
     assert report.lossless
     assert {one.law for one in report.tried} >= {"flat", "peaked", "zeros", "certain target"}
