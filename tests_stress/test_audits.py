@@ -1,4 +1,4 @@
-"""Correct verifiers of chains, of every kind in `support`: none is accused, whatever the random numbers."""
+"""Correct verifiers of chains, of every kind: none is accused, whatever the random numbers."""
 
 from __future__ import annotations
 
