@@ -123,6 +123,20 @@ _TOKENS = Words(
 )
 
 
+TEXTS = Words(
+    "texts",
+    "any change of the law of the texts",
+    "beginnings",
+    "a change after some beginning",
+    "likely texts",
+    "mass moved between likely texts and others",
+    "single texts",
+    "one text too often or too rare",
+    "succession",
+    "texts that depend on earlier steps",
+)
+
+
 def output_checks(
     problem: TransportProblem, tokens: Tokens, rng: np.random.Generator
 ) -> tuple[Check, ...]:

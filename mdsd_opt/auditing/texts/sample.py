@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.output_checks import Words, law_checks, merged_cells
+from mdsd_opt.auditing.output_checks import TEXTS, law_checks, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check, Interval
 from mdsd_opt.auditing.settings import Settings, detectable_bias
@@ -33,18 +33,7 @@ _WATCHED = 20
 #: p-value below which a position is named, once the law is known to be wrong.
 _NAMED = 1e-3
 
-_WORDS = Words(
-    "texts",
-    "any change of the law of the texts",
-    "beginnings",
-    "a change after some beginning",
-    "likely texts",
-    "mass moved between likely texts and others",
-    "single texts",
-    "one text too often or too rare",
-    "succession",
-    "texts that depend on earlier ones",
-)
+_WORDS = TEXTS._replace(dependence="texts that depend on earlier ones")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -16,7 +16,7 @@ from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
-from mdsd_opt.auditing.output_checks import Words, law_checks, length_check, merged_cells
+from mdsd_opt.auditing.output_checks import TEXTS, law_checks, length_check, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import LOSSLESS, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
@@ -43,19 +43,6 @@ from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 
 METHODS = ("auto", "driven", "sampling")
-
-_TEXTS = Words(
-    "texts",
-    "any change of the law of the texts",
-    "beginnings",
-    "a change after some beginning",
-    "likely texts",
-    "mass moved between likely texts and others",
-    "single texts",
-    "one text too often or too rare",
-    "succession",
-    "texts that depend on earlier steps",
-)
 
 #: Tokens, tables (seeds of target and draft) and seconds of the random laws beside those given. On
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one
@@ -373,7 +360,7 @@ class TreeAudit:
         drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
         law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
         optimum, in_order = self._optimum(), np.arange(law.size)
-        checks = [*law_checks(texts.law, in_order, drawn, rng, _TEXTS)]
+        checks = [*law_checks(texts.law, in_order, drawn, rng, TEXTS)]
         if optimum is not None and steps.size:
             excess = float(steps.mean()) - optimum
             checks.append(length_check(excess, self.topology.depth, steps.size))
