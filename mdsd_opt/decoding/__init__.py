@@ -31,6 +31,7 @@ from mdsd_opt.decoding.place_rates import (
     place_rates,
 )
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
+from mdsd_opt.decoding.rules.published import PublishedRule, published_rules
 from mdsd_opt.decoding.topology import (
     DynamicTree,
     PlannedTree,
@@ -50,10 +51,10 @@ from mdsd_opt.decoding.value_bound import ValueBound, value_bound
 
 __all__ = [
     "Accepted", "ConfidenceRates", "ContextEnds", "DynamicTree", "Generation", "Metrics",
-    "Node", "PlannedTree", "PromptLookup", "RunningRates", "Stop", "Topology", "TreeBound",
-    "TreePlan", "TreeRule", "ValueBound", "balanced", "chain", "confidence_rates",
+    "Node", "PlannedTree", "PromptLookup", "PublishedRule", "RunningRates", "Stop", "Topology",
+    "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "chain", "confidence_rates",
     "custom_generate", "expected_accepted", "generate", "generate_batch", "generate_steps",
     "get_rule", "grow", "grow_by_acceptance", "initial_rates", "k_ary", "measured_rates",
-    "parse_topology", "place_rates", "place_values", "plan_tree", "rule_names", "set_targets",
-    "sparse", "tree_bound", "tree_logits", "tree_optimum", "value_bound",
+    "parse_topology", "place_rates", "place_values", "plan_tree", "published_rules", "rule_names",
+    "set_targets", "sparse", "tree_bound", "tree_logits", "tree_optimum", "value_bound",
 ]  # fmt: skip

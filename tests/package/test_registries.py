@@ -9,7 +9,8 @@ from pathlib import Path
 from support import solver_table, strategies, verifier_table
 
 import mdsd_opt as mo
-from mdsd_opt import cddlib_checks, drafts, verifiers
+from mdsd_opt import cddlib_checks, decoding, drafts, verifiers
+from mdsd_opt.solvers.frontier.rules import NAMED_RULES
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,3 +95,27 @@ def test_every_claim_is_stated_in_a_way_that_can_be_listed() -> None:
         assert claim.status in ("theorem", "conjecture", "false"), f"status of {name} {where}"
         assert claim.statement, f"give {name} a docstring that states it {where}"
         assert claim.source, f"say where {name} is from {where}"
+
+
+def test_the_published_rules_are_those_that_exist() -> None:
+    """The table, the names that exist and the page agree."""
+    where = "in mdsd_opt/decoding/rules/published.csv"
+    rules = decoding.published_rules()
+    known = {
+        *decoding.rule_names(),
+        *(type(x).__name__ for x in NAMED_RULES.values()),
+    }
+    named = {rule.here for rule in rules} - {""}
+    assert named <= known, f"{sorted(named - known)} {where} do not exist"
+    missing = sorted(set(decoding.rule_names()) - named)
+    assert not missing, f"add {missing} {where}"
+    for rule in rules:
+        assert rule.here or rule.note, f"say why {rule.name!r} is not here {where}"
+    shown = [
+        f"| {rule.name} | {rule.year} | {rule.source} | {rule.lossless_for} "
+        f"| {f'`{rule.here}`' if rule.here else 'no'} | {rule.note} |"
+        for rule in rules
+    ]
+    page = (ROOT / "docs" / "published-rules.md").read_text().splitlines()
+    rows = [line for line in page if line.startswith("| ")][1:]
+    assert rows == shown, "the table of docs/published-rules.md is not:\n" + "\n".join(shown)
