@@ -44,6 +44,7 @@ from mdsd_opt.decoding.topology import (
     parse_topology,
     place_values,
     sparse,
+    whole_paths,
 )
 from mdsd_opt.decoding.tree_optimum import TreeBound, tree_bound, tree_optimum
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
@@ -57,4 +58,5 @@ __all__ = [
     "get_rule", "grow", "grow_by_acceptance", "initial_rates", "k_ary", "measured_rates",
     "parse_topology", "place_rates", "place_values", "plan_tree", "published_rules", "rule_names",
     "set_targets", "sparse", "tree_bound", "tree_logits", "tree_optimum", "value_bound",
+    "whole_paths",
 ]  # fmt: skip
