@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule
-from mdsd_opt.decoding.rules.level_sequential import BlockVerification, LevelSequential
+from mdsd_opt.decoding.rules.block_verification import BlockVerification
+from mdsd_opt.decoding.rules.level_sequential import LevelSequential
 from mdsd_opt.decoding.rules.top_down import TopDown
 from mdsd_opt.decoding.rules.traversal import Traversal, TraversalHull
 from mdsd_opt.errors import UnknownName
