@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -12,6 +13,7 @@ from support.tree_programme import whole_programme
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import (
+    Node,
     Topology,
     chain,
     get_rule,
@@ -26,6 +28,7 @@ from mdsd_opt.decoding.text_tree import MergedTrees, TextTree
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.problem.solution import Status
 
+ANY_TREE = ("traversal", "traversal_hull", "level_sequential")
 UNEVEN = Topology({(): 2, (0,): 2, (1,): 1, (1, 0): 1}, "merged, uneven", merges=True)
 
 
@@ -81,10 +84,19 @@ def test_as_many_drafts_as_paths_follow_a_node():
     assert root.children[1].merged == ((1,), (2,))
 
 
-@pytest.mark.parametrize("topology", [whole_paths(2, 2), whole_paths(3, 2), UNEVEN])
-@pytest.mark.parametrize("rule", ["traversal", "traversal_hull", "level_sequential"])
+@pytest.mark.parametrize(
+    ("rule", "topology"),
+    [
+        *product(ANY_TREE, [whole_paths(2, 2), whole_paths(3, 2), UNEVEN]),
+        *(("greedy_multi_path", whole_paths(*shape)) for shape in [(1, 2), (2, 2), (3, 2), (2, 3)]),
+    ],
+    ids=lambda x: getattr(x, "name", x),
+)
 def test_rules_are_lossless_in_fractions(rule, topology):
+    """Zeros and equal laws among them."""
     target, draft = (table.in_fractions() for table in tables(2, 2, topology.depth, near=False))
+    draft.laws[(1,)] = target.laws[(1,)]
+    draft.laws[(0,)] = np.array([Fraction(1), Fraction(0)], dtype=object)
     law, _ = output_law(get_rule(rule), target, draft, topology, "with_replacement")
     assert (law == target_law(target, topology.depth + 1)).all()
 
@@ -145,7 +157,7 @@ def test_with_a_draft_equal_to_the_target_a_whole_path_is_accepted():
     target, _ = tables(7, 3, 2)
     topology = whole_paths(2, 2)
     assert tree_optimum(target, target, topology) == pytest.approx(2.0, abs=1e-8)
-    for name in ("traversal", "traversal_hull", "level_sequential"):
+    for name in ANY_TREE:
         _, accepted = output_law(get_rule(name), target, target, topology, "with_replacement")
         assert accepted == pytest.approx(2.0, abs=1e-12)
 
@@ -159,3 +171,65 @@ def test_names_and_what_is_refused():
     target, draft = tables(8, 3, 2)
     with pytest.raises(UnsupportedScheme, match="with_replacement"):
         tree_bound(target, draft, whole_paths(2, 2), "without_replacement")
+
+
+@pytest.mark.parametrize(("vocab_size", "num_paths"), [(1, 2), (3, 1), (3, 2), (4, 3)])
+def test_the_foremost_path_of_one_level_is_the_foremost_draft(vocab_size, num_paths):
+    """In closed form: the last of K drafts in the order of p/q has the law F_i^K - F_(i-1)^K."""
+    target, draft = tables(9, vocab_size, 1)
+    p, q = target(()), draft(())
+    order = np.argsort(p / q)
+    foremost = np.diff(np.concatenate([[0.0], np.cumsum(q[order])]) ** num_paths)
+    law, accepted = output_law(
+        get_rule("gbv"), target, draft, whole_paths(num_paths, 1), "with_replacement"
+    )
+    assert accepted == pytest.approx(np.minimum(p[order], foremost).sum(), abs=1e-12)
+    np.testing.assert_allclose(law, target_law(target, 2), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_foremost_path_between_one_path_and_the_optimum(seed):
+    target, draft = tables(seed, 3, 2, near=False)
+    rule, one = get_rule("greedy_multi_path"), whole_paths(1, 2)
+    _, alone = output_law(get_rule("block_verification"), target, draft, one, "with_replacement")
+    _, accepted = output_law(rule, target, draft, one, "with_replacement")
+    assert accepted == pytest.approx(alone, abs=1e-12)
+    for num_paths in (2, 3):
+        topology = whole_paths(num_paths, 2)
+        _, accepted = output_law(rule, target, draft, topology, "with_replacement")
+        assert accepted <= tree_optimum(target, draft, topology) + 1e-9
+
+
+def test_more_paths_may_bring_less_by_the_foremost_one():
+    """Draft = target: the foremost of several paths does not follow it."""
+    law = np.full(2, 0.5)
+    accepted = [
+        foremost_of_one_node(law, law, draws) for draws in ([0], [0, 0], [0, 1], [1, 0], [1, 1])
+    ]
+    assert accepted[0] == 1.0
+    assert np.mean(accepted[1:]) == pytest.approx(0.75, abs=1e-15)
+
+
+def foremost_of_one_node(p, q, draws):
+    root = Node((), ())
+    root.add_drafts(mo.WithReplacement(q, len(draws)), np.array(draws))
+    for node in root.walk():
+        node.target = p
+    return get_rule("greedy_multi_path").expected_accepted(root)
+
+
+def test_a_path_far_behind_is_still_weighed():
+    """Powers of its place are too small for floats: probabilities stay what they are."""
+    p, q = np.array([1e-200, 1.0]), np.array([1e-150, 1.0])
+    assert 0.0 <= foremost_of_one_node(p, q, [0, 0, 0, 0]) <= 1.0
+    assert foremost_of_one_node(p, q, [0, 1, 0, 0]) == 1.0
+
+
+def test_trees_that_are_no_paths_are_refused():
+    target, draft = tables(10, 2, 3)
+    rule = get_rule("greedy_multi_path")
+    for topology in (k_ary(2, 2), UNEVEN, Topology({(): 2, (0,): 1}, "one goes on", merges=True)):
+        with pytest.raises(InvalidInput, match="paths3x4"):
+            output_law(rule, target, draft, topology, "with_replacement")
+    with pytest.raises(UnsupportedScheme, match="with_replacement"):
+        output_law(rule, target, draft, whole_paths(2, 2), "without_replacement")

@@ -7,13 +7,17 @@ up, the path ends at node i with :math:`Z / (Z + 1 - r_i)`, where Z sums the mas
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
 from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.rules.base import Stop, TreeRule, completed
+from mdsd_opt.decoding.recursive_rejection import draft_law
+from mdsd_opt.decoding.rules.base import Law, Stop, TreeRule, completed
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.verifiers.rejection import accepted
 
 
 class BlockVerification(TreeRule):
@@ -26,36 +30,35 @@ class BlockVerification(TreeRule):
     host_only = "it asks for (r p - q)+ of every token; of one path, level_sequential does the same"
 
     def stops(self, root: Node) -> list[Stop]:
-        found: list[Stop] = []
-        reach = 1.0
-        for node, passed in reversed(_path(root)):
-            if node.drafts is None:
-                ends, masses = passed, node.target
-            else:
-                masses = np.maximum(passed * node.target - _draft_law(node), 0.0)
-                total = float(masses.sum())
-                refused = 1.0 - passed
-                ends = total / (total + refused) if total + refused > 0.0 else 1.0
-            if reach * ends > 0.0:
-                found.append(Stop(node, reach * ends, masses))
-            reach *= 1.0 - ends
-        return completed(found, root, reach)
+        nodes, laws = [root], []
+        while nodes[-1].drafts is not None:
+            node = nodes[-1]
+            laws.append(_law_of_one(node))
+            nodes.append(node.children[int(node.draws[0])])
+        return ends_along(nodes, laws)
 
 
-def _path(root: Node) -> list[tuple[Node, float]]:
-    """The nodes from the root to the leaf, each with its r."""
-    node, passed = root, 1.0
-    path = [(node, passed)]
-    while node.drafts is not None:
-        q = _draft_law(node)
-        token = int(node.draws[0])
-        passed = min(1.0, passed * float(node.target[token] / q[token]))
-        node = node.children[token]
-        path.append((node, passed))
-    return path
+def ends_along(nodes: Sequence[Node], laws: Sequence[Law]) -> list[Stop]:
+    """All ways to end on a path whose drafts were drawn by these laws; at or above its last node.
+
+    `laws` are those of the drafts after all nodes but the last, each of shape (V,).
+    """
+    passed: list[float] = [1]
+    for (node, child), q in zip(pairwise(nodes), laws, strict=True):
+        token = child.tokens[-1]
+        passed.append(accepted(passed[-1] * node.target[token], q[token]))
+    found = [Stop(nodes[-1], passed[-1], nodes[-1].target)]
+    reach = 1 - passed[-1]
+    for node, r, q in zip(nodes[-2::-1], passed[-2::-1], laws[::-1], strict=True):
+        masses = np.maximum(r * node.target - q, 0)
+        total = masses.sum()
+        ends = total / (total + 1 - r) if total + 1 - r > 0 else 1
+        found.append(Stop(node, reach * ends, masses))
+        reach *= 1 - ends
+    return completed([stop for stop in found if stop.probability > 0], nodes[0], reach)
 
 
-def _draft_law(node: Node) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _law_of_one(node: Node) -> Law:
     """Law of the only draft after a node."""
     assert node.drafts is not None
     draws = node.drafts.random_draws
@@ -69,4 +72,4 @@ def _draft_law(node: Node) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
             f"rule 'block_verification' takes a single path, but {draws.num_drafts} drafts follow "
             f"{node.tokens}: give a tree such as chain5, or another rule such as traversal"
         )
-    return draws.q
+    return draft_law(node.drafts, node.target)
