@@ -23,6 +23,7 @@ from mdsd_opt.decoding.generation import weigh as weigh  # its old name
 from mdsd_opt.decoding.growth import grow_by_acceptance
 from mdsd_opt.decoding.huggingface import custom_generate
 from mdsd_opt.decoding.language_models import PromptLookup, tree_logits
+from mdsd_opt.decoding.parallel_drafts import best_first, by_position
 from mdsd_opt.decoding.place_rates import (
     ConfidenceRates,
     RunningRates,
@@ -53,10 +54,10 @@ from mdsd_opt.decoding.value_bound import ValueBound, value_bound
 __all__ = [
     "Accepted", "ConfidenceRates", "ContextEnds", "DynamicTree", "Generation", "Metrics",
     "Node", "PlannedTree", "PromptLookup", "PublishedRule", "RunningRates", "Stop", "Topology",
-    "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "chain", "confidence_rates",
-    "custom_generate", "expected_accepted", "generate", "generate_batch", "generate_steps",
-    "get_rule", "grow", "grow_by_acceptance", "initial_rates", "k_ary", "measured_rates",
-    "parse_topology", "place_rates", "place_values", "plan_tree", "published_rules", "rule_names",
-    "set_targets", "sparse", "tree_bound", "tree_logits", "tree_optimum", "value_bound",
-    "whole_paths",
+    "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "best_first", "by_position",
+    "chain", "confidence_rates", "custom_generate", "expected_accepted", "generate",
+    "generate_batch", "generate_steps", "get_rule", "grow", "grow_by_acceptance", "initial_rates",
+    "k_ary", "measured_rates", "parse_topology", "place_rates", "place_values", "plan_tree",
+    "published_rules", "rule_names", "set_targets", "sparse", "tree_bound", "tree_logits",
+    "tree_optimum", "value_bound", "whole_paths",
 ]  # fmt: skip
