@@ -159,15 +159,26 @@ class _Search:
         return self.upper - self.lower
 
     def advance(self) -> bool:
-        """A stage; False if there is nothing to go on from."""
+        """A stage; False if there is nothing to go on from.
+
+        Where one programme was not solved, which chances near the solver's tolerance may do, the
+        other one goes on: its prices are rows and columns for both.
+        """
+        found = []
         from_below = self._below.solve()
+        if from_below is not None:
+            reach, prices = from_below
+            self.lower = max(self.lower, self._reached(reach))
+            found.append(prices)
         from_above = self._above.solve()
-        if from_below is None or from_above is None:
-            return False
-        reach, prices_below = from_below
-        self.lower = max(self.lower, self._reached(reach))
-        for prices in (from_above, prices_below, (from_above + prices_below) / 2):
+        if from_above is not None:
+            found.append(from_above)
+        if len(found) == 2:
+            found.append((found[0] + found[1]) / 2)
+        for prices in found:
             self._learn(prices)
+        if not found:
+            return False
         self.stages.append((self.lower, self.upper))
         return True
 

@@ -22,7 +22,7 @@ from mdsd_opt.decoding import (
     whole_paths,
 )
 from mdsd_opt.decoding.text_tree import RandomTrees, TextTree
-from mdsd_opt.decoding.tree_optimum import FromAbove
+from mdsd_opt.decoding.tree_optimum import FromAbove, FromBelow
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem.solution import Status
 
@@ -115,6 +115,10 @@ def test_the_bounds_do_not_trust_the_solver(monkeypatch):
     found = tree_bound(target, draft, k_ary(2, 2), time_limit=1)
     assert found.lower - 1e-9 <= best <= found.upper + 1e-9
     monkeypatch.setattr(FromAbove, "solve", lambda self: None)
+    alone = tree_bound(target, draft, k_ary(2, 2), time_limit=1)
+    assert 0.0 < alone.lower <= best + 1e-9
+    assert best - 1e-9 <= alone.upper < 2.0
+    monkeypatch.setattr(FromBelow, "solve", lambda self: None)
     stuck = tree_bound(target, draft, k_ary(2, 2))
     assert stuck.status is Status.LIMIT
     assert stuck.lower - 1e-9 <= best <= stuck.upper + 1e-9
