@@ -88,7 +88,7 @@ def waiting(doing: str) -> Iterator[None]:
         return
     line, is_over = _Line(doing, sys.stderr), threading.Event()
     streams: tuple[Any, Any] = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Stream(stream, line) for stream in streams)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = (_Stream(stream, line) for stream in streams)
     threading.Thread(target=line.watch, args=(is_over,), daemon=True, name="waiting").start()
     try:
         yield
