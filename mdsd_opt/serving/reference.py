@@ -9,20 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.serving.arguments import DraftTrees, Laws, Outputs, Thresholds
+from mdsd_opt.serving.arguments import DraftTrees, Laws, Thresholds, TreeCall
 
 
-def walk(
-    outputs: Outputs,
-    trees: DraftTrees,
-    laws: Laws,
-    coins: Any,
-    last_coins: Any,
-    thresholds: Thresholds,
-) -> None:
+def walk(call: TreeCall) -> None:
     """Decide on every tree of the batch, and write the decisions."""
     import torch
 
+    outputs, trees, laws = call.outputs, call.trees, call.laws
     bs = trees.tokens.shape[0]
     request = torch.arange(bs, device=trees.tokens.device)
     children = _children(trees)
@@ -34,7 +28,7 @@ def walk(
     unmet = torch.full_like(request, -1)  # the law that the last token is not drawn from
     for _ in range(outputs.accept_index.shape[1] - 1):
         met = _children_of(node, children, trees, laws)
-        chosen, refused = _choose(met, node, laws, coins, thresholds)
+        chosen, refused = _choose(met, node, laws, call.coins, call.thresholds)
         moving = going & (chosen >= 0)
         unmet = torch.where(going & ~moving, refused, unmet)
         going = moving
@@ -49,7 +43,7 @@ def walk(
     met = _children_of(node, children, trees, laws)
     spent = met.exists & ~going[:, None]
     weights = _without(_left(laws, node, unmet), met.tokens, spent)
-    token = _drawn(weights, laws.target[request, node], last_coins)
+    token = _drawn(weights, laws.target[request, node], call.last_coins)
     _write(outputs.predicts, place, token, torch.ones_like(going))
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from mdsd_opt.errors import MissingExtra
 from mdsd_opt.serving import reference
-from mdsd_opt.serving.arguments import (
-    checked_laws,
-    checked_outputs,
-    checked_thresholds,
-    checked_trees,
-    require,
-)
+from mdsd_opt.serving.arguments import TreeCall, checked_call
 
 
 def verify_tree(
@@ -81,20 +77,31 @@ def verify_tree(
     ------
     InvalidInput
         A tensor of another shape, type or device, or one that is not contiguous.
+    MissingExtra
+        The tensors are on a device, and there is no Triton.
 
     Notes
     -----
     The drawn child of a node is the first, in the order of siblings, to which its row gives a
     positive probability; the others count as certain. Of siblings with equal tokens the first has
-    the target's probability, the others none. Nothing waits for the device. Where rounding leaves
+    the target's probability, the others none. A Triton kernel decides on devices of NVIDIA and AMD,
+    the same in PyTorch elsewhere; nothing waits for the device. Where rounding leaves
     no weight behind the path, the last token is drawn from p: one of probability 0 never is.
     """
-    trees = checked_trees(candidates, retrive_index, retrive_next_token, retrive_next_sibling)
-    outputs = checked_outputs(trees, predicts, accept_index, accept_token_num)
-    laws = checked_laws(trees, target_probs, draft_probs, draft_rows)
-    thresholds = checked_thresholds(threshold_single, threshold_acc)
-    (bs, num_nodes), device = candidates.shape, candidates.device
-    require("uniform_samples", uniform_samples, (bs, num_nodes), "float32", device)
-    last_coins = uniform_samples_for_final_sampling
-    require("uniform_samples_for_final_sampling", last_coins, (bs,), "float32", device)
-    reference.walk(outputs, trees, laws, uniform_samples, last_coins, thresholds)
+    call = checked_call(
+        predicts, accept_index, accept_token_num, candidates, retrive_index, retrive_next_token,
+        retrive_next_sibling, uniform_samples, uniform_samples_for_final_sampling, target_probs,
+        draft_probs, threshold_single, threshold_acc, draft_rows,
+    )  # fmt: skip
+    _walk(candidates.device)(call)
+
+
+def _walk(device: Any) -> Callable[[TreeCall], None]:
+    """The kernel for tensors on a device, and the reference for all others."""
+    if device.type != "cuda":  # what ROCm has is called so, too
+        return reference.walk
+    try:
+        from mdsd_opt.serving import triton_walk
+    except ImportError as error:
+        raise MissingExtra.of("triton", "serving", "verify_tree on a device") from error
+    return triton_walk.walk

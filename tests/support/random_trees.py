@@ -14,17 +14,23 @@ UNIT = 2**12
 def random_law(rng: np.random.Generator, vocab_size: int) -> Any:
     """Some peaked, with zeros, ties, or on one token."""
     if rng.random() < 0.1:
-        return np.eye(vocab_size)[rng.integers(vocab_size)]
+        return one_hot(vocab_size, rng.integers(vocab_size))
     weights = rng.dirichlet(np.full(vocab_size, rng.choice([0.1, 1.0, 10.0])))
     if rng.random() < 0.3:
         weights[rng.random(vocab_size) < 0.5] = 0.0
     return to_units(weights)
 
 
+def one_hot(vocab_size: int, token: Any) -> Any:
+    law = np.zeros(vocab_size)
+    law[token] = 1.0
+    return law
+
+
 def to_units(weights: Any) -> Any:
     """A law of multiples of 2**-12 near it; zeros stay."""
     if weights.sum() <= 0.0:
-        return np.eye(weights.size)[0]
+        return one_hot(weights.size, 0)
     units = np.floor(weights / weights.sum() * UNIT)
     units[np.argmax(weights)] += UNIT - units.sum()
     return units / UNIT
