@@ -6,10 +6,10 @@ order of the siblings; sums over the vocabulary are of float64, so that their or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.serving.arguments import DraftTrees, Laws, Thresholds, TreeCall
+from mdsd_opt.serving.arguments import Laws, Thresholds, TreeCall
+from mdsd_opt.serving.children import Children, all_children, children_of
 
 
 def walk(call: TreeCall) -> None:
@@ -19,7 +19,7 @@ def walk(call: TreeCall) -> None:
     outputs, trees, laws = call.outputs, call.trees, call.laws
     bs = trees.tokens.shape[0]
     request = torch.arange(bs, device=trees.tokens.device)
-    children = _children(trees)
+    children = all_children(trees)
     node = torch.zeros_like(request)
     accepted = torch.zeros_like(request)
     going = torch.ones_like(request, dtype=torch.bool)
@@ -27,7 +27,7 @@ def walk(call: TreeCall) -> None:
     outputs.accept_index[:, 0] = place
     unmet = torch.full_like(request, -1)  # the law that the last token is not drawn from
     for _ in range(outputs.accept_index.shape[1] - 1):
-        met = _children_of(node, children, trees, laws)
+        met = children_of(node, children, trees, laws)
         chosen, refused = _choose(met, node, laws, call.coins, call.thresholds)
         moving = going & (chosen >= 0)
         unmet = torch.where(going & ~moving, refused, unmet)
@@ -40,51 +40,14 @@ def walk(call: TreeCall) -> None:
                place, moving)  # fmt: skip
     outputs.accept_token_num.copy_(accepted)
     # Who went as deep as there is room for has met no children of the last node.
-    met = _children_of(node, children, trees, laws)
+    met = children_of(node, children, trees, laws)
     spent = met.exists & ~going[:, None]
     weights = _without(_left(laws, node, unmet), met.tokens, spent)
     token = _drawn(weights, laws.target[request, node], call.last_coins)
     _write(outputs.predicts, place, token, torch.ones_like(going))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Children:
-    """Children of one node a request, [bs, C] in the order of siblings."""
-
-    nodes: Any
-    exists: Any
-    tokens: Any
-    rows: Any  # of drafts, -1 where certain
-
-
-def _children(trees: DraftTrees) -> Any:
-    """Children of every node, [bs, N, N - 1], -1 behind the last."""
-    import torch
-
-    found, child = [], trees.first_child
-    for _ in range(trees.tokens.shape[1] - 1):
-        found.append(child)
-        sibling = trees.next_sibling.gather(1, child.clamp(min=0))
-        child = torch.where(child >= 0, sibling, -1)
-    return torch.stack(found or [torch.full_like(child, -1)], -1)
-
-
-def _children_of(node: Any, children: Any, trees: DraftTrees, laws: Laws) -> _Children:
-    import torch
-
-    bs, num_nodes = trees.tokens.shape
-    request = torch.arange(bs, device=node.device)
-    nodes = children[request, node]
-    exists = nodes >= 0
-    tokens = trees.tokens.gather(1, nodes.clamp(min=0))
-    if laws.rows is None:
-        rows = (request * num_nodes + node)[:, None].expand_as(nodes)
-    else:
-        rows = laws.rows.gather(1, nodes.clamp(min=0))
-    return _Children(nodes, exists, tokens, torch.where(exists, rows, -1))
-
-
-def _choose(met: _Children, node: Any, laws: Laws, coins: Any, thresholds: Thresholds) -> Any:
+def _choose(met: Children, node: Any, laws: Laws, coins: Any, thresholds: Thresholds) -> Any:
     """The child that is taken, -1 for none, and the row that was refused, -1 for none.
 
     The sampled child comes first: x ~ q is taken if u q(x) < p(x). Else what is left of p, the
@@ -121,7 +84,7 @@ def _choose(met: _Children, node: Any, laws: Laws, coins: Any, thresholds: Thres
     return chosen, row
 
 
-def _is_new(met: _Children) -> Any:
+def _is_new(met: Children) -> Any:
     """Which children have a token that no sibling before them has: an equal one took all of it."""
     equal = (met.tokens[:, :, None] == met.tokens[:, None, :]) & met.exists[:, None, :]
     return met.exists & ~equal.tril(-1).any(2)
