@@ -96,6 +96,13 @@ def checked_call(
     return TreeCall(outputs, trees, laws, uniform_samples, last_coins, thresholds)
 
 
+def checked_levels(call: TreeCall, levels: Any) -> Any:
+    """Coins of another kind for every node; `InvalidInput` unless they are as the first ones."""
+    like = tuple(call.coins.shape), "float32", call.coins.device
+    _require("uniform_samples_for_selection", levels, *like)
+    return levels
+
+
 def _trees(candidates: Any, index: Any, first_child: Any, next_sibling: Any) -> DraftTrees:
     if getattr(candidates, "ndim", 0) != 2 or 0 in candidates.shape:
         raise InvalidInput(

@@ -90,19 +90,36 @@ def kernel_budget(architectures: Sequence[int] = ARCHITECTURES) -> list[KernelUs
 
 def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Names, functions, types of arguments, constants and options, as they are launched."""
-    from mdsd_opt.serving import triton_walk
+    from mdsd_opt.serving import triton_selection, triton_walk
+    from mdsd_opt.serving.selection import NUM_BINS
 
-    signature = {
-        **dict.fromkeys(("predicts", "accept_index", "accept_token_num"), "*i32"),
-        **dict.fromkeys(("candidates", "index", "first_child", "next_sibling"), "*i64"),
-        **dict.fromkeys(("coins", "last_coins", "target", "drafts"), "*fp32"),
-        "rows": "*i64",
-        **dict.fromkeys(("threshold_single", "threshold_acc"), "fp32"),
-        **dict.fromkeys(("num_nodes", "depth", "vocab_size"), "i32"),
-    }
-    for name, by_child in {"walk": False, "walk, shared rows": True}.items():
-        constants = {"BY_CHILD": by_child, "BLOCK": triton_walk.BLOCK}
-        yield name, triton_walk.walk_trees, signature, constants, triton_walk.OPTIONS
+    outputs = dict.fromkeys(("predicts", "accept_index", "accept_token_num"), "*i32")
+    links = dict.fromkeys(("candidates", "index", "first_child", "next_sibling"), "*i64")
+    coins = dict.fromkeys(("coins", "last_coins"), "*fp32")
+    laws = {"target": "*fp32", "drafts": "*fp32", "rows": "*i64"}
+    plan = {"ratios": "*fp32", "selected": "*i64"}
+    thresholds = dict.fromkeys(("threshold_single", "threshold_acc"), "fp32")
+    sizes = dict.fromkeys(("num_nodes", "depth", "vocab_size"), "i32")
+    walk = {**outputs, **links, **coins, **laws, **plan, **thresholds, **sizes}
+    for name, by_child, bins in (
+        ("walk", False, 0),
+        ("walk, shared rows", True, 0),
+        ("walk of draws", False, NUM_BINS),
+        ("walk of draws, shared rows", True, NUM_BINS),
+    ):
+        constants = {"BY_CHILD": by_child, "NUM_BINS": bins, "BLOCK": triton_walk.BLOCK}
+        yield name, triton_walk.walk_trees, walk, constants, triton_walk.OPTIONS
+    sizes.pop("depth")
+    sums = {"first_child": "*i64", **laws, "sums": "*i64", **sizes}
+    constants = {"BY_CHILD": True, "BLOCK": triton_selection.BLOCK, "NUM_BINS": NUM_BINS}
+    options = triton_selection.SUM_OPTIONS
+    yield "sums over bins", triton_selection.sum_bins, sums, constants, options
+    links.pop("index")
+    planned = {**links, "levels": "*fp32", **laws, "sums": "*i64", "ratios": "*fp32"}
+    planned |= {"chosen": "*i64", **sizes}
+    constants = {"BY_CHILD": True, "NUM_BINS": NUM_BINS}
+    options = triton_selection.PLAN_OPTIONS
+    yield "plan of draws", triton_selection.plan_nodes, planned, constants, options
 
 
 def _usage(cubin: bytes, tools: Path) -> tuple[int, int, int]:

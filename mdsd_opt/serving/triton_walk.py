@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 
 from mdsd_opt.serving.arguments import TreeCall
+from mdsd_opt.serving.selection import NUM_BINS, Selection
+from mdsd_opt.serving.triton_selection import bins_of
 
 #: Tokens that are looked at together.
 BLOCK = 4096
@@ -21,11 +23,16 @@ OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
 
 
 @triton.jit
-def _left(target, drafts, p_row, q_row, tokens, vocab_size):
-    """The positive part of p - q; p where q_row is -1."""
+def _left(
+    target, drafts, ratios, p_row, q_row, tokens, vocab_size, NUM_BINS: tl.constexpr
+):  # fmt: skip
+    """The positive part of p - q; p where q_row is -1. With bins q is the selected draft's law."""
     refused = tl.where(q_row >= 0, vocab_size, 0)  # so many tokens have a q
     p = tl.load(target + p_row * vocab_size + tokens, mask=tokens < vocab_size, other=0.0)
     q = tl.load(drafts + q_row * vocab_size + tokens, mask=tokens < refused, other=0.0)
+    if NUM_BINS > 0:
+        place = p_row * NUM_BINS + bins_of(p, q, NUM_BINS)
+        q = tl.load(ratios + place, mask=tokens < refused, other=0.0) * q
     return tl.maximum(p - q, 0.0)
 
 
@@ -42,12 +49,12 @@ def _next_spent(candidates, next_sibling, child, start, vocab_size):
 
 @triton.jit
 def _block_left(
-    target, drafts, p_row, q_row, candidates, next_sibling, child, start, spent, vocab_size,
-    BLOCK: tl.constexpr,
+    target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, start, spent, vocab_size,
+    NUM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What is left of p on a block, without the tokens of `child` and its later siblings."""
     tokens = start + tl.arange(0, BLOCK)
-    weights = _left(target, drafts, p_row, q_row, tokens, vocab_size)
+    weights = _left(target, drafts, ratios, p_row, q_row, tokens, vocab_size, NUM_BINS)
     if spent < start + BLOCK:
         while child != -1:
             weights = tl.where(tokens == tl.load(candidates + child), 0.0, weights)
@@ -57,15 +64,17 @@ def _block_left(
 
 @triton.jit
 def _total_left(
-    target, drafts, p_row, q_row, candidates, next_sibling, child, vocab_size,
-    BLOCK: tl.constexpr,
+    target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, vocab_size,
+    NUM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What is left of p on all tokens but those of `child` and its later siblings."""
     sums = tl.zeros([BLOCK], tl.float64)
     spent = _next_spent(candidates, next_sibling, child, 0, vocab_size)
     for start in range(0, vocab_size, BLOCK):
-        weights = _block_left(target, drafts, p_row, q_row, candidates, next_sibling, child, start,
-                              spent, vocab_size, BLOCK)  # fmt: skip
+        weights = _block_left(
+            target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, start, spent,
+            vocab_size, NUM_BINS, BLOCK,
+        )  # fmt: skip
         sums += weights.to(tl.float64)
         if spent < start + BLOCK:
             spent = _next_spent(candidates, next_sibling, child, start + BLOCK, vocab_size)
@@ -74,8 +83,8 @@ def _total_left(
 
 @triton.jit
 def _draw(
-    target, drafts, p_row, q_row, candidates, next_sibling, child, goal, vocab_size,
-    BLOCK: tl.constexpr,
+    target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, goal, vocab_size,
+    NUM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The first token with a weight at which the sums of weights exceed the goal.
 
@@ -87,15 +96,19 @@ def _draw(
     start = 0
     while (start < vocab_size) & (passed <= goal):
         spent = _next_spent(candidates, next_sibling, child, start, vocab_size)
-        weights = _block_left(target, drafts, p_row, q_row, candidates, next_sibling, child, start,
-                              spent, vocab_size, BLOCK)  # fmt: skip
+        weights = _block_left(
+            target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, start, spent,
+            vocab_size, NUM_BINS, BLOCK,
+        )  # fmt: skip
         amount = tl.sum(weights.to(tl.float64), axis=0)
         block = tl.where(amount > 0.0, start, block)
         before = tl.where(amount > 0.0, passed, before)
         passed += amount
         start += BLOCK
-    weights = _block_left(target, drafts, p_row, q_row, candidates, next_sibling, child, block,
-                          block, vocab_size, BLOCK)  # fmt: skip
+    weights = _block_left(
+        target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, block, block,
+        vocab_size, NUM_BINS, BLOCK,
+    )  # fmt: skip
     tokens = block + tl.arange(0, BLOCK)
     sums = before + tl.cumsum(weights.to(tl.float64), axis=0)
     hit = tl.min(tl.where((sums > goal) & (weights > 0.0), tokens, vocab_size), axis=0)
@@ -114,11 +127,12 @@ def _row_of_child(rows, node_row, child, BY_CHILD: tl.constexpr):
 
 @triton.jit
 def _child_left(
-    target, drafts, p_row, q_row, candidates, next_sibling, first, child, vocab_size
+    target, drafts, ratios, p_row, q_row, candidates, next_sibling, first, child, vocab_size,
+    NUM_BINS: tl.constexpr,
 ):  # fmt: skip
     """What is left of p on a child's token; nothing where a sibling before it has that token."""
     token = tl.load(candidates + child)
-    weight = _left(target, drafts, p_row, q_row, token, vocab_size)
+    weight = _left(target, drafts, ratios, p_row, q_row, token, vocab_size, NUM_BINS)
     if weight > 0.0:
         other = first
         while (other != child) & (tl.load(candidates + other) != token):
@@ -130,10 +144,14 @@ def _child_left(
 @triton.jit(do_not_specialize=["num_nodes", "depth"])
 def walk_trees(
     predicts, accept_index, accept_token_num, candidates, index, first_child, next_sibling, coins,
-    last_coins, target, drafts, rows, threshold_single, threshold_acc, num_nodes, depth, vocab_size,
-    BY_CHILD: tl.constexpr, BLOCK: tl.constexpr,
+    last_coins, target, drafts, rows, ratios, selected, threshold_single, threshold_acc, num_nodes,
+    depth, vocab_size, BY_CHILD: tl.constexpr, NUM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Decide on the tree of one request."""
+    """Decide on the tree of one request.
+
+    With bins the drawn child that is tried first is `selected`, at ratios to q, else it is the only
+    one that was drawn.
+    """
     request = tl.program_id(0).to(tl.int64)
     root_row = request * num_nodes
     candidates += root_row
@@ -161,7 +179,10 @@ def walk_trees(
         q_row = node * 0 - 1
         q_x = 0.0
         other = first
-        while (other != -1) & (sampled == -1):
+        if NUM_BINS > 0:
+            sampled = tl.load(selected + p_row)
+            other = sampled
+        while (other != -1) & (q_x == 0.0):
             row = _row_of_child(rows, p_row, other, BY_CHILD)
             token = tl.load(candidates + other)
             q_x = tl.load(drafts + row * vocab_size + token, mask=row >= 0, other=0.0)
@@ -176,19 +197,25 @@ def walk_trees(
         mass = 1.0
         if sampled != -1:
             p_x = tl.load(target + p_row * vocab_size + tl.load(candidates + sampled))
+            if NUM_BINS > 0:
+                q_x = tl.load(ratios + p_row * NUM_BINS + bins_of(p_x, q_x, NUM_BINS)) * q_x
             likely = (coin * q_x < tl.div_rn(p_x, threshold_acc)) | (p_x >= threshold_single)
             if (p_x > 0.0) & likely:
                 chosen = sampled
             else:
                 unmet = q_row
                 coin = tl.load(coins + sampled)  # of a node that is never visited
-                rest = _total_left(target, drafts, p_row, q_row, candidates, next_sibling, first,
-                                   vocab_size, BLOCK)  # fmt: skip
+                rest = _total_left(
+                    target, drafts, ratios, p_row, q_row, candidates, next_sibling, first,
+                    vocab_size, NUM_BINS, BLOCK,
+                )  # fmt: skip
                 whole = rest
                 other = first
                 while other != -1:
-                    weight = _child_left(target, drafts, p_row, q_row, candidates, next_sibling,
-                                         first, other, vocab_size)  # fmt: skip
+                    weight = _child_left(
+                        target, drafts, ratios, p_row, q_row, candidates, next_sibling, first,
+                        other, vocab_size, NUM_BINS,
+                    )  # fmt: skip
                     whole += weight.to(tl.float64)
                     other = tl.load(next_sibling + other)
                 mass = whole.to(tl.float32)
@@ -197,8 +224,10 @@ def walk_trees(
         reached = 0.0
         other = first
         while (other != -1) & (chosen == -1):
-            weight = _child_left(target, drafts, p_row, unmet, candidates, next_sibling, first,
-                                 other, vocab_size)  # fmt: skip
+            weight = _child_left(
+                target, drafts, ratios, p_row, unmet, candidates, next_sibling, first, other,
+                vocab_size, NUM_BINS,
+            )  # fmt: skip
             reached += weight
             likely = (goal < tl.div_rn(reached, threshold_acc)) | (weight >= threshold_single)
             chosen = tl.where((weight > 0.0) & likely, other, chosen)
@@ -219,20 +248,26 @@ def walk_trees(
 
     p_row = root_row + node
     if rest < 0.0:
-        rest = _total_left(target, drafts, p_row, unmet, candidates, next_sibling, child,
-                           vocab_size, BLOCK)  # fmt: skip
+        rest = _total_left(
+            target, drafts, ratios, p_row, unmet, candidates, next_sibling, child, vocab_size,
+            NUM_BINS, BLOCK,
+        )  # fmt: skip
     if rest <= 0.0:  # a rounding has left nothing: the last token is drawn from p
         child = node * 0 - 1
         unmet = node * 0 - 1
-        rest = _total_left(target, drafts, p_row, unmet, candidates, next_sibling, child,
-                           vocab_size, BLOCK)  # fmt: skip
+        rest = _total_left(
+            target, drafts, ratios, p_row, unmet, candidates, next_sibling, child, vocab_size,
+            NUM_BINS, BLOCK,
+        )  # fmt: skip
     goal = tl.load(last_coins + request).to(tl.float64) * rest
-    token = _draw(target, drafts, p_row, unmet, candidates, next_sibling, child, goal, vocab_size,
-                  BLOCK)  # fmt: skip
+    token = _draw(
+        target, drafts, ratios, p_row, unmet, candidates, next_sibling, child, goal, vocab_size,
+        NUM_BINS, BLOCK,
+    )  # fmt: skip
     tl.store(predicts + place, token.to(tl.int32))
 
 
-def walk(call: TreeCall) -> None:
+def walk(call: TreeCall, selection: Selection | None = None) -> None:
     """Decide on every tree of the batch, and write the decisions."""
     outputs, trees, laws = call.outputs, call.trees, call.laws
     bs, num_nodes, vocab_size = laws.target.shape
@@ -242,9 +277,12 @@ def walk(call: TreeCall) -> None:
             outputs.predicts, outputs.accept_index, outputs.accept_token_num,
             trees.tokens, trees.index, trees.first_child, trees.next_sibling,
             call.coins, call.last_coins, laws.target, laws.drafts,
-            laws.rows if by_child else trees.index,  # which is not read then
+            # Without a use for them other tensors stand here, which are not read.
+            laws.rows if by_child else trees.index,
+            selection.ratios if selection is not None else laws.drafts,
+            selection.chosen if selection is not None else trees.index,
             call.thresholds.single, call.thresholds.acc,
-            num_nodes, outputs.accept_index.shape[1], vocab_size,
-            BY_CHILD=by_child, BLOCK=min(BLOCK, triton.next_power_of_2(vocab_size)),
-            **OPTIONS,
+            num_nodes, outputs.accept_index.shape[1], vocab_size, BY_CHILD=by_child,
+            NUM_BINS=0 if selection is None else NUM_BINS,
+            BLOCK=min(BLOCK, triton.next_power_of_2(vocab_size)), **OPTIONS,
         )  # fmt: skip
