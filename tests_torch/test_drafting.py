@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support import enumerated_trees
+from support.enumerated_trees import Asked, every_draw
 
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving.drafting import NodeDrafts, greedy_drafts, rows_of_children
-from mdsd_opt.serving.scored_trees import ScoredTree, draft_tree
+from mdsd_opt.serving.scored_trees import draft_tree
 
 Children = Callable[[Any, Any], NodeDrafts]
 
@@ -36,91 +37,22 @@ def by_own_q(probs: Any, draw: Any, num_drafts: int = 2) -> NodeDrafts:
     return replace(drafts, scores=probs.gather(1, drafts.tokens).clamp(max=1 - 2.0**-23))
 
 
-def all_trees(
-    model: Any, children: Children, depth: int, num_nodes: int
-) -> Iterator[tuple[float, ScoredTree]]:
-    """Every tree that can be drawn, with its probability."""
-    choices: list[tuple[int, int]] = []  # taken and possible, draw by draw
-    while True:
-        met, chance = 0, 1.0
-
-        def draw(laws: Any) -> Any:
-            nonlocal met, chance
-            tokens = []
-            for law in laws:
-                possible = law.nonzero()[:, 0].tolist()
-                if met == len(choices):
-                    choices.append((0, len(possible)))
-                tokens.append(possible[choices[met][0]])
-                chance *= float(law[tokens[-1]])
-                met += 1
-            return torch.tensor(tokens)
-
-        tree = draft_tree(model, lambda q, draw=draw: children(q, draw), depth, num_nodes)
-        yield chance, tree
-        while choices and choices[-1][0] + 1 == choices[-1][1]:
-            choices.pop()
-        if not choices:
-            return
-        choices[-1] = (choices[-1][0] + 1, choices[-1][1])
-
-
-def law_given(tree: ScoredTree, target: Any, length: int, vocab_size: int) -> Any:
-    """The law of texts by the rule for one drawn child, completed by the target."""
-    law = np.zeros((vocab_size,) * length)
-    rest = {
-        n: [(t, np.prod([target(t[:i])[t[i]] for i in range(n, length)]))
-            for t in product(range(vocab_size), repeat=length)]
-        for n in range(length + 1)
-    }  # fmt: skip
-
-    def complete(text: tuple[int, ...], mass: float) -> None:
-        for full, chance in rest[len(text)]:
-            if full[: len(text)] == text:
-                law[full] += mass * chance
-
-    def visit(node: int, mass: float) -> None:
-        text, child, kids = tree.texts[node], int(tree.next_token[0, node]), []
-        while child >= 0:
-            kids.append(child)
-            child = int(tree.next_sibling[0, child])
-        left, drawn = target(text).astype(float), [k for k in kids if tree.rows[0, k] >= 0]
-        taken = {k: left[tree.texts[k][-1]] for k in kids}
-        if drawn:
-            q = tree.laws[tree.rows[0, drawn[0]]].double().numpy()
-            token = tree.texts[drawn[0]][-1]
-            accept = min(1.0, left[token] / q[token])
-            left = np.maximum(left - q, 0)
-            left *= (1 - accept) / max(left.sum(), 1e-300)
-            taken = {k: left[tree.texts[k][-1]] for k in kids}
-            taken[drawn[0]] += accept
-        for kid, chance in taken.items():
-            left[tree.texts[kid][-1]] = 0
-            visit(kid, mass * chance)
-        for token, chance in enumerate(left):
-            complete((*text, token), mass * chance)
-
-    visit(0, 1.0)
-    return law
-
-
 def distance(children: Children, models: tuple[Any, Any], shape: tuple[int, int], v: int) -> float:
-    """Total variation between the law of texts and the target's."""
+    """Total variation between the law of texts, over all draws, and the target's."""
     target, draft = models
     depth, num_nodes = shape
 
     def model(texts: Any) -> Any:
         return torch.tensor(np.stack([draft(text) for text in texts]))
 
-    law, total = np.zeros((v,) * (depth + 1)), 0.0
-    for chance, tree in all_trees(model, children, depth, num_nodes):
-        law += chance * law_given(tree, target, depth + 1, v)
-        total += chance
-    assert total == pytest.approx(1.0)
-    right = np.empty_like(law)
-    for text in product(range(v), repeat=depth + 1):
-        right[text] = np.prod([target(text[:i])[text[i]] for i in range(depth + 1)])
-    return float(np.abs(law - right).sum() / 2)
+    def asked(draw: Any) -> Asked:
+        tree = draft_tree(model, lambda q: children(q, draw), depth, num_nodes)
+        probs = torch.tensor(np.stack([target(text) for text in tree.texts]))[None]
+        return Asked(
+            tree.candidates, tree.next_token, tree.next_sibling, probs, tree.laws, tree.rows
+        )
+
+    return enumerated_trees.distance(every_draw(asked), target, depth + 1, v)
 
 
 SHAPES = [(3, 2, 3), (3, 2, 4), (3, 2, 5), (3, 2, 6), (4, 2, 4), (3, 3, 5)]
