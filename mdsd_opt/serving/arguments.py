@@ -56,8 +56,54 @@ class Thresholds:
     acc: float = 1.0
 
 
-def checked_trees(candidates: Any, index: Any, first_child: Any, next_sibling: Any) -> DraftTrees:
-    """The trees; `InvalidInput` unless all four are int64 [bs, N] on one device."""
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeCall:
+    """One call of the operation; coins are float32, [bs, N] for nodes and [bs] for last tokens."""
+
+    outputs: Outputs
+    trees: DraftTrees
+    laws: Laws
+    coins: Any
+    last_coins: Any
+    thresholds: Thresholds
+
+
+def checked_call(
+    predicts: Any,
+    accept_index: Any,
+    accept_token_num: Any,
+    candidates: Any,
+    retrive_index: Any,
+    retrive_next_token: Any,
+    retrive_next_sibling: Any,
+    uniform_samples: Any,
+    uniform_samples_for_final_sampling: Any,
+    target_probs: Any,
+    draft_probs: Any,
+    threshold_single: float = 1.0,
+    threshold_acc: float = 1.0,
+    draft_rows: Any | None = None,
+) -> TreeCall:
+    """The arguments of `verify_tree`; `InvalidInput` if one does not fit the others."""
+    trees = _trees(candidates, retrive_index, retrive_next_token, retrive_next_sibling)
+    outputs = _outputs(trees, predicts, accept_index, accept_token_num)
+    laws = _laws(trees, target_probs, draft_probs, draft_rows)
+    (bs, num_nodes), device = candidates.shape, candidates.device
+    _require("uniform_samples", uniform_samples, (bs, num_nodes), "float32", device)
+    last_coins = uniform_samples_for_final_sampling
+    _require("uniform_samples_for_final_sampling", last_coins, (bs,), "float32", device)
+    thresholds = _thresholds(threshold_single, threshold_acc)
+    return TreeCall(outputs, trees, laws, uniform_samples, last_coins, thresholds)
+
+
+def checked_levels(call: TreeCall, levels: Any) -> Any:
+    """Coins of another kind for every node; `InvalidInput` unless they are as the first ones."""
+    like = tuple(call.coins.shape), "float32", call.coins.device
+    _require("uniform_samples_for_selection", levels, *like)
+    return levels
+
+
+def _trees(candidates: Any, index: Any, first_child: Any, next_sibling: Any) -> DraftTrees:
     if getattr(candidates, "ndim", 0) != 2 or 0 in candidates.shape:
         raise InvalidInput(
             f"candidates have shape {_shape(candidates)}; pass a tensor [bs, N] of token ids, "
@@ -70,43 +116,40 @@ def checked_trees(candidates: Any, index: Any, first_child: Any, next_sibling: A
         "retrive_next_token": first_child,
         "retrive_next_sibling": next_sibling,
     }.items():
-        require(name, tensor, *like)
+        _require(name, tensor, *like)
     return DraftTrees(candidates, index, first_child, next_sibling)
 
 
-def checked_outputs(trees: DraftTrees, predicts: Any, accept_index: Any, num: Any) -> Outputs:
-    """The outputs; `InvalidInput` unless they are int32 and as large as the trees ask for."""
+def _outputs(trees: DraftTrees, predicts: Any, accept_index: Any, num: Any) -> Outputs:
     (bs, num_nodes), device = trees.tokens.shape, trees.tokens.device
     depth = accept_index.shape[1] if getattr(accept_index, "ndim", 0) == 2 else 1
-    require("predicts", predicts, (bs * num_nodes,), "int32", device)
-    require("accept_index", accept_index, (bs, max(depth, 1)), "int32", device)
-    require("accept_token_num", num, (bs,), "int32", device)
+    _require("predicts", predicts, (bs * num_nodes,), "int32", device)
+    _require("accept_index", accept_index, (bs, max(depth, 1)), "int32", device)
+    _require("accept_token_num", num, (bs,), "int32", device)
     return Outputs(predicts, accept_index, num)
 
 
-def checked_laws(trees: DraftTrees, target: Any, drafts: Any, rows: Any | None) -> Laws:
-    """The laws; `InvalidInput` unless they are float32 of one vocabulary."""
+def _laws(trees: DraftTrees, target: Any, drafts: Any, rows: Any | None) -> Laws:
     (bs, num_nodes), device = trees.tokens.shape, trees.tokens.device
     vocab_size = target.shape[-1] if getattr(target, "ndim", 0) == 3 else 1
-    require("target_probs", target, (bs, num_nodes, max(vocab_size, 1)), "float32", device)
+    _require("target_probs", target, (bs, num_nodes, max(vocab_size, 1)), "float32", device)
     if rows is None:
-        require("draft_probs", drafts, tuple(target.shape), "float32", device)
+        _require("draft_probs", drafts, tuple(target.shape), "float32", device)
         return Laws(target, drafts.view(bs * num_nodes, vocab_size), None)
     num_rows = drafts.shape[0] if getattr(drafts, "ndim", 0) == 2 else 1
-    require("draft_probs", drafts, (max(num_rows, 1), vocab_size), "float32", device)
-    require("draft_rows", rows, (bs, num_nodes), "int64", device)
+    _require("draft_probs", drafts, (max(num_rows, 1), vocab_size), "float32", device)
+    _require("draft_rows", rows, (bs, num_nodes), "int64", device)
     return Laws(target, drafts, rows)
 
 
-def checked_thresholds(single: float, acc: float) -> Thresholds:
-    """The thresholds; `InvalidInput` outside [0, 1]."""
+def _thresholds(single: float, acc: float) -> Thresholds:
     for name, value in {"threshold_single": single, "threshold_acc": acc}.items():
         if not 0.0 <= value <= 1.0:
             raise InvalidInput(f"{name} is {value}; it lies in [0, 1], and 1 is lossless")
     return Thresholds(float(single), max(float(acc), 1e-9))
 
 
-def require(name: str, tensor: Any, shape: tuple[int, ...], dtype: str, device: Any) -> None:
+def _require(name: str, tensor: Any, shape: tuple[int, ...], dtype: str, device: Any) -> None:
     """`InvalidInput` unless a tensor is what the operation reads, laid out in order."""
     wanted = f"{dtype} {list(shape)} on {device}"
     if not hasattr(tensor, "is_contiguous"):

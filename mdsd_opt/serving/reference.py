@@ -6,26 +6,25 @@ order of the siblings; sums over the vocabulary are of float64, so that their or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.serving.arguments import DraftTrees, Laws, Outputs, Thresholds
+from mdsd_opt.serving.arguments import TreeCall
+from mdsd_opt.serving.children import Children, all_children, children_of
+from mdsd_opt.serving.selection import Selection, bins_of
 
 
-def walk(
-    outputs: Outputs,
-    trees: DraftTrees,
-    laws: Laws,
-    coins: Any,
-    last_coins: Any,
-    thresholds: Thresholds,
-) -> None:
-    """Decide on every tree of the batch, and write the decisions."""
+def walk(call: TreeCall, selection: Selection | None = None) -> None:
+    """Decide on every tree of the batch, and write the decisions.
+
+    At most one child of a node was drawn, or all of them, of which `selection` tells one. It is
+    tried against q, or against the law that it was selected by.
+    """
     import torch
 
+    outputs, trees, laws = call.outputs, call.trees, call.laws
     bs = trees.tokens.shape[0]
     request = torch.arange(bs, device=trees.tokens.device)
-    children = _children(trees)
+    children = all_children(trees)
     node = torch.zeros_like(request)
     accepted = torch.zeros_like(request)
     going = torch.ones_like(request, dtype=torch.bool)
@@ -33,8 +32,8 @@ def walk(
     outputs.accept_index[:, 0] = place
     unmet = torch.full_like(request, -1)  # the law that the last token is not drawn from
     for _ in range(outputs.accept_index.shape[1] - 1):
-        met = _children_of(node, children, trees, laws)
-        chosen, refused = _choose(met, node, laws, coins, thresholds)
+        met = children_of(node, children, trees, laws)
+        chosen, refused = _choose(met, node, call, selection)
         moving = going & (chosen >= 0)
         unmet = torch.where(going & ~moving, refused, unmet)
         going = moving
@@ -46,66 +45,34 @@ def walk(
                place, moving)  # fmt: skip
     outputs.accept_token_num.copy_(accepted)
     # Who went as deep as there is room for has met no children of the last node.
-    met = _children_of(node, children, trees, laws)
+    met = children_of(node, children, trees, laws)
     spent = met.exists & ~going[:, None]
-    weights = _without(_left(laws, node, unmet), met.tokens, spent)
-    token = _drawn(weights, laws.target[request, node], last_coins)
+    weights = _without(_left(call, node, unmet, selection), met.tokens, spent)
+    token = _drawn(weights, laws.target[request, node], call.last_coins)
     _write(outputs.predicts, place, token, torch.ones_like(going))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Children:
-    """Children of one node a request, [bs, C] in the order of siblings."""
-
-    nodes: Any
-    exists: Any
-    tokens: Any
-    rows: Any  # of drafts, -1 where certain
-
-
-def _children(trees: DraftTrees) -> Any:
-    """Children of every node, [bs, N, N - 1], -1 behind the last."""
-    import torch
-
-    found, child = [], trees.first_child
-    for _ in range(trees.tokens.shape[1] - 1):
-        found.append(child)
-        sibling = trees.next_sibling.gather(1, child.clamp(min=0))
-        child = torch.where(child >= 0, sibling, -1)
-    return torch.stack(found or [torch.full_like(child, -1)], -1)
-
-
-def _children_of(node: Any, children: Any, trees: DraftTrees, laws: Laws) -> _Children:
-    import torch
-
-    bs, num_nodes = trees.tokens.shape
-    request = torch.arange(bs, device=node.device)
-    nodes = children[request, node]
-    exists = nodes >= 0
-    tokens = trees.tokens.gather(1, nodes.clamp(min=0))
-    if laws.rows is None:
-        rows = (request * num_nodes + node)[:, None].expand_as(nodes)
-    else:
-        rows = laws.rows.gather(1, nodes.clamp(min=0))
-    return _Children(nodes, exists, tokens, torch.where(exists, rows, -1))
-
-
-def _choose(met: _Children, node: Any, laws: Laws, coins: Any, thresholds: Thresholds) -> Any:
+def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | None) -> Any:
     """The child that is taken, -1 for none, and the row that was refused, -1 for none.
 
-    The sampled child comes first: x ~ q is taken if u q(x) < p(x). Else what is left of p, the
-    positive part of p - q, takes a certain child by a coin of its own, which is that of the node
-    that was refused and is never visited. Without a sampled child what is left is p.
+    The drawn child comes first: x ~ q is taken if u q(x) < p(x). Else what is left of p, the
+    positive part of p - q, takes another child by a coin of its own, which is that of the node
+    that was refused and is never visited. Without a drawn child what is left is p.
     """
     import torch
 
+    laws, coins, thresholds = call.laws, call.coins, call.thresholds
     request = torch.arange(node.shape[0], device=node.device)
     p = laws.target[request[:, None], node[:, None], met.tokens]
     q = torch.where(met.rows >= 0, laws.drafts[met.rows.clamp(min=0), met.tokens], 0.0)
-    was_drawn = q > 0.0
-    exists = was_drawn.any(1)
+    if selection is None:
+        was_drawn = q > 0.0
+    else:
+        was_drawn = met.nodes == selection.chosen.view(call.coins.shape)[request, node][:, None]
+        q = _selected_law(p, q, node, call, selection)
+    exists = (was_drawn & met.exists).any(1)
     first = was_drawn.int().argmax(1, keepdim=True)
-    sampled, row, p_x, q_x = (x.gather(1, first)[:, 0] for x in (met.nodes, met.rows, p, q))
+    drawn, row, p_x, q_x = (x.gather(1, first)[:, 0] for x in (met.nodes, met.rows, p, q))
     coin = coins[request, node]
     divisor = torch.full_like(coin, thresholds.acc)  # by a number, a device multiplies
     likely = (coin * q_x < p_x / divisor) | (p_x >= thresholds.single)
@@ -113,11 +80,11 @@ def _choose(met: _Children, node: Any, laws: Laws, coins: Any, thresholds: Thres
     refused = exists & ~taken
 
     row = torch.where(refused, row, -1)
-    left = _left(laws, node, row)
+    left = _left(call, node, row, selection)
     mass = torch.where(refused, left.sum(1, dtype=torch.float64).float(), 1.0)
-    coin = torch.where(refused, coins[request, sampled.clamp(min=0)], coin)
+    coin = torch.where(refused, coins[request, drawn.clamp(min=0)], coin)
     weights = torch.where(_is_new(met), left.gather(1, met.tokens), 0.0)
-    chosen = torch.where(taken, sampled, -1)
+    chosen = torch.where(taken, drawn, -1)
     reached = torch.zeros_like(coin)
     for k in range(weights.shape[1]):
         reached = reached + weights[:, k]
@@ -127,19 +94,30 @@ def _choose(met: _Children, node: Any, laws: Laws, coins: Any, thresholds: Thres
     return chosen, row
 
 
-def _is_new(met: _Children) -> Any:
+def _is_new(met: Children) -> Any:
     """Which children have a token that no sibling before them has: an equal one took all of it."""
     equal = (met.tokens[:, :, None] == met.tokens[:, None, :]) & met.exists[:, None, :]
     return met.exists & ~equal.tril(-1).any(2)
 
 
-def _left(laws: Laws, node: Any, row: Any) -> Any:
+def _left(call: TreeCall, node: Any, row: Any, selection: Selection | None) -> Any:
     """The positive part of p - q, [bs, V], where a row was refused; else p."""
     import torch
 
-    p = laws.target[torch.arange(node.shape[0], device=node.device), node]
-    q = laws.drafts[row.clamp(min=0)]
+    p = call.laws.target[torch.arange(node.shape[0], device=node.device), node]
+    q = call.laws.drafts[row.clamp(min=0)]
+    if selection is not None:
+        q = _selected_law(p, q, node, call, selection)
     return torch.where((row >= 0)[:, None], (p - q).clamp(min=0.0), p)
+
+
+def _selected_law(p: Any, q: Any, node: Any, call: TreeCall, selection: Selection) -> Any:
+    """The law of the selected draft, from p and q of some tokens at one node a request."""
+    import torch
+
+    bs, num_nodes = call.coins.shape
+    rows = torch.arange(bs, device=node.device) * num_nodes + node
+    return selection.ratios[rows].gather(1, bins_of(p, q).long()) * q
 
 
 def _without(weights: Any, tokens: Any, spent: Any) -> Any:

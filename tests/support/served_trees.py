@@ -26,6 +26,7 @@ class Served:
     last_coins: Any
     depth: int
     rows: Any | None = None
+    levels: Any | None = None
 
     def call(self, verify: Callable[..., None], **options: Any) -> list[list[int]]:
         """Texts by an operation with the signature of the engines."""
@@ -37,6 +38,8 @@ class Served:
         ]
         if self.rows is not None:
             options["draft_rows"] = torch.tensor(self.rows)
+        if self.levels is not None:
+            options["uniform_samples_for_selection"] = torch.tensor(np.float32(self.levels))
         verify(*outputs, links[0], index, *links[1:], *floats, **options)
         return self.texts(*outputs)
 
@@ -63,10 +66,9 @@ class Served:
         bs, num_nodes = self.tokens.shape
         rows = np.full((bs, num_nodes), -1)
         for b, node in np.ndindex(bs, num_nodes):
-            for child in children(self, b, node):
-                if self.q[b, node, self.tokens[b, child]] > 0.0:
-                    rows[b, child] = bs * num_nodes - 1 - (b * num_nodes + node)
-                    break
+            below = children(self, b, node)
+            drawn = [child for child in below if self.q[b, node, self.tokens[b, child]] > 0.0]
+            rows[b, drawn] = bs * num_nodes - 1 - (b * num_nodes + node)
         heap = self.q.reshape(bs * num_nodes, -1)[::-1].copy()
         return replace(self, q=heap, rows=rows)
 
