@@ -100,7 +100,7 @@ def plan_tree(
     accepted = levels[-1].best
     if cost is None:
         return TreePlan(_topology(rates, levels, num_nodes, depth), float(accepted[-1]))
-    seconds = _seconds(cost)
+    seconds = seconds_of(cost)
     chosen = max(sizes, key=lambda n: (1.0 + float(accepted[n])) / seconds(n))
     topology = _topology(rates, levels, chosen, depth)
     expected = float(accepted[chosen])
@@ -174,7 +174,7 @@ def _sizes(num_nodes: int, cost: Cost | None) -> range:
     return range(1, min(num_nodes, measured) + 1)
 
 
-def _seconds(cost: Cost) -> Callable[[int], float]:
+def seconds_of(cost: Cost) -> Callable[[int], float]:
     """Seconds of a step by its number of drafts; errors where that is no duration."""
     if callable(cost):
         of: Callable[[int], float] = cost
