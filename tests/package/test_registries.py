@@ -14,11 +14,13 @@ from mdsd_opt.solvers.frontier.rules import NAMED_RULES
 
 ROOT = Path(__file__).parents[2]
 
+#: Where solvers and verifiers stand in tables.
+PAGE = Path("docs/solvers-and-verifiers.md")
+
 
 def rows_of_page(heading: str) -> set[str]:
     """Names in the first column of the table under a heading."""
-    text = (ROOT / "docs" / "solvers-and-verifiers.md").read_text()
-    text = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    text = (ROOT / PAGE).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
 
@@ -31,8 +33,8 @@ def files_that_define(folder: str, name: str) -> set[str]:
 def test_every_verifier_has_a_line_on_the_page() -> None:
     listed, known = rows_of_page("Verification algorithms"), set(verifiers.names())
     missing, gone = sorted(known - listed), sorted(listed - known)
-    assert not missing, f"add {missing} to 'Verification algorithms' in docs/solvers-and-verifiers.md"
-    assert not gone, f"take {gone} out of 'Verification algorithms' in docs/solvers-and-verifiers.md"
+    assert not missing, f"add {missing} to 'Verification algorithms' in {PAGE}"
+    assert not gone, f"take {gone} out of 'Verification algorithms' in {PAGE}"
 
 
 def test_every_verifier_has_a_page_with_an_example() -> None:
@@ -57,7 +59,7 @@ def test_every_solver_is_known_and_tested() -> None:
 
 def test_every_solver_has_a_line_on_the_page_and_the_reference() -> None:
     missing = sorted(set(mo.methods()) ^ rows_of_page("Solvers"))
-    assert not missing, f"keep {missing} in step with the table 'Solvers' in docs/solvers-and-verifiers.md"
+    assert not missing, f"keep {missing} in step with the table 'Solvers' in {PAGE}"
     reference = (ROOT / "docs" / "api" / "problems.md").read_text()
     for name in mo.methods():
         entry = f"mdsd_opt.solvers.{name}.solve"
