@@ -168,6 +168,8 @@ def check_tree(tree: Tree, rule: TreeRule) -> None:
 
 
 def _is_even(topology: Topology) -> bool:
+    if topology.merges:  # as many drafts as paths have come to a node
+        return False
     level: list[Place] = [()]
     while level:
         counts = {topology.drafts_at(place) for place in level}

@@ -83,6 +83,7 @@ ROOMS = (
     *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".frontier", ".reproduce"),
     ".tree_audit",
     ".engines",
+    ".serving",
 )
 
 
