@@ -129,3 +129,17 @@ def test_every_page_of_the_api_is_in_its_contents() -> None:
 def test_a_wrong_number_is_noticed() -> None:
     assert run_page("```pycon\n>>> 1 + 1\n3\n\n```\n", "page")
     assert not run_page("```python\nx = 1\n```\n```pycon\n>>> x + 1\n2\n\n```\n", "page")
+
+
+def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
+    folder = ROOT / "docs" / "benchmarks"
+    page = (folder / "speed-honestly.md").read_text().partition("## One decision")[2]
+    shown = [line.split("|")[1:-1] for line in page.partition("## ")[0].splitlines()]
+    rows = [[cell.strip() for cell in row] for row in shown if len(row) == 8][2:]
+    lines = (folder / "measured" / "decisions.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    medians = {tuple(row[:2]) + (row[3],): row[5] for row in cells if "logits" in "".join(row[1:2])}
+    routes = ("optimal", "optimal, collapsed", "rrs", "packed sort route", "argsort route")
+    assert len(rows) == 12
+    for logits, drafts, k, *found in rows:
+        assert found == [medians[route, f"{logits} logits, {drafts}", k] for route in routes]
