@@ -55,8 +55,8 @@ def test_examples_print_what_the_page_says(
     text = (ROOT / "docs" / page).read_text()
     if "cddlib_checks" in text and importlib.util.find_spec("cdd") is None:
         pytest.skip("needs the extra cdd")
-    if "import torch" in text and importlib.util.find_spec("torch") is None:
-        pytest.skip("needs PyTorch")
+    if importlib.util.find_spec("torch") is None:  # sections named after it come last
+        text = re.split(r"^## .*(?=PyTorch)", text, maxsplit=1, flags=re.MULTILINE)[0]
     try:
         failures = run_page(text, page)
     except MissingExtra as error:
@@ -138,7 +138,7 @@ def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
     rows = [[cell.strip() for cell in row] for row in shown if len(row) == 8][2:]
     lines = (folder / "measured" / "decisions.md").read_text().splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    medians = {tuple(row[:2]) + (row[3],): row[5] for row in cells if "logits" in "".join(row[1:2])}
+    medians = {(row[0], row[1], row[3]): row[5] for row in cells if len(row) > 6}
     routes = ("optimal", "optimal, collapsed", "rrs", "packed sort route", "argsort route")
     assert len(rows) == 12
     for logits, drafts, k, *found in rows:
