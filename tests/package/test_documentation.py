@@ -17,8 +17,8 @@ from mdsd_opt.errors import MissingExtra
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: These need a CUDA device, and a corpus that took hours to capture; they say so.
-NOT_RUN = {"gpu.md", "corpora.md"}
+#: This needs a CUDA device; it says so.
+NOT_RUN = {"gpu.md"}
 
 PAGES = sorted(
     str(page.relative_to(ROOT / "docs"))
