@@ -126,7 +126,7 @@ def best_prefix(masses: Numbers, drafts: PrefixDraftScheme) -> tuple[Integers, N
     if order.size <= FEW_TOKENS:
         differences = np.array([fsum(masses[order[:j]]) for j in range(order.size + 1)]) - contained
         length = int(differences.argmin())
-        return order, contained, length, differences[length]
+        return order, contained, length, float(differences[length])
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     difference, length = smallest_prefix_difference(masses[order], contained)

@@ -37,15 +37,16 @@ def test_every_verifier_has_a_line_on_the_page() -> None:
     assert not gone, f"take {gone} out of 'Verification algorithms' in {PAGE}"
 
 
-def test_every_verifier_has_a_page_with_an_example() -> None:
+def test_every_verifier_has_a_section_with_an_example() -> None:
+    sections = (ROOT / "docs" / "verifiers" / "rules.md").read_text()
     for name in verifiers.names():
-        page = ROOT / "docs" / "verifiers" / f"{name}.md"
-        assert page.exists(), f"write docs/verifiers/{name}.md"
-        code = "".join(
-            re.findall(r"^```(?:pycon|python)\n(.*?)^```$", page.read_text(), re.M | re.S)
+        assert f"\n## `{name}`\n" in sections, (
+            f"write a section `{name}` in docs/verifiers/rules.md"
         )
+        section = sections.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+        code = "".join(re.findall(r"^```(?:pycon|python)\n(.*?)^```$", section, re.M | re.S))
         asked = f'verifiers.get("{name}")'
-        assert asked in code, f"let an example in docs/verifiers/{name}.md call {asked}"
+        assert asked in code, f"let the example of `{name}` in docs/verifiers/rules.md call {asked}"
 
 
 def test_every_solver_is_known_and_tested() -> None:
