@@ -1,16 +1,24 @@
-"""Long runs: shared among threads, and shown by a progress bar on stderr."""
+"""Long runs: shared among threads, and shown by a bar or a line on stderr."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+#: The bar that is drawn now, if any: a terminal has room for one.
+_drawn: list[tuple[Progress, TaskID]] = []
 
 
 def available_threads() -> int:
@@ -74,11 +82,15 @@ def token_progress_bar(
     )
 
     speed = TextColumn("{task.fields[speed]}")
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
+    doing = TextColumn("{task.description}", markup=False)
+    columns = (doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
     began = time.monotonic()
     done = 0
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with ExitStack() as stack:
+        bar = stack.enter_context(Progress(*columns, console=Console(stderr=True)))
         task = bar.add_task(title, total=total, completed=finished, speed="")
+        _drawn.append((bar, task))
+        stack.callback(_drawn.remove, (bar, task))
 
         def advance(steps: int, tokens: int | None) -> None:
             nonlocal began, done, finished
@@ -93,3 +105,32 @@ def token_progress_bar(
                 bar.update(task, speed=f"{done / (time.monotonic() - began):,.1f} tokens/s")
 
         yield advance
+
+
+@contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Show on a terminal what is being done where nobody knows how long it takes.
+
+    A line on stderr, with the seconds that have passed, which goes when it is done; where a bar is
+    drawn, its title.
+    """
+    if _drawn:
+        bar, task = _drawn[-1]
+        title = bar.tasks[bar.task_ids.index(task)].description
+        bar.update(task, description=doing, refresh=True)
+        try:
+            yield
+        finally:
+            bar.update(task, description=title)
+        return
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as line:
+        line.add_task(doing, total=None)
+        line.refresh()
+        yield
