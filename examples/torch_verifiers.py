@@ -179,7 +179,8 @@ def _recursive(
     """
     sum_p, sum_q = _row_sums(p), _row_sums(q)
     valid, at = drafts >= 0, drafts.clamp(min=0)
-    p_drafts, q_drafts = p.gather(1, at) / sum_p[:, None], q.gather(1, at) / sum_q[:, None]
+    p_drafts = (p.gather(1, at) / sum_p[:, None]).where(valid, 0.0)
+    q_drafts = (q.gather(1, at) / sum_q[:, None]).where(valid, 0.0)
     left = torch.ones_like(q_drafts) if replacement else _left(q, drafts, q_drafts, sum_q)
     scale = (sum_p / sum_q)[:, None]
     level = torch.zeros_like(sum_p)
