@@ -122,7 +122,7 @@ def test_no_name_is_in_the_api_reference_twice() -> None:
 
 
 def test_every_page_of_the_api_is_in_its_contents() -> None:
-    listed = re.findall(r"^api/(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^api/(\w+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(page.stem for page in (ROOT / "docs" / "api").glob("*.md"))
 
 
