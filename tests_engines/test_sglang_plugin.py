@@ -34,6 +34,15 @@ except metadata.PackageNotFoundError:
     pytest.skip("sglang is not installed: make test-engines", allow_module_level=True)
 
 
+GROUP = "sglang.srt.plugins"
+
+
+def entry_point() -> str:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    (name,) = project["entry-points"][GROUP].values()
+    return str(name)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -68,7 +77,7 @@ def parts(loaded: SimpleNamespace) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def hooked(parts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The plug-in's hooks, put in place by SGLang's registry; `parts.hooks` are they."""
+    """The plug-in's hooks, loaded and put in place by SGLang; `parts.hooks` are they."""
     made: list[Any] = []
 
     class Kept(sglang_hooks.GreedyHooks):
@@ -78,8 +87,10 @@ def hooked(parts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNam
 
     monkeypatch.setattr(sglang_hooks, "GreedyHooks", Kept)
     monkeypatch.setenv(sglang_plugin.VARIABLE, "greedy")
-    sglang_plugin.register()
-    parts.hook_registry.HookRegistry.apply_hooks()
+    point = metadata.EntryPoint("mdsd_opt", entry_point(), GROUP)
+    monkeypatch.setattr(parts.plugins, "entry_points", lambda group: [point] * (group == GROUP))
+    monkeypatch.setattr(parts.plugins, "_plugins_loaded", False)
+    parts.plugins.load_plugins()
     assert len(parts.hook_registry.HookRegistry._patched) == 9
     (parts.hooks,) = made
     return parts
@@ -160,9 +171,7 @@ def test_it_says_why_it_stays_out(
 
 
 def test_the_entry_point_names_it() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    (name,) = project["entry-points"]["sglang.srt.plugins"].values()
-    assert resolve_name(name) is sglang_plugin.register
+    assert resolve_name(entry_point()) is sglang_plugin.register
     assert (metadata.version("sglang"),) == sglang_plugin.VERSIONS
 
 

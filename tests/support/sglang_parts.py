@@ -22,6 +22,7 @@ import torch
 
 _SPECULATIVE = "sglang.srt.speculative"
 REAL = (
+    "sglang.srt.plugins",
     "sglang.srt.plugins.hook_registry",
     "sglang.kernels.ops.sampling",
     "sglang.kernels.ops.speculative.spec_tree",
@@ -69,9 +70,12 @@ class _Finder:
             return None
         if name in REAL:
             file = Path(str(self._files.locate_file(name.replace(".", "/") + ".py")))
-            if not file.is_file():
-                file = file.with_suffix("") / "__init__.py"
-            return importlib.util.spec_from_file_location(name, file)
+            if file.is_file():
+                return importlib.util.spec_from_file_location(name, file)
+            folder = file.with_suffix("")
+            return importlib.util.spec_from_file_location(
+                name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+            )
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: Any) -> ModuleType:
@@ -137,6 +141,7 @@ def _prepare(tree_operation: Any) -> None:
         tree_speculative_sampling_target_only=tree_operation, chain_speculative_sampling_triton=None
     )
     envs = stand_in("sglang.srt.environ").envs
+    envs.SGLANG_PLUGINS.get.return_value = envs.SGLANG_PLATFORM.get.return_value = None
     envs.SGLANG_OPT_USE_GUMBEL_SAMPLE.get.return_value = True
     envs.SGLANG_SIMULATE_ACC_LEN.get.return_value = -1.0
     spec = SimpleNamespace(
