@@ -10,7 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from mdsd_opt.cli.app import app
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, WithReplacement
 from mdsd_opt.errors import MissingExtra
 
@@ -76,6 +78,43 @@ def test_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> N
             printed += following == "text"
     namespace["sample"].close()  # type: ignore[attr-defined]  # or it warns later
     assert printed == 3
+
+
+def commands_of(text: str) -> list[tuple[str, str]]:
+    """Verb and arguments of every mdsd-opt command of a page."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    fences = re.findall(r"^```.*?^```$", joined, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```$", "", joined, flags=re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"^ {4}.*", rest, re.MULTILINE)
+    spans = [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", rest)]
+    code = re.sub(r"(^|\s)# .*", "", "\n".join([*fences, *indented, *spans]))
+    return re.findall(r"(?<!\{)mdsd-opt ([a-z]+)\b(.*)", code)
+
+
+def unknown_options(text: str) -> list[str]:
+    """What the commands of a page ask for and the program does not have."""
+    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    unknown = []
+    for verb, arguments in commands_of(text):
+        if verb not in verbs:
+            unknown.append(verb)
+            continue
+        known = {name for x in verbs[verb].params for name in (*x.opts, *x.secondary_opts)}
+        asked = re.findall(r"(?<!\S)--?[a-z][\w-]*", arguments)
+        unknown += [f"{verb} {option}" for option in asked if option not in known]
+    return unknown
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *(str(x.relative_to(ROOT)) for x in (ROOT / "docs").rglob("*.md"))]
+)
+def test_commands_have_verbs_and_options_that_exist(page: str) -> None:
+    assert not unknown_options((ROOT / page).read_text())
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    text = "    mdsd-opt rates x \\\n  --nodes 4\n\n`mdsd-opt plan\n--nodes 4`, `mdsd-opt rate`\n"
+    assert unknown_options(text) == ["rates --nodes", "rate"]
 
 
 ROOMS = (
