@@ -19,13 +19,10 @@ from mdsd_opt.errors import MissingExtra
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: This needs a CUDA device; it says so.
-NOT_RUN = {"gpu.md"}
-
 PAGES = sorted(
     str(page.relative_to(ROOT / "docs"))
     for page in (ROOT / "docs").rglob("*.md")
-    if FENCE.search(page.read_text()) and str(page.relative_to(ROOT / "docs")) not in NOT_RUN
+    if FENCE.search(page.read_text())
 )
 
 
