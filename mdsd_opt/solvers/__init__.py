@@ -82,6 +82,8 @@ def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> So
 def _run(problem: TransportProblem, name: str, options: dict[str, Any]) -> Solution:
     method = _method(name)
     _require_known(name, options, method.options)
+    for module in method.loads:
+        importlib.import_module(module)
     start, compiled = time.perf_counter(), _seconds_compiled()
     found = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)

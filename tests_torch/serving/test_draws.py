@@ -98,8 +98,8 @@ def test_the_selected_draft_has_that_law(size: int, num_drafts: int) -> None:
     drawn = np.take_along_axis(batch.tokens, plan.chosen[:, None], 1)[:, 0]
     weights = np.repeat(q[tuples].prod(1) / levels.size, levels.size)
     law = np.bincount(drawn, weights, size)
-    # Each boundary between blocks is met by one level of the 100, or by none.
-    np.testing.assert_allclose(law, curves.ratios[0].numpy()[bins] * q, atol=size / 100)
+    # Of each boundary between blocks the levels know the place up to .005.
+    np.testing.assert_allclose(law, curves.ratios[0].numpy()[bins] * q, atol=0.004)
 
 
 def one_level(p: Any, q: Any, tuples: Any, levels: Any) -> Served:

