@@ -68,19 +68,19 @@ def select(call: TreeCall, levels: Any) -> Selection:
         row = laws.rows[request, children[:, 0].clamp(min=0)]
         q = torch.where((row >= 0)[:, None], laws.drafts[row.clamp(min=0)], 0.0)
     bins = bins_of(p, q).long()
-    target_sums, draft_sums = _sums(p, q, bins)
-    curves = _curves(target_sums, draft_sums, exists.sum(1), exists.shape[1])
+    target_sums, draft_sums = bin_sums(p, q, bins)
+    curves = curves_of(target_sums, draft_sums, exists.sum(1), exists.shape[1])
 
     at = bins.gather(1, tokens)
     drawn = exists & (at < NUM_BINS - 1)
     top = torch.where(drawn, at, 0).amax(1)
-    start = _start_of_block(curves, top, levels.view(-1).double())
+    start = start_of_block(curves, top, levels.view(-1).double())
     inside = drawn & (at >= start[:, None])
     chosen = children.gather(1, inside.int().argmax(1, keepdim=True))[:, 0]
     return Selection(curves.ratios.float(), torch.where(inside.any(1), chosen, -1))
 
 
-def _sums(p: Any, q: Any, bins: Any) -> tuple[Any, Any]:
+def bin_sums(p: Any, q: Any, bins: Any) -> tuple[Any, Any]:
     """Integer sums over the bins, [M, bins]; what is drafted at all has at least one unit."""
     import torch
 
@@ -91,7 +91,7 @@ def _sums(p: Any, q: Any, bins: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Curves:
+class Curves:
     """Before every bin Q in units, F and R, [M, bins]; the ratios of the bins; the cut, [M, 1].
 
     R and the ratios are written down piece by piece, not summed: a kernel finds the same numbers.
@@ -104,7 +104,8 @@ class _Curves:
     split: Any
 
 
-def _curves(target_sums: Any, draft_sums: Any, num_drafts: Any, most_drafts: int) -> _Curves:
+def curves_of(target_sums: Any, draft_sums: Any, num_drafts: Any, most_drafts: int) -> Curves:
+    """The plan from integer sums, [M, bins], for so many drafts, [M], which are at most a few."""
     import torch
 
     n = torch.arange(NUM_BINS, device=target_sums.device)[None]
@@ -137,7 +138,7 @@ def _curves(target_sums: Any, draft_sums: Any, num_drafts: Any, most_drafts: int
     marginal = torch.where(n > capped, 1.0 - cap * behind_q, marginal)
     ratios = torch.where(n < raised, level, torch.where(n >= capped, cap, ratios))
     ratios = torch.where(n < NUM_BINS - 1, ratios, 0.0)
-    return _Curves(below_q.double(), contained, marginal, ratios, split)
+    return Curves(below_q.double(), contained, marginal, ratios, split)
 
 
 def _quotient(a: Any, b: Any) -> Any:
@@ -146,7 +147,7 @@ def _quotient(a: Any, b: Any) -> Any:
     return torch.where(b > 0.0, a / b, 0.0)
 
 
-def _start_of_block(curves: _Curves, top: Any, levels: Any) -> Any:
+def start_of_block(curves: Curves, top: Any, levels: Any) -> Any:
     """The first bin of the block around bin `top`, both [M].
 
     The edge of the hull over a bin is what tangents from either side agree on. The cut is a vertex

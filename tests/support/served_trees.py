@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from mdsd_opt.decoding import Node
 from mdsd_opt.drafts import GreedyDrafts
+from mdsd_opt.serving import verify_tree_of_draws
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,13 @@ class Served:
         (bs, num_nodes), outputs = self.tokens.shape, self.outputs()
         index = torch.arange(bs * num_nodes).view(bs, num_nodes)
         links = [torch.tensor(x) for x in (self.tokens, self.first_child, self.next_sibling)]
-        floats = [
-            torch.tensor(np.float32(x)) for x in (self.coins, self.last_coins, self.p, self.q)
-        ]
+        arrays = (self.coins, self.last_coins, self.p, self.q)
+        floats = [torch.tensor(np.ascontiguousarray(x, np.float32)) for x in arrays]
         if self.rows is not None:
             options["draft_rows"] = torch.tensor(self.rows)
         if self.levels is not None:
-            options["uniform_samples_for_selection"] = torch.tensor(np.float32(self.levels))
+            levels = np.ascontiguousarray(self.levels, np.float32)
+            options["uniform_samples_for_selection"] = torch.tensor(levels)
         verify(*outputs, links[0], index, *links[1:], *floats, **options)
         return self.texts(*outputs)
 
@@ -126,12 +128,21 @@ def served(root: Node, coins: Any, last_coin: Any) -> Served:
     )  # fmt: skip
 
 
-def verifier_of(operation: Callable[..., None], **options: Any) -> Callable[..., list[int]]:
-    """For audits: the text of a drawn tree, with coins from PyTorch."""
+def verifier_of(operation: Callable[..., None]) -> Callable[..., list[int]]:
+    """For audits: the text of a drawn tree, with coins from PyTorch.
+
+    The audit answers all calls of PyTorch; once the coins are drawn there is nothing to answer, and
+    the operation runs without it.
+    """
 
     def verify(root: Node, rng: Any) -> list[int]:
         num_nodes = 1 + sum(int((node.draws >= 0).sum()) for node in root.walk())
         coins, last = torch.rand(num_nodes), torch.rand(1)
-        return served(root, coins.numpy(), last.numpy()).call(operation, **options)[0]
+        levels = torch.rand(num_nodes) if operation is verify_tree_of_draws else None
+        with _disable_current_modes():
+            tree = served(root, coins.numpy(), last.numpy())
+            if levels is not None:
+                tree = replace(tree, levels=levels.numpy()[None])
+            return tree.call(operation)[0]
 
     return verify
