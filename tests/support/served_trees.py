@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from mdsd_opt.decoding import Node
 from mdsd_opt.drafts import GreedyDrafts
 from mdsd_opt.serving import verify_tree_of_draws
+from mdsd_opt.verifiers.rejection import without
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ def served(root: Node, coins: Any, last_coin: Any) -> Served:
             law = node.target
             if isinstance(node.drafts, GreedyDrafts):
                 drawn = node.drafts.last_draw
+            elif node.drafts is not None and node.drafts.scheme == "without_replacement":
+                drawn = without(node.drafts.q, node.draws[:-1])  # the others count as certain
             elif node.drafts is not None and node.drafts.scheme != "top_k":
                 drawn = node.drafts.q
             seen: set[int] = set()

@@ -54,6 +54,13 @@ def test_certain_and_drawn_children_may_be_mixed() -> None:
     assert report.total_variation < 1e-6
 
 
+def test_draws_without_replacement_may_count_as_certain_but_for_the_last() -> None:
+    models = TableModel(3, 1), TableModel(3, 101)
+    report = audit(verify_tree, "without_replacement", "2x1", *models)
+    assert report.verdict_class == "lossless", report.verdict
+    assert report.total_variation < 1e-6
+
+
 def test_the_kernel_is_lossless(monkeypatch: pytest.MonkeyPatch) -> None:
     triton_walk = pytest.importorskip("mdsd_opt.serving.triton_walk", reason="needs triton")
     # Two tokens leave something unmet; on wider laws an interpreted kernel would take minutes.

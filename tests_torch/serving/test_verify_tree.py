@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.random_trees import random_batch
+from support.random_trees import random_batch, random_draws
 from support.served_trees import Served
 from support.target_only import target_only
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdsd_opt.errors import InvalidInput
-from mdsd_opt.serving import verify_tree
+from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.serving import reference, verification, verify_tree, verify_tree_of_draws
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -73,6 +75,55 @@ def test_nothing_that_is_read_is_written() -> None:
 def test_wrong_shapes_are_told(change: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         replace(small(), **change).call(verify_tree)
+
+
+class Waits(TorchDispatchMode):
+    """Refuses what would wait for a device, or make shapes that depend on values."""
+
+    REFUSED = frozenset(
+        {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "bincount"}
+    )
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.overloadpacket.__name__
+        assert name not in self.REFUSED, name
+        for indices in args[1:2] if name.startswith("index") else ():
+            if isinstance(indices, list | tuple):
+                assert not any(x.dtype == torch.bool for x in indices if x is not None), name
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("batch", [random_batch, random_draws])
+@pytest.mark.parametrize("shared", [False, True])
+def test_nothing_waits_for_a_device(batch: Any, shared: bool) -> None:
+    drafted = batch(np.random.default_rng(4), 4)
+    operation = verify_tree if drafted.levels is None else verify_tree_of_draws
+
+    def watched(*tensors: Any, **options: Any) -> None:
+        with Waits():
+            operation(*tensors, **options)
+
+    (drafted.shared() if shared else drafted).call(watched)
+
+
+def test_what_would_wait_is_seen() -> None:
+    with Waits():
+        for wait in (lambda x: x.item(), lambda x: x[x > 0.0]):
+            with pytest.raises(AssertionError):
+                wait(torch.ones(1))
+
+
+def test_kernels_are_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    device = torch.device("cuda")
+    assert verification._on(torch.device("cpu"), reference, "triton_walk") is reference
+    assert verification._on(device, reference, "triton_walk").walk_trees
+    monkeypatch.delitem(sys.modules, "mdsd_opt.serving.triton_walk")
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(MissingExtra, match="needs triton"):
+        verification._on(device, reference, "triton_walk")
 
 
 def test_thresholds_lie_between_0_and_1() -> None:
