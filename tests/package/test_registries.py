@@ -14,10 +14,13 @@ from mdsd_opt.solvers.frontier.rules import NAMED_RULES
 
 ROOT = Path(__file__).parents[2]
 
+#: Where solvers and verifiers stand in tables.
+PAGE = Path("docs/solvers-and-verifiers.md")
 
-def rows_of_readme(heading: str) -> set[str]:
+
+def rows_of_page(heading: str) -> set[str]:
     """Names in the first column of the table under a heading."""
-    text = (ROOT / "README.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    text = (ROOT / PAGE).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
 
@@ -27,22 +30,23 @@ def files_that_define(folder: str, name: str) -> set[str]:
     return {file.stem for file in files if re.search(rf"^{name}", file.read_text(), re.MULTILINE)}
 
 
-def test_every_verifier_has_a_line_in_the_readme() -> None:
-    listed, known = rows_of_readme("Verification algorithms"), set(verifiers.names())
+def test_every_verifier_has_a_line_on_the_page() -> None:
+    listed, known = rows_of_page("Verification algorithms"), set(verifiers.names())
     missing, gone = sorted(known - listed), sorted(listed - known)
-    assert not missing, f"add {missing} to 'Verification algorithms' in README.md"
-    assert not gone, f"take {gone} out of 'Verification algorithms' in README.md"
+    assert not missing, f"add {missing} to 'Verification algorithms' in {PAGE}"
+    assert not gone, f"take {gone} out of 'Verification algorithms' in {PAGE}"
 
 
-def test_every_verifier_has_a_page_with_an_example() -> None:
+def test_every_verifier_has_a_section_with_an_example() -> None:
+    sections = (ROOT / "docs" / "verifiers" / "rules.md").read_text()
     for name in verifiers.names():
-        page = ROOT / "docs" / "verifiers" / f"{name}.md"
-        assert page.exists(), f"write docs/verifiers/{name}.md"
-        code = "".join(
-            re.findall(r"^```(?:pycon|python)\n(.*?)^```$", page.read_text(), re.M | re.S)
+        assert f"\n## `{name}`\n" in sections, (
+            f"write a section `{name}` in docs/verifiers/rules.md"
         )
+        section = sections.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+        code = "".join(re.findall(r"^```(?:pycon|python)\n(.*?)^```$", section, re.M | re.S))
         asked = f'verifiers.get("{name}")'
-        assert asked in code, f"let an example in docs/verifiers/{name}.md call {asked}"
+        assert asked in code, f"let the example of `{name}` in docs/verifiers/rules.md call {asked}"
 
 
 def test_every_solver_is_known_and_tested() -> None:
@@ -54,9 +58,9 @@ def test_every_solver_is_known_and_tested() -> None:
     assert not missing, f"put an Entry of {missing} into TABLE in tests/support/solver_table.py"
 
 
-def test_every_solver_has_a_line_in_the_readme_and_the_reference() -> None:
-    missing = sorted(set(mo.methods()) ^ rows_of_readme("Solvers"))
-    assert not missing, f"keep {missing} in step with the table 'Solvers' in README.md"
+def test_every_solver_has_a_line_on_the_page_and_the_reference() -> None:
+    missing = sorted(set(mo.methods()) ^ rows_of_page("Solvers"))
+    assert not missing, f"keep {missing} in step with the table 'Solvers' in {PAGE}"
     reference = (ROOT / "docs" / "api" / "problems.md").read_text()
     for name in mo.methods():
         entry = f"mdsd_opt.solvers.{name}.solve"
