@@ -106,6 +106,22 @@ def test_at_a_limit_both_bounds_hold():
     assert (np.diff(uppers) <= 0).all()
 
 
+def test_where_interior_points_find_nothing_the_simplex_method_does(monkeypatch):
+    target, draft = tables(2, 3, 2)
+    best = whole_programme(target, draft, k_ary(2, 2))
+    methods = []
+
+    def without_interior_points(*arguments, method, **options):
+        methods.append(method)
+        found = linprog(*arguments, method=method, **options)
+        found.status = 4 if method == "highs-ipm" else found.status
+        return found
+
+    monkeypatch.setattr("scipy.optimize.linprog", without_interior_points)
+    assert tree_optimum(target, draft, k_ary(2, 2)) == pytest.approx(best, abs=1e-8)
+    assert methods[:2] == ["highs-ipm", "highs-ds"]
+
+
 def test_the_bounds_do_not_trust_the_solver(monkeypatch):
     """Prices that are noise give poor bounds, but no wrong ones."""
     target, draft = tables(2, 3, 2)
