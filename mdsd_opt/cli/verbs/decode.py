@@ -49,8 +49,8 @@ def decode(
     tree: Annotated[
         str,
         "planned16: what accepts most with 16 drafts, by rates measured on the "
-        "(first 16) prompts and then on the steps; or drafts x depth as 4x3, chain5, sparse, "
-        "sparse16, dynamic24.",
+        "(first 16) prompts and then on the steps; or drafts x depth as 4x3, chain5, paths3x4, "
+        "sparse, sparse16, dynamic24.",
     ] = "planned16",
     scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
     tokens: Annotated[int, "New tokens for each prompt, at most."] = 64,
