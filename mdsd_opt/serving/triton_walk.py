@@ -94,8 +94,8 @@ def _draw(
     before = passed
     block = 0
     start = 0
+    spent = _next_spent(candidates, next_sibling, child, 0, vocab_size)
     while (start < vocab_size) & (passed <= goal):
-        spent = _next_spent(candidates, next_sibling, child, start, vocab_size)
         weights = _block_left(
             target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, start, spent,
             vocab_size, NUM_BINS, BLOCK,
@@ -104,6 +104,8 @@ def _draw(
         block = tl.where(amount > 0.0, start, block)
         before = tl.where(amount > 0.0, passed, before)
         passed += amount
+        if spent < start + BLOCK:
+            spent = _next_spent(candidates, next_sibling, child, start + BLOCK, vocab_size)
         start += BLOCK
     weights = _block_left(
         target, drafts, ratios, p_row, q_row, candidates, next_sibling, child, block, block,

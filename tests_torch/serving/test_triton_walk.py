@@ -64,6 +64,15 @@ def test_coins_at_their_ends_never_give_a_token_that_has_no_probability() -> Non
             assert batch.p[b, node, text[-1]] > 0.0
 
 
+def test_what_rounding_has_lost_is_no_token_without_probability() -> None:
+    batch = random_batch(np.random.default_rng(0), 1, num_nodes=2, vocab_size=4)
+    p = np.zeros_like(batch.p)
+    p[:, :, 2] = 0.999  # less than the coin, and all of it a certain child's
+    batch = replace(batch, p=p, q=np.zeros_like(p), tokens=np.array([[0, 2]]), depth=2)
+    batch = replace(batch, coins=np.full((1, 2), 0.9995), last_coins=np.array([0.5]))
+    assert decide(batch, reference) == decide(batch, triton_walk) == [[2]]
+
+
 def parents(batch: Any, request: int) -> Any:
     from support.served_trees import children
 
