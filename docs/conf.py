@@ -40,6 +40,8 @@ smartquotes = False  # two dashes are an option of the command line
 
 html_theme = "furo"
 html_title = "mdsd-opt"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 
 autodoc_typehints = "none"  # the docstrings say shapes and dtypes, which the hints do not
 autodoc_member_order = "bysource"

@@ -4,18 +4,20 @@ Both take, for N positions,
 
     target    [N, V]  probabilities p of the target model, after temperature and filters
     draft     [N, V]  probabilities q the drafts were sampled from, after temperature and filters
-    drafts    [N, K]  token ids, in the order they were drawn
-    uniforms  [N, 4]  random numbers on [0, 1): mixing, draft, acceptance, residual; left out, they
-                      come from `generator`, or from torch's own
+    drafts    [N, K]  token ids, in the order they were drawn; -1: there is none
+    uniforms  [N, 3]  random numbers on [0, 1): mixing, acceptance, residual; left out, they come
+                      from `generator`, or from torch's own
 
 and are told whether the drafts were drawn with or without replacement. They return the output
 tokens, whether each is a draft, and the place of the first draft it equals (-1: none). The output
-follows p exactly, whichever drafts came; `optimal` accepts as often as any such rule can.
+follows p exactly, whichever drafts came. `optimal` sums the vocabulary up in bins of p/q and is the
+optimal rule for these: what it accepts less than any rule could is 1e-5 or so with 2,048 bins, with
+replacement, and 1e-4 with 512. `verify_tree` walks a tree of drafts by either of them.
 
-Any device, float32, float16 or bfloat16 in; sums are in float64. Rows are normalised, so that
-rounded probabilities are no harm. `optimal` sums large vocabularies up in cells of p/q, and looks
-into the few of them where the answer may lie; without replacement it also integrates over some 40
-nodes a row for K > 2.
+Any device, float64, float32, float16 or bfloat16 in; sums are in float64. Rows are normalised, so
+that rounded probabilities are no harm. Shapes depend on shapes alone and no number is asked for:
+all of it compiles with ``torch.compile(..., fullgraph=True)``, and nothing waits for the device.
+The vocabulary is read in parts, so that large ones take little memory beside the inputs.
 
     python examples/torch_verifiers.py     # a small demonstration
 
@@ -25,16 +27,25 @@ and Jeon et al., arXiv 2402.14160 (rrs); mdsd_opt (the optimal rule in closed fo
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-_BRIDGE_STEPS, _UNGUARDED_STEPS = 100, 8
+#: Bins of p/q: a race without replacement takes time for each.
+_BINS, _RACE_BINS = 2048, 512
+#: The vocabulary is read in so many parts, unless they were smaller than that.
+_PARTS, _LEAST_PART = 8, 4096
+#: Tokens that are summed up to draw one.
 _BLOCK = 64
+#: Steps of Newton's method, and those that are kept in a bracket.
+_NEWTON_STEPS, _BRACKET_STEPS = 4, 8
+#: In a race tokens are light up to this share of what the K - 1 likeliest leave.
+_LIGHT = 1 / 64
+#: Times of a race that are looked at together, for each draft.
+_TIMES = 64
 
 
 class Verdicts(NamedTuple):
@@ -43,19 +54,24 @@ class Verdicts(NamedTuple):
     draft_index: Tensor  # [N] int64
 
 
-def _without_graph(verify: Callable[..., Verdicts]) -> Callable[..., Verdicts]:
-    """Nothing is recorded for gradients, which would take a tenth of the time."""
-
-    @functools.wraps(verify)
-    def verified(*args: Any, **options: Any) -> Verdicts:
-        with torch.inference_mode():
-            verdicts = verify(*args, **options)
-        return Verdicts(*(numbers.clone() for numbers in verdicts))  # ordinary tensors again
-
-    return verified
+class TreeVerdicts(NamedTuple):
+    predicts: Tensor  # [bs N] int32: the token behind each place that was passed, else 0
+    accept_index: Tensor  # [bs, S] int32: places passed, the root's first, then -1
+    accept_token_num: Tensor  # [bs] int32: drafts accepted
 
 
-@_without_graph
+class _Decision(NamedTuple):
+    """What is accepted, and what is left of p for the output otherwise."""
+
+    accept: Tensor  # [N, K]: probability that the output is this draft, by its acceptance
+    ratio: Tensor  # [N, 1], or [N, B + 1] by bins: (p - ratio q)+ is left
+    extra: Tensor  # [N, K]: and so much more of the drafts
+    bins: Tensor | None  # [N, V]: the bin of every token, if there are more than one
+
+
+_Rule = Callable[[Tensor, Tensor, Tensor, Tensor, bool], _Decision]
+
+
 def rrs(
     target: Tensor,
     draft: Tensor,
@@ -68,32 +84,9 @@ def rrs(
 
     With replacement q_k = q; without, q_k is q without the tokens drawn before.
     """
-    left, q, drafts = _normalised(target), _normalised(draft), drafts.long()
-    uniforms = _uniforms(target, generator) if uniforms is None else uniforms.double()
-    undecided = torch.ones_like(left[:, 0])
-    accept = []
-    for k in range(drafts.shape[1]):
-        valid = drafts[:, k] >= 0  # padding: fewer tokens than drafts
-        token = drafts[:, k].clamp(min=0)
-        share = torch.where(valid, _accepted(_at(left, token), _at(q, token)), 0.0)
-        accept.append(undecided * share)
-        undecided = undecided * (1.0 - share)
-        rejected = _normalised((left - q).clamp(min=0.0), empty=left)
-        left = torch.where((valid & (undecided > 0.0))[:, None], rejected, left)
-        if not replacement:
-            rest = q.scatter(1, token[:, None], 0.0)
-            q = torch.where(valid[:, None], _normalised(rest, empty=rest), q)
-    shares = torch.stack(accept, 1)
-    reached = shares.cumsum(1)
-    k = torch.searchsorted(reached, uniforms[:, 2:3].contiguous(), right=True).squeeze(1)
-    inside = k < drafts.shape[1]
-    k = k.clamp(max=drafts.shape[1] - 1)
-    inside &= _at(shares, k) > 0.0
-    tokens = torch.where(inside, _at(drafts, k), _drawn(left, uniforms[:, 3]))
-    return _verdicts(tokens, drafts)
+    return _verified(_recursive, target, draft, drafts, uniforms, replacement, generator)
 
 
-@_without_graph
 def optimal(
     target: Tensor,
     draft: Tensor,
@@ -103,555 +96,453 @@ def optimal(
     generator: torch.Generator | None = None,
 ) -> Verdicts:
     """The optimal rule: select a draft by the hull rule, then accept it with min(1, p/p_I)."""
-    drafts = drafts.long()
-    uniforms = _uniforms(target, generator) if uniforms is None else uniforms.double()
-    mixing, within, acceptance, residual = uniforms.unbind(1)
-    certain = (draft > 0.0).sum(1) <= drafts.shape[1] if not replacement else None
-    if certain is not None and certain.any():  # the drafts are all there is: draw from the target
-        tokens = _drawn(target.double(), residual)
-        rest = ~certain
-        if rest.any():
-            rows = (x[rest] for x in (target, draft, drafts, uniforms))
-            tokens[rest] = optimal(*rows, replacement=False).tokens
-        return _verdicts(tokens, drafts)
+    return _verified(_hull_rule, target, draft, drafts, uniforms, replacement, generator)
 
-    rows = _Rows(target, draft, drafts.shape[1], replacement)
-    opened = None
-    while True:
-        groups = rows.groups(opened)
-        plan = _plan(groups)
-        at = rows.places(groups, drafts, opened)
-        top = at.amax(1, keepdim=True)
-        above = top >= plan.split
-        first = torch.where(above, plan.split, 0)
-        last = torch.where(above, groups.q.shape[1], plan.split)
-        height = plan.selected - mixing[:, None] * groups.contained
-        slope, start, stop = _block(height, groups.outside, top, first, last)
-        if plan.doubtful is None:  # all tokens are there
-            break
-        doubtful = plan.doubtful | _doubtful_block(
-            groups, plan, height, mixing[:, None], slope, start, stop, top, first, last
+
+def verify_tree(
+    verify: Callable[..., Verdicts],
+    target: Tensor,
+    draft: Tensor,
+    candidates: Tensor,
+    retrive_index: Tensor,
+    retrive_next_token: Tensor,
+    retrive_next_sibling: Tensor,
+    num_drafts: int,
+    num_steps: int,
+    uniforms: Tensor | None = None,
+    replacement: bool = True,
+    generator: torch.Generator | None = None,
+) -> TreeVerdicts:
+    """Walk trees of drafts from their roots, at every node by one rule: `optimal` or `rrs`.
+
+    Trees are in SGLang's layout, [bs, N] integers: `candidates` are tokens, `retrive_index` the
+    place of each node among all of bs N, and `retrive_next_token` and `retrive_next_sibling` number
+    the first child and the next sibling of a node in its tree, -1: none. Node 0 is the root.
+    `target` and `draft`, [bs, N, V], are the laws behind each node; the children of a node are
+    `num_drafts` draws from the latter in the order they were drawn (fewer only if it has no more
+    tokens), or none at all. At most S = `num_steps` tokens come out, and `uniforms` are
+    [bs, S, 3]. Laws of the nodes that are passed are copied, one node of each tree at a time.
+    """
+    count, rows = len(candidates), torch.arange(len(candidates), device=candidates.device)
+    if uniforms is None:
+        uniforms = _uniforms(target, (count, num_steps, 3), generator)
+    node, last = torch.zeros_like(rows), retrive_index[:, 0].long()
+    moving, accepted = torch.ones_like(rows, dtype=torch.bool), torch.zeros_like(rows)
+    predicts, passed = torch.zeros_like(retrive_index).flatten().long(), []
+    for step in range(num_steps):
+        found = []
+        child = _at(retrive_next_token, node) if step < num_steps - 1 else torch.full_like(node, -1)
+        for _ in range(num_drafts):
+            found.append(child)
+            child = torch.where(child < 0, child, _at(retrive_next_sibling, child.clamp(min=0)))
+        children = torch.stack(found, 1)
+        drafts = candidates.gather(1, children.clamp(min=0)).where(children >= 0, -1)
+        verdicts = verify(
+            target[rows, node], draft[rows, node], drafts, uniforms[:, step], replacement
         )
-        doubtful.scatter_(1, at, True)
-        doubtful &= groups.token < -1
-        if not doubtful.any():
-            break
-        opened = rows.opening(opened, groups, doubtful)
-    competes = at >= torch.maximum(start, first)
-
-    if replacement:
-        chosen = _first_true(competes)
-    else:
-        shares = _pivotal_shares(rows.q, drafts, competes, groups.outside, start, stop)
-        reached = shares.cumsum(1)
-        chosen = torch.searchsorted(reached, within[:, None] * reached[:, -1:], right=True)
-        chosen = torch.minimum(chosen, _last_true(shares > 0.0)[:, None]).squeeze(1)
-
-    chosen = chosen[:, None]
-    token = drafts.gather(1, chosen)
-    p_token, q_token = rows.shares(token)
-    raised_to = torch.maximum(p_token, plan.level * q_token)
-    kept = at.gather(1, chosen) >= plan.split
-    kept = ((kept | (acceptance[:, None] * raised_to < p_token)) & (p_token > 0.0)).squeeze(1)
-    token = token.squeeze(1)
-    if not kept.all():
-        lost = (~kept).nonzero().squeeze(1)
-        token[lost] = _drawn(rows.residual(lost, plan), residual[lost])
-    return _verdicts(token, drafts)
+        predicts = predicts.scatter(0, last, verdicts.tokens.where(moving, predicts[last]))
+        passed.append(last.where(moving, -1))
+        moving = moving & verdicts.accepted
+        node = _at(children, verdicts.draft_index.clamp(min=0)).where(moving, node)
+        last = _at(retrive_index, node).where(moving, last)
+        accepted = accepted + moving
+    return TreeVerdicts(predicts.int(), torch.stack(passed, 1).int(), accepted.int())
 
 
-#: Of the integral without replacement that are held at once.
-_NUMBERS = 1 << 18
-#: Vocabularies up to this size are sorted whole, and so are all on a device, where sorts are cheap
-#: and every operation costs a launch.
-_SORTED = 4096
-#: Cells of p/q: 2^_CELL_BITS to an octave, from 2^-_OCTAVES to 2^_OCTAVES.
-_CELL_BITS, _OCTAVES = 7, 8
-_CELLS = 2 * _OCTAVES << _CELL_BITS
-_FIRST_CELL = (1023 - _OCTAVES) << _CELL_BITS
-#: Numbers of p and q that a thread turns into cells at once.
-_PART = 1 << 14
-#: Ratios p/q equal but for their rounding errors are tied: 18 bits are rounded away.
-_HALF_A_TIE = 1 << 17
-#: Without replacement, tokens are light up to this share of what K - 1 drafts leave of q: sums of
-#: their powers stand for them.
-_LIGHT = 1 / 256
-_POWERS = 10
+@torch.no_grad()
+def _verified(
+    rule: _Rule, target: Tensor, draft: Tensor, drafts: Tensor, uniforms: Tensor | None,
+    replacement: bool, generator: torch.Generator | None,
+) -> Verdicts:  # fmt: skip
+    """Decide by a rule: one of the drafts by its chances, else a token of what is left."""
+    drafts = drafts.long()
+    if uniforms is None:
+        uniforms = _uniforms(target, (len(target), 3), generator)
+    mixing, acceptance, residual = uniforms.double().unbind(1)
+    decision = rule(target, draft, drafts, mixing, replacement or drafts.shape[1] == 1)
+    reached = decision.accept.cumsum(1)
+    k = torch.searchsorted(reached, acceptance[:, None].contiguous(), right=True).squeeze(1)
+    inside, k = k < drafts.shape[1], k.clamp(max=drafts.shape[1] - 1)
+    inside = inside & (_at(decision.accept, k) > 0.0)
+    tokens = _at(drafts, k).where(inside, _drawn(target, draft, drafts, decision, residual))
+    hits = (drafts == tokens[:, None]) & (drafts >= 0)
+    accepted = hits.any(1)
+    return Verdicts(tokens, accepted, _first_true(hits).where(accepted, -1))
 
 
-class _Groups(NamedTuple):
-    """Tokens in the order of p/q, those of a closed cell together: M groups, M + 1 places."""
+def _recursive(
+    p: Tensor, q: Tensor, drafts: Tensor, mixing: Tensor, replacement: bool
+) -> _Decision:
+    """`rrs`: after k drafts (p - c q)+ is left, with a smaller c of those that were not put back.
 
-    q: Tensor  # [N, M], as all up to `most`
-    low: Tensor  # bounds of p/q
-    high: Tensor
-    token: Tensor  # a token, or _cell_label of a cell that can be opened, or -1: nothing
-    least: Tensor | None  # bounds of the growth of `contained` by q, inside of cells
-    most: Tensor | None
-    sums_p: Tensor  # before each place, [N, M + 1], as all that follow
-    sums_q: Tensor
-    outside: Tensor  # q behind it
-    contained: Tensor  # probability that all drafts stand before it
+    (p_k - q_k)+ is a multiple of (p - c' q)+, where c' - c is what q_k has of the mass left.
+    """
+    sum_p, sum_q = _row_sums(p), _row_sums(q)
+    valid, at = drafts >= 0, drafts.clamp(min=0)
+    p_drafts = (p.gather(1, at) / sum_p[:, None]).where(valid, 0.0)
+    q_drafts = (q.gather(1, at) / sum_q[:, None]).where(valid, 0.0)
+    left = torch.ones_like(q_drafts) if replacement else _left(q, drafts, q_drafts, sum_q)
+    scale = (sum_p / sum_q)[:, None]
+    level = torch.zeros_like(sum_p)
+    mass = undecided = torch.ones_like(sum_p)
+    accept, extra = [], torch.zeros_like(p_drafts)
+    for k in range(drafts.shape[1]):
+        if k > 0:
+            mass = _excess_sums(p, q, level[:, None] * scale) / sum_p + extra.sum(1)
+        p_k = (p_drafts[:, k] - level * q_drafts[:, k]).clamp(min=0.0) / mass
+        q_k = q_drafts[:, k] / left[:, k]
+        share = torch.where(p_k < q_k, p_k / q_k, (p_k > 0.0).double()).where(valid[:, k], 0.0)
+        accept.append(undecided * share)
+        undecided = undecided * (1.0 - share)
+        higher = level + torch.where(valid[:, k] & (undecided > 0.0), mass / left[:, k], 0.0)
+        if not replacement:  # the drafts before this one keep what they have
+            kept = (p_drafts - level[:, None] * q_drafts).clamp(min=0.0)
+            kept = kept - (p_drafts - higher[:, None] * q_drafts).clamp(min=0.0)
+            extra = extra + torch.nn.functional.pad(kept[:, :k], (0, drafts.shape[1] - k))
+        level = higher
+    ratio = level[:, None] * scale
+    return _Decision(torch.stack(accept, 1), ratio, extra * sum_p[:, None], None)
 
 
 class _Plan(NamedTuple):
-    split: Tensor  # the optimal subset: all before this place
-    level: Tensor  # p_I = max(p, level q) in it,
-    cap: Tensor  # and min(p, cap q) outside,
-    floor: Tensor  # where p is above that from this p/q on
-    selected: Tensor  # sums of p_I before each place
-    doubtful: Tensor | None  # groups that may hold one of these inside
+    """What `optimal` does at each position, whichever drafts come."""
+
+    bins: Tensor  # [N, V]: the bin of every token
+    sum_p: Tensor  # [N]
+    sum_q: Tensor
+    q_bins: Tensor  # [N, B]
+    outside: Tensor  # [N, B + 1]: q in all bins from a place on
+    contained: Tensor  # [N, B + 1]: probability that all drafts are in bins before it
+    split: Tensor  # [N, 1]: the optimal subset is all before this place
+    ratio: Tensor  # [N, B]: of the law p_I of the selected draft to q
+    certain: Tensor  # [N]: the drafts are all tokens there are, and the target is drawn from
 
 
-class _Rows:
-    """Rows of p and q as groups: by cells of p/q, without a sort, and as fine as it needs to be."""
-
-    def __init__(self, target: Tensor, draft: Tensor, num_drafts: int, replacement: bool) -> None:
-        self.num_drafts, self.replacement = num_drafts, replacement
-        self.by_cells = target.shape[1] > _SORTED and target.device.type == "cpu"
-        self.p, self.q = target, draft
-        self.sums_p = self.sums_q = torch.ones_like(target[:, :1], dtype=torch.float64)
-        if not (self.by_cells and replacement):  # else part by part: it is memory that takes time
-            self.p, self.q = _normalised(target), _normalised(draft)
-        p, q = self.p, self.q
-        if not replacement:
-            most, where = q.topk(min(max(num_drafts - 1, 1), q.shape[1]), dim=1)
-            self.slowest = q.scatter(1, where[:, : num_drafts - 1], 0.0).sum(1, keepdim=True)
-            others = self.slowest + most[:, 1:].sum(1, keepdim=True)  # than the likeliest
-            if num_drafts == 1:
-                others = others - most
-            self.odds = (q / (1.0 - q)).scatter_(1, where[:, :1], most[:, :1] / others)
-        if not self.by_cells:
-            return
-        edges = torch.arange(_FIRST_CELL, _FIRST_CELL + _CELLS + 1, device=p.device)
-        edges = (edges << 52 - _CELL_BITS).view(torch.float64)
-        lowest, highest, never = (float(edges[i]) for i in (0, -2, -1))
-        self.cell = torch.empty(p.shape, dtype=torch.int16)
-        cell_p, cell_q = edges.new_zeros(2, len(p), _CELLS + 1)
-        for part in self._parts():
-            p_part, q_part = p[:, part].double(), q[:, part].double()
-            # No number where a token is never drafted: it is in a cell that does not count.
-            ratio = q_part.sign().mul_(p_part).div_(q_part)
-            ratio.clamp_(lowest, highest).nan_to_num_(never)
-            cell = ratio.view(torch.int64).sub_((_FIRST_CELL << 52 - _CELL_BITS) - _HALF_A_TIE)
-            cell >>= 52 - _CELL_BITS
-            self.cell[:, part] = cell
-            cell_p.scatter_add_(1, cell, p_part)
-            cell_q.scatter_add_(1, cell, q_part)
-        self.sums_p, self.sums_q = cell_p.sum(1, keepdim=True), cell_q.sum(1, keepdim=True)
-        scale = self.sums_q / self.sums_p
-        low, high = edges[:-1] * scale, edges[1:] * scale
-        low[:, 0], high[:, -1] = 0.0, torch.inf
-        columns = [low, high, cell_p[:, :-1] / self.sums_p, cell_q[:, :-1] / self.sums_q]
-        if not replacement:
-            heavy = q > _LIGHT * self.slowest
-            self.light = (q / (_LIGHT * self.slowest)).masked_fill_(heavy, 0.0)
-            cell = self.cell.long()
-            columns += [self._by_cell(cell, x) for x in (self.odds, heavy.double())]
-            power = torch.ones_like(q)
-            columns += [self._by_cell(cell, power.mul_(self.light)) for _ in range(_POWERS)]
-            tokens, there = self._picked(heavy)
-            p_heavy, q_heavy = p.gather(1, tokens), q.gather(1, tokens) * there
-            self.heavy_q = q_heavy.gather(1, _ratios(p_heavy, q_heavy).argsort(dim=1, stable=True))
-        self.cells = torch.stack(columns, 1)
-        self.labels = torch.where(columns[3] > 0.0, _cell_label(torch.arange(_CELLS)), -1)
-
-    def shares(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """p and q of some tokens of each row."""
-        return self.p.gather(1, tokens) / self.sums_p, self.q.gather(1, tokens) / self.sums_q
-
-    def residual(self, rows: Tensor, plan: _Plan) -> Tensor:
-        """What p has above cap q, and all tokens that are never drafted: up to a factor, a law."""
-        scale = self.sums_p / self.sums_q
-        cap, floor = (plan.cap * scale)[rows], (plan.floor * scale)[rows]
-        law = cap.new_empty(len(rows), self.p.shape[1])
-        for part in self._parts():
-            p, q = self.p[rows, part].double(), self.q[rows, part].double()
-            below = p < floor * q
-            law[:, part] = p.sub_(q.mul_(cap)).clamp_(min=0.0).masked_fill_(below, 0.0)
-        none = law.sum(1) <= 0.0  # where only rounding can reject, from p
-        if none.any():
-            law[none] = self.p[rows[none]].double()
-        return law
-
-    def _parts(self) -> list[slice]:
-        """Tokens in parts that stay in the caches; on a device, all of them."""
-        if not self.by_cells:
-            return [slice(None)]
-        num_rows, vocab_size = self.p.shape
-        size = max(_PART * torch.get_num_threads() // max(num_rows, 1), 1024)
-        return [slice(start, start + size) for start in range(0, vocab_size, size)]
-
-    def _by_cell(self, cell: Tensor, values: Tensor) -> Tensor:
-        """Sums over the tokens of each cell, [N, cells]."""
-        sums = values.new_zeros(len(values), _CELLS + 1)
-        return sums.scatter_add_(1, cell, values)[:, :-1]
-
-    def _picked(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Some tokens of each row in their order, then zeros, and which are there."""
-        row, token = mask.nonzero(as_tuple=True)
-        counts = torch.bincount(row, minlength=len(mask))
-        places = torch.arange(max(int(counts.max()), 1))
-        there = places < counts[:, None]
-        return there.long().masked_scatter_(there, token), there
-
-    def places(self, groups: _Groups, drafts: Tensor, opened: Tensor | None) -> Tensor:
-        """The groups that hold the drafts; [N, K]."""
-        labels = drafts
-        if self.by_cells:
-            cell = self.cell.gather(1, drafts).long()
-            labels = _cell_label(cell)
-            if opened is not None:
-                labels = torch.where(opened.gather(1, cell), drafts, labels)
-        return _first_true(groups.token[:, None] == labels[:, :, None])
-
-    def opening(self, opened: Tensor | None, groups: _Groups, doubtful: Tensor) -> Tensor:
-        """The table of opened cells with those of some groups."""
-        if opened is None:
-            opened = torch.zeros(len(self.p), _CELLS + 2, dtype=torch.bool)
-            opened[:, _CELLS - 1] = True  # the last has no upper bound
-        return opened.scatter(1, torch.where(doubtful, _cell_label(groups.token), _CELLS + 1), True)
-
-    def groups(self, opened: Tensor | None) -> _Groups:
-        """Closed cells and the tokens of the others; all tokens where there are no cells."""
-        if not self.by_cells:
-            ratio, order = _ratios(self.p, self.q).sort(dim=1, stable=True)
-            p, q = self.p.gather(1, order), self.q.gather(1, order)
-            p = p.masked_fill(q <= 0.0, 0.0)  # never drafted, and of no group
-            sums_p, sums_q, outside = _prefix_sums(p), _prefix_sums(q), _suffix_sums(q)
-            if self.replacement:
-                contained = sums_q.clamp(max=1.0) ** self.num_drafts
-            else:
-                odds = _prefix_sums(self.odds.gather(1, order))
-                contained = 1.0 - _escape(q, outside, self.num_drafts, odds, self.slowest)
-            return _Groups(q, ratio, ratio, order, None, None, sums_p, sums_q, outside, contained)
-        columns, token = self.cells, self.labels
-        if opened is not None:
-            columns, token = self._with_tokens(opened)
-        low, high, _, q = columns[:, :4].unbind(1)
-        sums_p, sums_q, *others = _prefix_sums(columns[:, 2:]).unbind(1)
-        outside = _suffix_sums(q)
-        if self.replacement:
-            within, k = sums_q.clamp(max=1.0), self.num_drafts
-            growth = within ** (k - 1)
-            contained, growth = growth * within, k * growth
-            least, most = growth[:, :-1], growth[:, 1:]
-        else:
-            odds, heavy, *powers = others
-            contained = 1.0 - _escape(
-                self.heavy_q, outside, self.num_drafts, odds, self.slowest,
-                heavy.round().long(), torch.stack(powers, 2),
-            )  # fmt: skip
-            least, most = self._growth(q, contained, columns[:, 5])
-        return _Groups(q, low, high, token, least, most, sums_p, sums_q, outside, contained)
-
-    def _with_tokens(self, opened: Tensor) -> tuple[Tensor, Tensor]:
-        """The columns of the cells with the tokens of those opened, and what stands for which."""
-        is_opened = torch.empty(self.p.shape, dtype=torch.bool)
-        for part in self._parts():
-            torch.gather(opened, 1, self.cell[:, part].long(), out=is_opened[:, part])
-        tokens, there = self._picked(is_opened)
-        p, q = self.p.gather(1, tokens).double(), self.q.gather(1, tokens).double()
-        ratio = (_ratios(p, q) * (self.sums_q / self.sums_p)).masked_fill_(~there, torch.inf)
-        q = q / self.sums_q * there
-        found = [ratio, ratio, p / self.sums_p * there, q]
-        if not self.replacement:
-            odds, light = (x.gather(1, tokens) * there for x in (self.odds, self.light))
-            heavy = q > _LIGHT * self.slowest
-            found += [odds, heavy.double(), *(light**n for n in range(1, _POWERS + 1))]
-        closed = ~opened[:, :_CELLS]
-        columns = torch.cat((self.cells[:, :2], self.cells[:, 2:] * closed[:, None]), 1)
-        columns = torch.cat((columns, torch.stack(found, 1)), 2)
-        order = columns[:, 0].argsort(dim=1, stable=True)
-        labels = self.labels.where(closed, -1), tokens.where(there, -1)
-        columns = columns.gather(2, order[:, None].expand_as(columns))
-        return columns, torch.cat(labels, 1).gather(1, order)
-
-    def _growth(self, q: Tensor, contained: Tensor, heavy: Tensor) -> tuple[Tensor, Tensor]:
-        """Bounds of the growth of `contained` by q, without replacement.
-
-        Of a token of infinitesimal q it is the larger, the more tokens stand before it; that of
-        another one is larger, of a light one hardly. So groups before and behind give bounds.
-        """
-        slack = (1.0 - _LIGHT) ** (1 - self.num_drafts) * (1.0 + 1e-8)
-        growth = contained.diff(dim=1) / q
-        known = q > 1e-6
-        before = torch.where(known & (heavy == 0.0), growth / slack, 0.0).cummax(1).values
-        behind = torch.where(known, growth * slack, torch.inf).flip(1).cummin(1).values.flip(1)
-        highest = self.num_drafts / self.slowest
-        least = torch.cat((torch.zeros_like(before[:, :1]), before[:, :-1]), 1)
-        most = torch.cat((behind[:, 1:], torch.full_like(behind[:, :1], torch.inf)), 1)
-        return least, torch.where(heavy > 0.0, highest, most.minimum(highest))
+def _hull_rule(
+    p: Tensor, q: Tensor, drafts: Tensor, mixing: Tensor, replacement: bool
+) -> _Decision:
+    """`optimal`: one draft of the block of bins around the topmost one, if p allows for it."""
+    plan = _plan(p, q, drafts.shape[1], replacement)
+    return _selected(plan, p, q, drafts, mixing, replacement)
 
 
-def _cell_label(cell: Tensor) -> Tensor:
-    """The number of a cell as a label that no token has; and the other way round."""
-    return -2 - cell
+def _plan(p: Tensor, q: Tensor, num_drafts: int, replacement: bool) -> _Plan:
+    bins = _BINS if replacement else _RACE_BINS
+    race = None
+    if replacement:
+        place, sums = _bin_sums(p, q, bins)
+    else:
+        race, light = _race(q, num_drafts)
+        place, sums = _bin_sums(p, q, bins, light, _LIGHT * race.slowest, 2 * num_drafts + 2)
+        del light
+    sum_p, sum_q = sums[0].sum(1), sums[1].sum(1)
+    p_bins, q_bins = sums[0, :, :-1] / sum_p[:, None], sums[1, :, :-1] / sum_q[:, None]
+    outside = _suffix_sums(q_bins)
+    if race is None:
+        certain = torch.zeros_like(sum_p, dtype=torch.bool)
+        contained = _prefix_sums(q_bins).clamp(max=1.0) ** num_drafts
+    else:
+        certain, moments = race.certain, _prefix_sums(sums[2:, :, :-1])
+        contained = _contained(p, q, race, moments, outside * sum_q[:, None], num_drafts)
+    edges = torch.arange(bins + 1, dtype=torch.float64, device=p.device) / bins
+    edges = 2.0 * edges / (1.0 - edges) * (sum_q / sum_p)[:, None]
+    split, ratio = _marginal(p_bins, q_bins, contained, edges)
+    return _Plan(place, sum_p, sum_q, q_bins, outside, contained, split, ratio, certain)
 
 
-def _plan(groups: _Groups) -> _Plan:
-    """The optimal subset, and the water levels that make p_I of p."""
-    sums_p, sums_q, outside, contained = sums = groups[-4:]
-    together = torch.stack(sums, 1)
-    places = torch.arange(groups.q.shape[1] + 1, device=sums_p.device)
-    difference = sums_p - contained
-    split = difference.argmin(1, keepdim=True)
-    p_split, _, out_split, inside = _columns(together, split)
-    p_behind = sums_p - p_split
-    edge = torch.full_like(inside, torch.inf)
-    low = torch.cat((groups.low, edge), 1)
-
-    # A place fits if the level that belongs to it is between the ratios left and right of it: it
-    # is the first whose level is below the ratio right of it, or the last of those above the left.
-    fits = inside + p_behind <= low * sums_q
-    raised = _first_true(fits)[:, None].minimum(split)
-    p_raised, q_raised, *_ = _columns(together, raised)
-    level = torch.where(q_raised > 0.0, (inside + p_raised - p_split) / q_raised, 0.0)
-
-    left = 1.0 - inside
-    high = torch.cat((torch.zeros_like(edge), groups.high), 1)
-    fits = (left - p_behind >= high * outside) & (outside > 0.0)
-    capped = (fits * places).amax(1, keepdim=True).maximum(split)
-    p_capped, _, out_capped, _ = _columns(together, capped)
-    cap = ((left - (p_capped - p_split)) / out_capped).clamp_(min=0.0)
-    cap = cap.where(out_split > 0.0, 0.0)
-    floor = low.gather(1, capped).where(out_split > 0.0, torch.inf)
-    # Ratios that are rounded to it are up to half a tie lower.
-    floor = (floor.view(torch.int64) - _HALF_A_TIE).view(torch.float64)
-
-    up_to_split = level * sums_q.minimum(q_raised) + (sums_p - p_raised).clamp_(min=0.0)
-    behind = p_behind.minimum(p_capped - p_split) + cap * (out_capped - outside).clamp_(min=0.0)
-    selected = torch.where(places <= split, up_to_split, inside + behind)
-    if groups.least is None:
-        return _Plan(split, level, cap, floor, selected, None)
-    number = places[:-1]
-    doubtful = _may_be_lower(groups, groups.low, groups.high, difference, 1.0, p_split - inside)
-    doubtful |= (number == raised - 1) & (level < groups.high)
-    doubtful |= (number == capped) & (cap > groups.low)
-    return _Plan(split, level, cap, floor, selected, doubtful)
+def _selected(
+    plan: _Plan, p: Tensor, q: Tensor, drafts: Tensor, mixing: Tensor, replacement: bool
+) -> _Decision:
+    _, sum_p, sum_q, q_bins, outside, contained, split, ratio, certain = plan
+    bins, at = ratio.shape[1], drafts.clamp(min=0)
+    p_drafts, q_drafts = p.gather(1, at).double(), q.gather(1, at).double()
+    place = _bin(p_drafts, q_drafts, bins)
+    place = place.where((drafts >= 0) & (place < bins), -1)
+    top = place.amax(1, keepdim=True).clamp(min=0)
+    height = _prefix_sums(ratio * q_bins) - mixing[:, None] * contained
+    start, stop = _block(height, outside, split, top)
+    competes = place >= start
+    p_drafts, q_drafts = p_drafts / sum_p[:, None], q_drafts / sum_q[:, None]
+    if replacement:
+        first = _first_true(competes)[:, None]
+        shares = torch.zeros_like(p_drafts).scatter(1, first, 1.0)
+    else:
+        left = _left(q, drafts, q_drafts, sum_q)
+        shares = _pivotal_shares(q_drafts, left, competes, outside, start, stop)
+    ratio = torch.nn.functional.pad(ratio, (0, 1))
+    selected = ratio.gather(1, place.clamp(min=0)) * q_drafts
+    accepted = torch.where(p_drafts < selected, p_drafts / selected, (p_drafts > 0.0).double())
+    certain = (certain | (drafts[:, 0] < 0))[:, None]
+    accept = torch.where(competes & ~certain, shares * accepted, 0.0)
+    ratio = (ratio * (sum_p / sum_q)[:, None]).masked_fill(certain, 0.0)
+    return _Decision(accept, ratio, torch.zeros_like(accept), plan.bins)
 
 
-def _may_be_lower(
-    groups: _Groups, least: Tensor, most: Tensor, height: Tensor, mixing: Tensor | float,
-    than: Tensor, slope: Tensor | float = 0.0,
-) -> Tensor:  # fmt: skip
-    """Groups inside of which `height` may be lower than a number.
+def _marginal(p: Tensor, q: Tensor, contained: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """The optimal subset, all bins before a place, and the ratio of p_I to q in each bin.
 
-    It grows by q with `least` to `most`, less `mixing` times the growth of `contained`, less
-    `slope`, so that it is nowhere lower than two lines from the ends of a group.
+    Inside the subset a ratio goes from the mean of its bin up to the largest p/q, and outside down
+    to the least one, as far as prefix sums of p_I stay above containment: tokens there are then
+    never rejected, or nothing is left of them. What room is left raises the lowest ratios inside to
+    a level, and caps the highest outside.
     """
-    falls = (slope + mixing * groups.most - least).clamp_(min=0.0) * groups.q
-    rises = (most - mixing * groups.least - slope).clamp_(min=0.0) * groups.q
-    lowest = torch.maximum(height[:, :-1] - falls, height[:, 1:] - rises)
-    return ~(lowest >= than)
+    sums_p, sums_q, outside = _prefix_sums(p), _prefix_sums(q), _suffix_sums(q)
+    places = torch.arange(p.shape[1] + 1, device=p.device)
+    room = sums_p - contained
+    split = room.argmin(1, keepdim=True)
+    inside, room = contained.gather(1, split), room - room.gather(1, split)
+    below = places[:-1] < split
+    mean = torch.where(q > 0.0, p / q, edges[:, :-1])
+    growth = torch.where(q > 0.0, contained.diff(dim=1) / q, mean)
+    highest, lowest = mean.maximum(growth), mean.minimum(growth)
+    bound = torch.where(below, highest.minimum(edges[:, 1:]), lowest.maximum(edges[:, :-1]))
+    change = _prefix_sums((bound - mean) * q)
+    change = (change - change.gather(1, split)).abs()
+    share = torch.where(change > 0.0, room / change, 1.0).clamp(0.0, 1.0)
+    sides = (
+        share.where(side, 1.0).amin(1, keepdim=True) for side in (places < split, places > split)
+    )
+    ratio = mean + torch.where(below, *sides) * (bound - mean)
+
+    # A place fits if the level that belongs to it is between the ratios left and right of it.
+    sums = _prefix_sums(ratio * q)
+    behind = sums - sums.gather(1, split)
+    right = torch.nn.functional.pad(ratio, (0, 1), value=torch.inf)
+    raised = _first_true(inside + behind <= right * sums_q)[:, None].minimum(split)
+    weight = sums_q.gather(1, raised)
+    level = torch.where(weight > 0.0, (inside + behind.gather(1, raised)) / weight, 0.0)
+    rest = 1.0 - inside - behind
+    left = torch.nn.functional.pad(ratio, (1, 0))
+    capped = (((rest >= left * outside) & (outside > 0.0)) * places).amax(1, keepdim=True)
+    capped = capped.maximum(split)
+    weight = outside.gather(1, capped)
+    cap = torch.where(weight > 0.0, rest.gather(1, capped) / weight, 0.0).clamp(min=0.0)
+    return split, torch.where(below, ratio.maximum(level), ratio.minimum(cap))
 
 
-def _doubtful_block(
-    groups: _Groups, plan: _Plan, height: Tensor, mixing: Tensor, slope: Tensor, start: Tensor,
-    stop: Tensor, top: Tensor, first: Tensor, last: Tensor,
-) -> Tensor:  # fmt: skip
-    """Groups that may hold a lower place inside than the ends of the block."""
-    number = torch.arange(groups.q.shape[1], device=height.device)
-    below = number < plan.split
-    least = torch.where(below, groups.low.maximum(plan.level), groups.low.minimum(plan.cap))
-    most = torch.where(below, groups.high.maximum(plan.level), groups.high.minimum(plan.cap))
-    tilted = height + slope * groups.outside
-    than = torch.where(number < top, tilted.gather(1, start), tilted.gather(1, stop))
-    lower = _may_be_lower(groups, least, most, tilted, mixing, than, slope)
-    return lower & (number >= first) & (number < last)
+def _block(height: Tensor, outside: Tensor, split: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
+    """The edge of the lower hull of (-outside, height) over bin `top`, on its side of `split`.
 
-
-def _block(
-    height: Tensor, outside: Tensor, top: Tensor, first: Tensor, last: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The edge of the lower hull of (-outside, height) over place `top`: its slope and ends.
-
-    Newton's method for the slope at which the lowest points left and right of the place, in
-    first .. last, are level, in a bracket if it takes long; it is exact when neither point moves.
-    Sums from the end, as beside q = 1 tokens of q = 1e-20 are lost in sums from the start, but
-    they can be likely drafts without replacement.
+    Newton's method for the slope at which the lowest points left and right of the bin are level, in
+    a bracket after some steps. Sums from the end, as beside q = 1 tokens of q = 1e-20 are lost in
+    sums from the start, but they can be likely drafts without replacement.
     """
     last_place = height.shape[1] - 1
     places = torch.arange(last_place + 1, device=height.device)
+    above = top >= split
+    first, last = split.where(above, 0), torch.where(above, last_place, split)
     left = height.masked_fill((places < first) | (places > top), torch.inf)
     right = height.masked_fill((places <= top) | (places > last), torch.inf)
     heights = torch.stack((left, right.flip(1)), 1)  # of equal points the outer ones
     weights = torch.stack((outside, outside.flip(1)), 1)
     ends = torch.stack((top, last_place - 1 - top), 1)
-    lowest, highest, slope = -torch.inf, torch.inf, torch.nan
-    for step in range(_BRIDGE_STEPS):
-        rise, run = (x.gather(2, ends).diff(dim=1) for x in (heights, weights))
+    lowest, highest = (torch.full_like(height[:, :1], x) for x in (-torch.inf, torch.inf))
+    slope = torch.full_like(lowest, torch.nan)
+    for step in range(_NEWTON_STEPS + _BRACKET_STEPS):
+        rise, run = (x.gather(2, ends).diff(dim=1).squeeze(2) for x in (heights, weights))
         newton = rise / run
-        if step >= _UNGUARDED_STEPS:
-            lowest = torch.where(newton > slope, slope.clamp(min=lowest), lowest)
-            highest = torch.where(newton < slope, slope.clamp(max=highest), highest)
+        if step >= _NEWTON_STEPS:
+            lowest = torch.where(newton > slope, slope.maximum(lowest), lowest)
+            highest = torch.where(newton < slope, slope.minimum(highest), highest)
             middle = (lowest + highest) / 2
             halve = ((newton < lowest) | (newton > highest)) & (middle.abs() < torch.inf)
             newton = torch.where(halve, middle, newton)
         slope = newton.nan_to_num(0.0)
-        found = (heights - slope * weights).argmin(2, keepdim=True)
-        if torch.equal(found, ends):
-            break
-        ends = found
-    return -slope[:, 0], ends[:, 0], last_place - ends[:, 1]
+        ends = torch.addcmul(heights, slope[:, None], weights, value=-1.0)
+        ends = ends.argmin(2, keepdim=True)
+    return ends[:, 0], last_place - ends[:, 1]
 
 
 def _pivotal_shares(
-    q: Tensor, drafts: Tensor, competes: Tensor, outside: Tensor, start: Tensor, stop: Tensor
+    drawn: Tensor, left: Tensor, competes: Tensor, outside: Tensor, start: Tensor, stop: Tensor
 ) -> Tensor:
     """Probability of returning each draft of the block, drafts without replacement; [N, K]."""
-    k = drafts.shape[1]
-    drawn = q.gather(1, drafts)
-    rest = q.scatter(1, drafts, 0.0).sum(1)
-    left = [rest]
-    for i in range(k - 1, 0, -1):
-        left.append(left[-1] + drawn[:, i])
-    left.reverse()  # 1 - q(X_1 .. X_i), i = 1 .. K
     first = _first_true(competes)
     z = _at(drawn, first)
     behind, from_start = outside.gather(1, stop), outside.gather(1, start)
-    pivotal = behind.squeeze(1) / (left[-1] + z)
-    for i in range(k - 1):
-        factor = left[i] / (left[i] + z)
-        pivotal = torch.where(i >= first, pivotal * factor, pivotal)
+    pivotal = behind.squeeze(1) / (left[:, -1] + z)
+    for i in range(1, drawn.shape[1]):
+        factor = left[:, i] / (left[:, i] + z)
+        pivotal = torch.where(i > first, pivotal * factor, pivotal)
     competing = torch.where(competes, drawn, 0.0)
-    in_block = (from_start - behind).maximum(
-        competing.sum(1, keepdim=True)
-    )  # never less, however it rounds
+    # A block has never less than these, however it rounds.
+    in_block = (from_start - behind).maximum(competing.sum(1, keepdim=True))
     shares = pivotal[:, None] * competing / in_block
     shares = shares.scatter(1, first[:, None], 0.0)
     return shares.scatter(1, first[:, None], (1.0 - shares.sum(1))[:, None])
 
 
-def _escape(
-    q: Tensor, outside: Tensor, num_drafts: int, odds: Tensor, slowest: Tensor,
-    before: Tensor | None = None, powers: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """1 - Q of prefixes of the tokens: some of K draws without replacement is outside.
+def _left(q: Tensor, drafts: Tensor, q_drafts: Tensor, sum_q: Tensor) -> Tensor:
+    """1 - q(X_1 .. X_i) for i = 0 .. K; no difference loses a small rest."""
+    drawn = drafts.where(drafts >= 0, drafts[:, :1]).clamp(min=0)
+    rest = _row_sums(q.scatter(1, drawn, 0.0)) / sum_q
+    return _suffix_sums(q_drafts) + rest[:, None]
 
-    In a race of exponential clocks with rates q, (1 - A) sum_{n < K} S_n, where S_n integrates
-    exp(-t) e_n(exp(q t) - 1) over t: e_n are elementary symmetric polynomials of the prefix, here
-    cumulated in logarithms, and t runs over the nodes of a double-exponential rule. `odds` are the
-    sums of q / (1 - q) before each place, S_1. With `powers` q holds only the heavy tokens:
-    `before` tells how many of them each prefix has, and `powers` the sums over its light ones.
+
+class _Race(NamedTuple):
+    """Exponential clocks of rates q: the drafts are the first K to ring."""
+
+    certain: Tensor  # [N]: there are no more than K tokens
+    slowest: Tensor  # [N, 1]: q of all tokens but the K - 1 likeliest
+    heavy: Tensor  # [N, H]: the likeliest tokens, all others below _LIGHT slowest
+
+
+def _race(q: Tensor, num_drafts: int) -> tuple[_Race, Tensor]:
+    """The race, and q of the light tokens, [N, V]."""
+    size = min(q.shape[1], num_drafts - 1 + round(1.0 / _LIGHT))
+    top, heavy = q.topk(size, 1)
+    light = q.scatter(1, heavy, 0.0)
+    slowest = _row_sums(light) + top[:, num_drafts - 1 :].sum(1, dtype=torch.float64)
+    few = torch.ones_like(slowest, dtype=torch.bool)
+    certain = top[:, num_drafts] <= 0.0 if size > num_drafts else few
+    return _Race(certain, slowest.clamp(min=1e-290)[:, None], heavy), light
+
+
+def _contained(
+    p: Tensor, q: Tensor, race: _Race, moments: Tensor, outside: Tensor, num_drafts: int
+) -> Tensor:
+    r"""Q of prefixes of the bins: all of K draws without replacement are inside; [N, B + 1].
+
+    With a = q of the tokens outside and N_t the clocks inside that have rung by t,
+
+        1 - Q = int a exp(-a t) Pr(N_t < K) dt,
+
+    by the trapezoid rule in log t. What is integrated is Pr(N_t < K) - exp(-t) (1 + t), in units
+    of the slowest rate, which begins like t^2 wherever it counts: the rest is known, and some
+    hundred times do for whatever q. The law of N_t is a product of polynomials for the heavy
+    tokens, and comes from the sums of q, q^2, ... over the light ones, `moments`,
+    [2 K + 2, N, B + 1], in units of what a light token may have.
     """
-    total = torch.ones_like(outside)
-    if num_drafts > 1:
-        total += odds
-    if num_drafts > 2:
-        step = 0.25 if num_drafts <= 4 else 0.2 if num_drafts <= 8 else 0.15
-        last = 38.0 / max(float(slowest.min()), 1e-290)
-        count = math.ceil((math.log(last) + 2.6) / step) + 1
-        x = -2.6 + step * torch.arange(count, dtype=torch.float64, device=q.device)[:, None, None]
-        nodes = (x - (-x).exp()).exp()
-        log_weights = (step * nodes * (1.0 + (-x).exp())).log()
-        at_once = max(1, _NUMBERS // outside.numel())
-        for t, log_weight in zip(nodes.split(at_once), log_weights.split(at_once), strict=True):
-            light = None
-            if powers is not None:
-                light = _light_terms(powers, t * _LIGHT * slowest, num_drafts)
-                gone = t * slowest > 40.0  # exp(-40): nothing is left of it
-                all_light = powers[:, -1:, 0] * _LIGHT * slowest
-                log_weight = torch.where(gone, -torch.inf, log_weight - t * all_light)
-            total += _later_terms(q, t, log_weight, num_drafts, before, light)
-    return (outside * total).clamp(0.0, 1.0)
+    bins = moments.shape[2] - 1
+    step = 0.23 if num_drafts <= 4 else min(0.2, 0.57 / math.sqrt(num_drafts))
+    first, last = -18.0, math.log(num_drafts + 8.0 * math.sqrt(num_drafts) + 22.0)
+    count = math.ceil((last - first) / step) + 1
+    times = (first + step * torch.arange(count, dtype=torch.float64, device=q.device)).exp()
+    rates = q.gather(1, race.heavy).double()
+    place, order = _bin(p.gather(1, race.heavy).double(), rates, bins).sort(dim=1)
+    rates = (rates / race.slowest).gather(1, order)
+    before = torch.searchsorted(place, torch.arange(bins + 1, device=q.device).repeat(len(q), 1))
+    a = (outside / race.slowest)[:, None]
+    escape = a / (a + 1.0) + a / (a + 1.0) ** 2
+    moments = moments.transpose(0, 1)
+    for t in times[:, None].split(max(_TIMES // num_drafts, 1)):
+        at = before[:, None].expand(-1, len(t), -1)
+        heavy, light = _heavy_laws(rates, t, num_drafts), _light_laws(moments, t, num_drafts)
+        fewer = -(-t).exp() * (1.0 + t)
+        for n in range(num_drafts):  # heavy ones, and fewer than K - n light ones
+            fewer = fewer + heavy[n].gather(2, at) * light[-1 - n]
+        escape = escape + (fewer * (-a * t).exp_() * (step * a * t)).sum(1, keepdim=True)
+    return (1.0 - escape[:, 0]).clamp(0.0, 1.0)
 
 
-def _light_terms(powers: Tensor, scale: Tensor, num_drafts: int) -> list[Tensor]:
-    """e_0 .. e_{K-1} of exp(scale z) - 1 of every prefix, from the sums of z, z^2, ... over it.
+def _heavy_laws(rates: Tensor, times: Tensor, num_drafts: int) -> list[Tensor]:
+    """Pr(N_t = n) of the first 0 .. H tokens, n < K, by times [T, 1]: K times [N, T, H + 1]."""
+    rung = -rates[:, None] * times
+    law = [torch.nn.functional.pad(rung.exp(), (1, 0), value=1.0)]
+    law.append(torch.nn.functional.pad(-torch.expm1(rung), (1, 0)))
+    law += [torch.zeros_like(law[0]) for _ in range(num_drafts - 2)]
+    shift = 1
+    while shift <= rates.shape[1]:  # products of 1, 2, 4, ... neighbours
+        behind = [
+            torch.nn.functional.pad(x[..., :-shift], (shift, 0), value=float(n == 0))
+            for n, x in enumerate(law)
+        ]
+        law = [sum(law[m] * behind[n - m] for m in range(n + 1)) for n in range(num_drafts)]
+        shift *= 2
+    return law
 
-    Power sums by the series of (exp(x) - 1)^j, then Newton's identities: z is at most 1, and the
-    scale, [nodes, N, 1], is small.
+
+def _light_laws(moments: Tensor, times: Tensor, num_drafts: int) -> list[Tensor]:
+    """Pr(N_t <= n) of light tokens, n < K, by times [T, 1]: K times [N, T, B + 1].
+
+    Power sums of exp(x) - 1 by its series, x = q t being small where it matters; then Newton's
+    identities for the elementary symmetric polynomials of it.
     """
-    scale = scale.clamp(max=40.0 * _LIGHT)
-    exponents = torch.arange(1, _POWERS + 1, device=powers.device)
-    scales = scale**exponents
-    found = [torch.ones_like(scale).expand(-1, -1, powers.shape[1])]
-    sums = []
+    terms, scale = moments.shape[1], _LIGHT * times
+    powers = scale ** torch.arange(1, terms + 1, device=scale.device)
+    found = [(-scale * moments[:, :1]).exp()]
+    sums: list[Tensor] = []
+    total = [found[0]]
     for n in range(1, num_drafts):
         # n! S(m, n) / m!, with Stirling numbers of the second kind
         series = [
             sum((-1) ** (n - j) * math.comb(n, j) * j**m for j in range(n + 1)) / math.factorial(m)
-            for m in range(1, _POWERS + 1)
+            for m in range(1, terms + 1)
         ]
-        weights = scales * torch.tensor(series, dtype=torch.float64, device=powers.device)
-        sums.append(torch.einsum("nmp,tnp->tnm", powers, weights))
-        terms = [(-1) ** j * found[n - 1 - j] * sums[j] for j in range(n)]
-        found.append(sum(terms[1:], terms[0]) / n)
-    return found
-
-
-def _later_terms(
-    q: Tensor, t: Tensor, log_weight: Tensor, num_drafts: int, before: Tensor | None,
-    light: list[Tensor] | None,
-) -> Tensor:  # fmt: skip
-    """weight exp(-t) (e_2 + ... + e_{K-1}) of every prefix, the polynomials of exp(q t) - 1.
-
-    Tokens with q t > 40 have rung by t for certain. They are counted apart, so that no difference
-    of 1 and their q is taken: prefixes that lack one of them add nothing. Summed over the nodes t,
-    [nodes, 1, 1].
-    """
-    y = q * t
-    rung = y > 40.0
-    certain = rung.sum(2, keepdim=True)
-    complete = torch.nn.functional.pad(rung.cumsum(2), (1, 0)) >= certain
-    y = y.masked_fill_(rung, 0.0)
-    log_g = torch.expm1(y).log_()
-    log_scale = log_weight - y.sum(2, keepdim=True)
-    log_e = torch.zeros_like(y[:, :, :1]).expand(-1, -1, q.shape[1] + 1)
-    total = None
-    for n in range(num_drafts):
-        if n > 0:
-            grown = (log_g + log_e[:, :, :-1]).logcumsumexp(2)
-            log_e = torch.nn.functional.pad(grown, (1, 0), value=-torch.inf)
-        term = (log_e + log_scale).exp_().masked_fill_(~complete, 0.0)
-        if before is not None:
-            term = term.gather(2, before.expand(len(t), -1, -1))
-        for m, others in enumerate([None] if light is None else light[: num_drafts - n]):
-            count = n + m + certain
-            counts = ((count >= 2) & (count < num_drafts)).double()
-            part = (term * counts if others is None else term * (others * counts)).sum(0)
-            total = part if total is None else total + part
-    assert total is not None
+        weights = powers * torch.tensor(series, dtype=torch.float64, device=scale.device)
+        sums.append(weights @ moments)
+        found.append(sum((-1) ** j * found[n - 1 - j] * sums[j] for j in range(n)) / n)
+        total.append(total[-1] + found[n])
     return total
 
 
-def _uniforms(target: Tensor, generator: torch.Generator | None) -> Tensor:
-    device = target.device if generator is None else generator.device
-    numbers = torch.rand(len(target), 4, generator=generator, dtype=torch.float64, device=device)
-    return numbers.to(target.device)
+def _bin(p: Tensor, q: Tensor, bins: int) -> Tensor:
+    """Bins even in p / (p + 2 q); a last one of tokens that are never drafted."""
+    place = (p / (p + 2.0 * q)).mul_(bins).long().clamp_(max=bins - 1)
+    return place.masked_fill_(q <= 0.0, bins)
 
 
-def _normalised(weights: Tensor, empty: Tensor | None = None) -> Tensor:
-    """Rows divided by their sums, in float64; rows without mass are taken from `empty`."""
-    sums = weights.sum(1, keepdim=True, dtype=torch.float64)
-    normalised = weights / sums
-    return normalised if empty is None else torch.where(sums > 0.0, normalised, empty)
+def _bin_sums(
+    p: Tensor, q: Tensor, bins: int, light: Tensor | None = None, unit: Tensor | None = None,
+    num_powers: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The bins, [N, V], and sums of p, q and powers of light tokens in a unit, [.., N, B + 1]."""
+    places = torch.empty(p.shape, dtype=torch.int16, device=p.device)
+    sums = torch.zeros(2 + num_powers, len(p), bins + 1, dtype=torch.float64, device=p.device)
+    for part in _parts(p):
+        p_part, q_part = p[:, part].double(), q[:, part].double()
+        place = _bin(p_part, q_part, bins)
+        places[:, part] = place
+        sums[0].scatter_add_(1, place, p_part)
+        sums[1].scatter_add_(1, place, q_part)
+        if light is not None:
+            x = light[:, part] / unit
+            power = torch.ones_like(x)
+            for n in range(2, 2 + num_powers):
+                sums[n].scatter_add_(1, place, power.mul_(x))
+    return places, sums
 
 
-def _ratios(p: Tensor, q: Tensor) -> Tensor:
-    """p/q, rounded to tie; infinite for tokens that are never drafted."""
-    bits = (p / q).view(torch.int64).add_(_HALF_A_TIE).bitwise_and_(-2 * _HALF_A_TIE)
-    return bits.view(torch.float64).masked_fill_(q <= 0.0, torch.inf)
+def _excess(p: Tensor, q: Tensor, ratio: Tensor, bins: Tensor | None = None) -> Tensor:
+    """(p - ratio q)+ in float64, by one ratio or those of bins."""
+    ratio = ratio if bins is None else ratio.gather(1, bins.long())
+    return torch.addcmul(p.double(), ratio, q.double(), value=-1.0).clamp_(min=0.0)
 
 
-def _accepted(p: Tensor, q: Tensor) -> Tensor:
-    """min(1, p/q); a token of probability zero is never accepted."""
-    return torch.where(p < q, p / q, (p > 0.0).double())
+def _excess_sums(p: Tensor, q: Tensor, ratio: Tensor) -> Tensor:
+    return sum(_excess(p[:, part], q[:, part], ratio).sum(1) for part in _parts(p))
 
 
-def _drawn(law: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse CDF, over blocks of tokens and then in one of them.
+def _drawn(p: Tensor, q: Tensor, drafts: Tensor, decision: _Decision, uniform: Tensor) -> Tensor:
+    """Inverse CDF of what is left of p, over blocks of tokens and then in one of them.
 
-    A token of probability zero is never drawn, whatever the uniform.
+    From p where only rounding can ask for it. A token of probability zero is never drawn, whatever
+    the uniform.
     """
+    _, ratio, extra, bins = decision
+    sums, sums_p = [], []
+    for part in _parts(p):
+        places = None if bins is None else bins[:, part]
+        sums.append(_block_sums(_excess(p[:, part], q[:, part], ratio, places)))
+        sums_p.append(_block_sums(p[:, part]))
+    at = drafts.clamp(min=0)
+    blocks = torch.cat(sums, 1).scatter_add(1, at // _BLOCK, extra)
+    blocks = blocks.where(blocks.sum(1, keepdim=True) > 0.0, torch.cat(sums_p, 1).double())
+    block, point = _passed(blocks, uniform * blocks.sum(1))
+    tokens = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=p.device)
+    inside, tokens = tokens < p.shape[1], tokens.clamp(max=p.shape[1] - 1)
+    p_block, places = p.gather(1, tokens), None if bins is None else bins.gather(1, tokens)
+    weights = _excess(p_block, q.gather(1, tokens), ratio, places)
+    weights = weights + ((tokens[:, :, None] == at[:, None]) * extra[:, None]).sum(2)
+    weights = weights.where(inside, 0.0)
+    weights = weights.where(weights.sum(1, keepdim=True) > 0.0, p_block.where(inside, 0.0))
+    return _at(tokens, _passed(weights, point)[0])
+
+
+def _block_sums(law: Tensor) -> Tensor:
     if law.shape[1] % _BLOCK:
         law = torch.nn.functional.pad(law, (0, -law.shape[1] % _BLOCK))
-    blocks = law.unflatten(1, (-1, _BLOCK))
-    sums = blocks.sum(2)
-    block, point = _passed(sums, uniform * sums.sum(1))
-    token, _ = _passed(blocks[torch.arange(len(law), device=law.device), block], point)
-    return block * _BLOCK + token
+    return law.unflatten(1, (-1, _BLOCK)).sum(2)
 
 
 def _passed(weights: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
@@ -659,16 +550,32 @@ def _passed(weights: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
     reached = weights.cumsum(1)
     place = torch.searchsorted(reached, point[:, None], right=True).squeeze(1)
     place = place.minimum(_last_true(weights > 0.0))
-    return place, (point - (_at(reached, place) - _at(weights, place))).clamp_(min=0.0)
+    return place, (point - (_at(reached, place) - _at(weights, place))).clamp(min=0.0)
+
+
+def _uniforms(target: Tensor, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    device = target.device if generator is None else generator.device
+    numbers = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
+    return numbers.to(target.device)
+
+
+def _parts(rows: Tensor) -> list[slice]:
+    """The vocabulary in parts of whole blocks."""
+    size = max(-(-rows.shape[1] // (_PARTS * _BLOCK)) * _BLOCK, _LEAST_PART)
+    return [slice(start, start + size) for start in range(0, rows.shape[1], size)]
+
+
+def _row_sums(rows: Tensor) -> Tensor:
+    return sum(rows[:, part].sum(1, dtype=torch.float64) for part in _parts(rows))
+
+
+def _first_true(flags: Tensor) -> Tensor:
+    return flags.view(torch.uint8).argmax(-1)
 
 
 def _last_true(flags: Tensor) -> Tensor:
     places = torch.arange(flags.shape[1], dtype=torch.int32, device=flags.device)
     return (flags * places).amax(1)
-
-
-def _first_true(flags: Tensor) -> Tensor:
-    return flags.view(torch.uint8).argmax(-1)
 
 
 def _prefix_sums(rows: Tensor) -> Tensor:
@@ -683,20 +590,9 @@ def _at(rows: Tensor, column: Tensor) -> Tensor:
     return rows.gather(1, column[:, None]).squeeze(1)
 
 
-def _columns(rows: Tensor, column: Tensor) -> tuple[Tensor, ...]:
-    """Numbers of rows [N, F, M] at a place each, [N, 1]: F times [N, 1]."""
-    return rows.gather(2, column[:, None].expand(-1, rows.shape[1], -1)).unbind(1)
-
-
-def _verdicts(tokens: Tensor, drafts: Tensor) -> Verdicts:
-    hits = drafts == tokens[:, None]
-    accepted = hits.any(1)
-    return Verdicts(tokens, accepted, torch.where(accepted, _first_true(hits), -1))
-
-
 def main() -> None:
     generator = torch.Generator().manual_seed(0)
-    num_rows, vocab_size, num_drafts = 2000, 1000, 4
+    num_rows, vocab_size, num_drafts = 500, 1000, 4
     logits = 2.5 * torch.randn(num_rows, vocab_size, generator=generator)
     target = logits.softmax(1)
     draft = (logits + torch.randn(num_rows, vocab_size, generator=generator)).softmax(1)

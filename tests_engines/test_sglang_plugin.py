@@ -236,6 +236,29 @@ def test_texts_follow_the_target_unless_drawn_children_are_scored_by_their_own_q
     assert (min(found) > 1e-2) if scored_by_own_q else (max(found) < 1e-6), found
 
 
+class Turned:
+    """The same probabilities after every token, at tokens that depend on it: ties everywhere."""
+
+    def __init__(self, *law: float) -> None:
+        self.law = np.array(law)
+
+    def __call__(self, text: Any) -> Any:
+        return np.roll(self.law, text[-1] if text else 0)
+
+
+@pytest.mark.parametrize(
+    "law", [(1 / 3, 1 / 3, 1 / 3), (0.5, 0.25, 0.25), (0.0, 1.0, 0.0), (0.6, 0.4, 0.0)]
+)
+def test_ties_zeros_and_certain_drafts(
+    hooked: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, law: tuple[float, ...]
+) -> None:
+    drawn_everywhere(monkeypatch)
+    for steps, num_nodes in ((2, 4), (3, 5)):
+        engine, target = Engine(hooked, 2, steps, num_nodes), Turned(0.2, 0.3, 0.5)
+        run = asked_of(hooked, (target, Turned(*law)), engine, monkeypatch)
+        assert distance(every_draw(run), target, steps + 1, 3) < 1e-6
+
+
 def test_the_race_draws_by_the_law(hooked: SimpleNamespace) -> None:
     """SGLang's `fast_sample`; false alarm below 1e-9 for each token."""
     torch.manual_seed(0)

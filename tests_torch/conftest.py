@@ -1,4 +1,4 @@
-"""The ways of examples/torch_verifiers.py."""
+"""The functions of examples/torch_verifiers.py."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ import pytest
 import torch_verifiers
 
 
-def put_in_cells(monkeypatch):
-    """A few coarse cells for small vocabularies, which are sorted otherwise."""
-    bits, octaves = 2, 3
-    cells = {"_CELL_BITS": bits, "_CELLS": 2 * octaves << bits}
-    cells |= {"_FIRST_CELL": (1023 - octaves) << bits, "_SORTED": 0}
-    for name, value in cells.items():
-        monkeypatch.setattr(torch_verifiers, name, value)
+def put_in_bins(monkeypatch, bins, race_bins):
+    """So few that tokens of small vocabularies share them."""
+    monkeypatch.setattr(torch_verifiers, "_BINS", bins)
+    monkeypatch.setattr(torch_verifiers, "_RACE_BINS", race_bins)
 
 
-@pytest.fixture(params=["sorted", "in cells"])
-def way(request, monkeypatch):
-    """How the optimal rule looks at the vocabulary."""
-    if request.param == "in cells":
-        put_in_cells(monkeypatch)
+@pytest.fixture(params=["many bins", "few bins"])
+def bins(request, monkeypatch):
+    """How many bins the optimal rule has."""
+    if request.param == "few bins":
+        put_in_bins(monkeypatch, 5, 4)
 
 
-@pytest.fixture(params=["optimal", "optimal in cells", "rrs"])
+@pytest.fixture(params=["optimal", "optimal in few bins", "rrs"])
 def name(request, monkeypatch):
-    """A function of the file."""
-    function, *cells = request.param.split(maxsplit=1)
-    if cells:
-        put_in_cells(monkeypatch)
+    """A function of the file; laws are enumerated by it thousands of times."""
+    function, *bins = request.param.split(maxsplit=1)
+    put_in_bins(monkeypatch, *(5, 4) if bins else (64, 48))
     return function

@@ -9,9 +9,9 @@ token. Any q' is lossless, so that it may be chosen node by node, from q alone.
 largest products of scores on the way from the root. The law of a drawn child among those kept must
 still be q', so its score may not depend on which token it is: it is scored by the mass of all that
 it could have been, :math:`1 - q(T)`. Scored by its own q, likely tokens would be kept more often,
-and texts no longer follow the target. With scores below 1 a node stands before all below it; what
-is kept is then decided by draws at nodes that stand before, never by its own draw, and averaging
-over the draws from the last node to the first leaves the target's law at each of them.
+and texts no longer follow the target. Scores lie strictly between 0 and 1, so that a node stands
+before all below it. What is kept is then decided by draws at nodes that stand before, never by its
+own draw; averaging over the draws from the last node to the first leaves the target's law at each.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ Draw = Callable[[Any], Any]
 #: Total variation, outside T, between target and draft that the choice of drafts allows for.
 DISAGREEMENT = 0.3
 
-#: The largest score: a product with it is smaller, in float32, too.
-_BELOW_ONE = 1.0 - 2.0**-23
+#: Scores lie between these, so that a product with one is smaller, yet not 0, in float32, too: of a
+#: node and its children, none are equal, and none is kept without its parent.
+_LEAST, _MOST = 2.0**-14, 1.0 - 2.0**-23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +121,7 @@ def greedy_drafts(
     last = torch.where(is_drawn, mass, scores[:, -1:])
     return NodeDrafts(
         torch.cat([tokens[:, :-1], draw(laws)[:, None]], 1),
-        torch.cat([scores[:, :-1], last], 1).clamp(max=_BELOW_ONE),
+        torch.cat([scores[:, :-1], last], 1).clamp(_LEAST, _MOST),
         laws,
     )
 

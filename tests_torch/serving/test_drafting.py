@@ -166,8 +166,9 @@ def test_what_the_choice_between_both_is_derived_from() -> None:
 
 def test_float32_scores_fall_from_a_node_to_its_children() -> None:
     drafts = greedy_drafts(torch.tensor([[1.0, 0.0], [0.3, 0.7]]), 2, first)
-    scores = torch.rand(1_000, 1)
+    scores = torch.rand(1_000, 1) + 1e-6
     assert (scores * drafts.scores.max() < scores).all()
+    assert (scores * drafts.scores.min() ** 8 > 0).all()
 
 
 def test_drawn_tokens_follow_the_law_and_never_repeat_a_likely_one() -> None:
