@@ -106,7 +106,7 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[
     laws = {"target": "*fp32", "drafts": "*fp32", "rows": "*i64"}
     plan = {"ratios": "*fp32", "selected": "*i64"}
     thresholds = dict.fromkeys(("threshold_single", "threshold_acc"), "fp32")
-    sizes = dict.fromkeys(("num_nodes", "depth", "vocab_size"), "i32")
+    sizes = dict.fromkeys(("num_nodes", "depth", "num_drawn", "vocab_size"), "i32")
     walk = {**outputs, **links, **coins, **laws, **plan, **thresholds, **sizes}
     for name, by_child, bins in (
         ("walk", False, 0),
@@ -116,7 +116,7 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[
     ):
         constants = {"BY_CHILD": by_child, "NUM_BINS": bins, "BLOCK": triton_walk.BLOCK}
         yield name, triton_walk.walk_trees, walk, constants, triton_walk.OPTIONS
-    sizes.pop("depth")
+    sizes = {name: sizes[name] for name in ("num_nodes", "vocab_size")}
     sums = {"first_child": "*i64", **laws, "sums": "*i64", **sizes}
     constants = {"BY_CHILD": True, "BLOCK": triton_selection.BLOCK, "NUM_BINS": NUM_BINS}
     options = triton_selection.SUM_OPTIONS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.random_trees import random_batch
+from support.random_trees import random_batch, random_draws, without_replacement
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving import kernel_budget, reference
@@ -35,6 +35,17 @@ def test_it_decides_as_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch)
         batch = batch.shared()
     options = {} if seed % 4 else {"threshold_single": 0.4, "threshold_acc": 0.7}
     assert decide(batch, triton_walk, **options) == decide(batch, reference, **options)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_tries_as_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    batch = without_replacement(random_draws(rng, num_drafts=1 + seed % 4), rng)
+    if seed % 2:
+        monkeypatch.setattr(triton_walk, "BLOCK", 8)
+        batch = batch.shared()
+    found = [decide(batch, module, num_drawn=3) for module in (triton_walk, reference)]
+    assert found[0] == found[1]
 
 
 def test_it_decides_on_large_vocabularies() -> None:
