@@ -154,9 +154,8 @@ def verify_tree_of_draws(
     Notes
     -----
     Where a token was drawn several times, the first of its nodes may be accepted; let that one have
-    the children. Where a row is zero, or `draft_rows` is -1, the children are certain. For draws
-    without replacement hand the first ones to `verify_tree` as certain children, and the last one
-    as drawn from q without them: that is lossless too.
+    the children. Where a row is zero, or `draft_rows` is -1, the children are certain. Draws
+    without replacement go to `verify_tree`, see `num_drawn` there.
     """
     call = checked_call(
         predicts, accept_index, accept_token_num, candidates, retrive_index, retrive_next_token,
