@@ -176,11 +176,12 @@ def step(target: Memory, draft: Memory, temperature: float, seed: list[int]) -> 
     found: Record = {name: {} for name in SHAPES}
     for (name, way), tree in trees.items():
         if isinstance(tree, ScoredTree):
-            found[name][way] = accepted(tree, law)
+            found[name][way] = round(accepted(tree, law), 5)
             continue
         for node, p in zip(tree.walk(), law(_texts(tree)), strict=True):
             node.target = p
-        found[name][way] = get_rule("level_sequential").expected_accepted(tree)
+        mean = get_rule("level_sequential").expected_accepted(tree)
+        found[name][way] = round(mean, 5)
     rng, text = np.random.default_rng(seed), ()
     kept = set(_texts(trees["4, 3, 16", BASE]))
     while text in kept:

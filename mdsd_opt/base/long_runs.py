@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from threading import Timer
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+
+#: Seconds that nobody waits for.
+_SHORT = 1.0
 
 #: The bar that is drawn now, if any: a terminal has room for one.
 _drawn: list[tuple[Progress, TaskID]] = []
@@ -53,23 +57,26 @@ def map_rows(
 
 @contextmanager
 def progress_bar(
-    title: str, total: int, wanted: bool, finished: int = 0
+    title: str, total: int, wanted: bool | None, finished: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with the number of steps done; without effect where no bar is wanted."""
+    """Yield what to call with the number of steps done; without effect where no bar is wanted.
+
+    None: wanted on a terminal, if it takes longer than a second.
+    """
     with token_progress_bar(title, total, wanted, finished) as advance:
         yield lambda steps: advance(steps, None)
 
 
 @contextmanager
 def token_progress_bar(
-    title: str, total: int, wanted: bool, finished: int = 0
+    title: str, total: int, wanted: bool | None, finished: int = 0
 ) -> Iterator[Callable[[int, int | None], None]]:
     """`progress_bar`, called with steps and tokens done, which also shows tokens a second.
 
     Steps with 0 tokens were done in an earlier run: they count neither for the speed nor for the
     estimate of the end. None: tokens are not counted.
     """
-    if not wanted:
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda steps, tokens: None
         return
     from rich.console import Console
@@ -86,11 +93,9 @@ def token_progress_bar(
     columns = (doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
     began = time.monotonic()
     done = 0
-    with ExitStack() as stack:
-        bar = stack.enter_context(Progress(*columns, console=Console(stderr=True)))
-        task = bar.add_task(title, total=total, completed=finished, speed="")
-        _drawn.append((bar, task))
-        stack.callback(_drawn.remove, (bar, task))
+    bar = Progress(*columns, console=Console(stderr=True))
+    task = bar.add_task(title, total=total, completed=finished, speed="")
+    with _shown(bar, task, _SHORT if wanted is None else 0.0):
 
         def advance(steps: int, tokens: int | None) -> None:
             nonlocal began, done, finished
@@ -105,6 +110,31 @@ def token_progress_bar(
                 bar.update(task, speed=f"{done / (time.monotonic() - began):,.1f} tokens/s")
 
         yield advance
+
+
+@contextmanager
+def _shown(bar: Progress, task: TaskID, after: float) -> Iterator[None]:
+    """Draw a bar from so many seconds on."""
+
+    def draw() -> None:
+        bar.start()
+        _drawn.append((bar, task))
+
+    timer = Timer(after, draw)
+    timer.daemon = True
+    if after > 0.0:
+        timer.start()
+    else:
+        draw()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if after > 0.0:
+            timer.join()
+        if (bar, task) in _drawn:
+            _drawn.remove((bar, task))
+            bar.stop()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import importlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,7 +84,8 @@ def _run(problem: TransportProblem, name: str, options: dict[str, Any]) -> Solut
     method = _method(name)
     _require_known(name, options, method.options)
     for module in method.loads:
-        importlib.import_module(module)
+        with suppress(ImportError):  # what is missing is named where it is needed
+            importlib.import_module(module)
     start, compiled = time.perf_counter(), _seconds_compiled()
     found = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)

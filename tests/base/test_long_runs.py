@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 
 import pytest
 
+from mdsd_opt.base import long_runs
 from mdsd_opt.base.long_runs import progress_bar, working
 
 
@@ -60,3 +62,25 @@ def test_a_bar_that_has_ended_is_not_written_to(monkeypatch: pytest.MonkeyPatch)
         pass
     assert "loading" in terminal.getvalue()
     assert "rows" not in terminal.getvalue()
+
+
+def test_a_bar_that_nobody_asked_for_comes_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    with progress_bar("rows", 2, wanted=None) as advance:
+        advance(2)
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr(long_runs, "_SHORT", 0.01)
+    with progress_bar("rows", 2, wanted=None) as advance:
+        advance(1)
+        time.sleep(0.3)
+    assert "rows" in terminal.getvalue()
+    assert "1/2" in terminal.getvalue()
+
+
+def test_a_bar_that_nobody_asked_for_is_not_drawn_into_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(long_runs, "_SHORT", 0.01)
+    with progress_bar("rows", 2, wanted=None):
+        time.sleep(0.1)
+    assert capsys.readouterr() == ("", "")

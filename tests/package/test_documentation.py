@@ -179,3 +179,9 @@ def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
     assert len(rows) == 12
     for logits, drafts, k, *found in rows:
         assert found == [medians[route, f"{logits} logits, {drafts}", k] for route in routes]
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    found = re.findall(r"\]\(((?!http)[^)#]+)", (ROOT / "README.md").read_text())
+    assert found
+    assert [link for link in found if not (ROOT / link).exists()] == []
