@@ -122,7 +122,7 @@ def verify_tree_of_draws(
     All children of a node were drawn from one law q, with replacement, and each draw is a node of
     its own, whether its token was drawn before or not. The rule is the optimal one on 256 closed
     bins of p/q (`mdsd_opt.verifiers.optimal`): lossless, and on the bundled logits at most .00044
-    below the optimum, at K = 8; no sort, two passes over V for every node that has children, in
+    below the optimum, at K = 8; no sort, one pass over V for every node that has children, in
     parallel.
 
     Parameters
