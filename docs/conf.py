@@ -40,6 +40,9 @@ smartquotes = False  # two dashes are an option of the command line
 
 html_theme = "furo"
 html_title = "mdsd-opt"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 
 autodoc_typehints = "none"  # the docstrings say shapes and dtypes, which the hints do not
 autodoc_member_order = "bysource"

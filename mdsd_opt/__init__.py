@@ -1,7 +1,7 @@
 """mdsd_opt: the transport problem of multi-draft speculative decoding, solved and certified.
 
 p is always the target, q the draft. The rooms, each above all that it imports:
-front: cli | questions: corpora, auditing | machines: decoding, batch, gpu
+front: cli | questions: corpora, auditing | machines: serving, decoding, batch, gpu
 answers: cddlib_checks, verifiers, solvers | mathematics: problem, drafts, prefix_search
 tools: base. Logits walk up from the tools to a problem, its solution and a certificate, then to
 tokens, and in batches or trees to rates, audits and pages.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mdsd_opt import decoding as decoding
     from mdsd_opt import drafts as drafts
     from mdsd_opt import gpu as gpu
+    from mdsd_opt import serving as serving
     from mdsd_opt import solvers as solvers
     from mdsd_opt import verifiers as verifiers
     from mdsd_opt.auditing import AuditReport as AuditReport
@@ -134,8 +135,8 @@ __all__ = ["__version__", *_HOME]
 
 
 _MODULES = (
-    *("batch", "cddlib_checks", "corpora", "decoding", "drafts", "engines", "gpu", "solvers"),
-    *("tree_audit", "verifiers"),
+    *("batch", "cddlib_checks", "corpora", "decoding", "drafts", "engines", "gpu", "serving"),
+    *("solvers", "tree_audit", "verifiers"),
 )
 
 

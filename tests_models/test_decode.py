@@ -139,3 +139,23 @@ def test_the_command_refuses_in_one_line(monkeypatch, capsys, arguments, said):
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_the_command_takes_drafts_that_a_function_makes(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_drafts.py").write_text(
+        "from mdsd_opt.decoding import PromptLookup\n\n\n"
+        "def lookup(target):\n    return PromptLookup(target.vocab_size)\n"
+    )
+    common = [
+        *("mdsd-opt", "decode", "--target", WEIGHTS, "--prompt", "one two one two one two"),
+        *("--tokens", "6", "--temperature", "0", "--tree", "chain2", "--json", "--draft"),
+    ]
+    monkeypatch.setattr(sys, "argv", [*common, "my_drafts:lookup"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert json.loads(capsys.readouterr().out)["forecast_accepted"] is None
+    monkeypatch.setattr(sys, "argv", [*common, "my_drafts:nothing"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "cannot load 'my_drafts:nothing'" in capsys.readouterr().err

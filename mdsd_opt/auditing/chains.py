@@ -52,7 +52,7 @@ def audit_chain(
     false_alarm: float = 1e-6,
     power: float = 0.99,
     driven_checks: int = 50,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> PortfolioReport:
     r"""Settle whether a function that verifies a chain of drafts is lossless, on laws of all kinds.
 
@@ -90,8 +90,8 @@ def audit_chain(
         With which the `detectable_bias` of a sample is found.
     driven_checks : int
         Random calls for each tuple of drafts that a driven law must foretell.
-    progress : bool
-        A bar on stderr.
+    progress : bool, optional
+        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------

@@ -89,7 +89,7 @@ def fits(subject: Subject, max_tuples: int) -> bool:
 
 
 def enumerate_law(
-    subject: Subject, law: ConditionalLaw, max_tuples: int, progress: bool = False
+    subject: Subject, law: ConditionalLaw, max_tuples: int, progress: bool | None = None
 ) -> EnumeratedLaw:
     """Output law and acceptance rate by enumeration of all draft tuples."""
     problem = subject.problem

@@ -33,7 +33,7 @@ def audit_portfolio(
     false_alarm: float = 1e-6,
     power: float = 0.99,
     driven_checks: int = 50,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> PortfolioReport:
     r"""Settle whether a verifier is lossless on laws of all kinds, where no law is given.
 
@@ -65,8 +65,8 @@ def audit_portfolio(
         With which the `detectable_bias` of a sample is found.
     driven_checks : int
         Random calls that each driven law must foretell.
-    progress : bool
-        A bar on stderr.
+    progress : bool, optional
+        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------

@@ -78,7 +78,7 @@ def audit(
     edge_probes: int = 512,
     driven_checks: int = 200,
     lossy: bool = False,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> AuditReport:
     r"""Settle whether a verifier is lossless: whether its output follows the target exactly.
 
@@ -149,8 +149,8 @@ def audit(
         report's `standing` says which acceptance the best rule has at its distance, and which
         distance the best rule needs for its acceptance, see `mdsd_opt.relax`. Calls that do not
         follow the law stated, and drafts that do not follow theirs, stay wrong.
-    progress : bool
-        A bar on stderr.
+    progress : bool, optional
+        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------
@@ -347,7 +347,7 @@ def _drawn_trials(
     limits: Limits,
     rng: np.random.Generator,
     log: ViolationLog,
-    progress: bool,
+    progress: bool | None,
 ) -> _Trials:
     """Trials until there are enough or time is up."""
     deadline = limits.deadline()

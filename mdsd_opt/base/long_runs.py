@@ -1,16 +1,28 @@
-"""Long runs: shared among threads, and shown by a progress bar on stderr."""
+"""Long runs: shared among threads, and shown by a bar or a line on stderr."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from threading import Timer
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+#: Seconds that nobody waits for.
+_SHORT = 1.0
+
+#: The bar that is drawn now, if any: a terminal has room for one.
+_drawn: list[tuple[Progress, TaskID]] = []
 
 
 def available_threads() -> int:
@@ -45,23 +57,26 @@ def map_rows(
 
 @contextmanager
 def progress_bar(
-    title: str, total: int, wanted: bool, finished: int = 0
+    title: str, total: int, wanted: bool | None, finished: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with the number of steps done; without effect where no bar is wanted."""
+    """Yield what to call with the number of steps done; without effect where no bar is wanted.
+
+    None: wanted on a terminal, if it takes longer than a second.
+    """
     with token_progress_bar(title, total, wanted, finished) as advance:
         yield lambda steps: advance(steps, None)
 
 
 @contextmanager
 def token_progress_bar(
-    title: str, total: int, wanted: bool, finished: int = 0
+    title: str, total: int, wanted: bool | None, finished: int = 0
 ) -> Iterator[Callable[[int, int | None], None]]:
     """`progress_bar`, called with steps and tokens done, which also shows tokens a second.
 
     Steps with 0 tokens were done in an earlier run: they count neither for the speed nor for the
     estimate of the end. None: tokens are not counted.
     """
-    if not wanted:
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda steps, tokens: None
         return
     from rich.console import Console
@@ -74,11 +89,13 @@ def token_progress_bar(
     )
 
     speed = TextColumn("{task.fields[speed]}")
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
+    doing = TextColumn("{task.description}", markup=False)
+    columns = (doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
     began = time.monotonic()
     done = 0
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total, completed=finished, speed="")
+    bar = Progress(*columns, console=Console(stderr=True))
+    task = bar.add_task(title, total=total, completed=finished, speed="")
+    with _shown(bar, task, _SHORT if wanted is None else 0.0):
 
         def advance(steps: int, tokens: int | None) -> None:
             nonlocal began, done, finished
@@ -93,3 +110,57 @@ def token_progress_bar(
                 bar.update(task, speed=f"{done / (time.monotonic() - began):,.1f} tokens/s")
 
         yield advance
+
+
+@contextmanager
+def _shown(bar: Progress, task: TaskID, after: float) -> Iterator[None]:
+    """Draw a bar from so many seconds on."""
+
+    def draw() -> None:
+        bar.start()
+        _drawn.append((bar, task))
+
+    timer = Timer(after, draw)
+    timer.daemon = True
+    if after > 0.0:
+        timer.start()
+    else:
+        draw()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if after > 0.0:
+            timer.join()
+        if (bar, task) in _drawn:
+            _drawn.remove((bar, task))
+            bar.stop()
+
+
+@contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Show on a terminal what is being done where nobody knows how long it takes.
+
+    A line on stderr, with the seconds that have passed, which goes when it is done; where a bar is
+    drawn, its title.
+    """
+    if _drawn:
+        bar, task = _drawn[-1]
+        title = bar.tasks[bar.task_ids.index(task)].description
+        bar.update(task, description=doing, refresh=True)
+        try:
+            yield
+        finally:
+            bar.update(task, description=title)
+        return
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as line:
+        line.add_task(doing, total=None)
+        line.refresh()
+        yield

@@ -19,7 +19,7 @@ import os
 import pickle
 import shutil
 import sys
-import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +37,7 @@ from numba.core.runtime import rtsys
 from numba.core.typed_passes import AnnotateTypes
 
 from mdsd_opt._version import __version__
+from mdsd_opt.base.long_runs import working
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,9 +51,7 @@ OTHER_SOURCES = ("base/array_types.py", "base/distributions.py", "problem/water_
 #: Folders of other versions that are left in place when a new one is made.
 _FOLDERS_KEPT = 7
 
-_COMPILING = (
-    "compiling kernels for this machine, once; up to a quarter of a minute for the first command"
-)
+_COMPILING = "compiling kernels, once for this machine; seconds for the first command"
 _NO_FOLDER = (
     "found no folder to keep compiled kernels in, so every process compiles them anew; "
     "set NUMBA_CACHE_DIR to a folder that can be written"
@@ -201,6 +200,11 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:20]
 
 
+def seconds_compiled() -> float:
+    """Seconds for which this process has compiled so far."""
+    return _compilations.seconds
+
+
 def _is_ours(function: Any) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == "mdsd_opt"
 
@@ -211,22 +215,42 @@ def say_once(message: str) -> None:
     _log.warning("mdsd_opt: %s", message)
 
 
-class _CompilationNote(event.Listener):  # type: ignore[misc]  # numba has no types
-    """Say that a compilation starts, once a process: else the first call seems to hang."""
+class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Say what is compiled, else the first call seems to hang, and take the time.
+
+    On a terminal it stands in a line that goes, elsewhere it is said once a process. Numba compiles
+    one function after the other; those that one calls are compiled within.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.seconds = 0.0
+        self._depth = 0
+        self._began = 0.0
+        self._line = contextlib.ExitStack()
 
     def on_start(self, event: Any) -> None:
-        if _is_ours(event.data["dispatcher"].py_func):
-            with self._lock:
-                say_once(_COMPILING)
+        self._depth += 1
+        if self._depth > 1:
+            return
+        self._began = time.perf_counter()
+        function = event.data["dispatcher"].py_func
+        if not _is_ours(function):
+            return
+        if sys.stderr is not None and sys.stderr.isatty():
+            what = function.__module__.rpartition(".")[2].removesuffix("_kernels")
+            self._line.enter_context(working(f"compiling, once: {what.replace('_', ' ')}"))
+        else:
+            say_once(_COMPILING)
 
     def on_end(self, event: Any) -> None:
-        pass
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._began
+            self._line.close()
 
 
-event.register("numba:compile", _CompilationNote())
+_compilations = _Compilations()
+event.register("numba:compile", _compilations)
 
 
 class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]  # numba has no types

@@ -153,8 +153,8 @@ def paired_rows(
     if target.shape[-1] != draft.shape[-1] and not pad:
         raise InvalidInput(
             f"target_logits has {target.shape[-1]} tokens and draft_logits has {draft.shape[-1]}. "
-            "If the first tokens of both are the same, pad=True takes those that the narrower one "
-            "lacks as impossible there."
+            "If the first tokens of both are the same, pad=True (--pad) takes those that the "
+            "narrower one lacks as impossible there."
         )
     index_shape = batch_shape(target.shape, draft.shape)
     sides = []

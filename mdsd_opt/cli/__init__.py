@@ -16,6 +16,7 @@ def main() -> None:
     _open_what_is_closed()
     from mdsd_opt.cli.app import app
     from mdsd_opt.cli.output import warnings_as_remarks
+    from mdsd_opt.cli.waiting import waiting
     from mdsd_opt.errors import MdsdError
 
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a sign shows a "?"
@@ -23,7 +24,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         try:
-            with warnings_as_remarks():
+            with waiting(" ".join(sys.argv[1:2])), warnings_as_remarks():
                 app()
         finally:
             sys.stdout.flush()  # a disk that is full shows here, not after the exit code is settled

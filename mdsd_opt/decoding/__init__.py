@@ -23,6 +23,7 @@ from mdsd_opt.decoding.generation import weigh as weigh  # its old name
 from mdsd_opt.decoding.growth import grow_by_acceptance
 from mdsd_opt.decoding.huggingface import custom_generate
 from mdsd_opt.decoding.language_models import PromptLookup, tree_logits
+from mdsd_opt.decoding.parallel_drafts import best_first, by_position
 from mdsd_opt.decoding.place_rates import (
     ConfidenceRates,
     RunningRates,
@@ -31,6 +32,7 @@ from mdsd_opt.decoding.place_rates import (
     place_rates,
 )
 from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
+from mdsd_opt.decoding.rules.published import PublishedRule, published_rules
 from mdsd_opt.decoding.topology import (
     DynamicTree,
     PlannedTree,
@@ -43,6 +45,7 @@ from mdsd_opt.decoding.topology import (
     parse_topology,
     place_values,
     sparse,
+    whole_paths,
 )
 from mdsd_opt.decoding.tree_optimum import TreeBound, tree_bound, tree_optimum
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
@@ -50,10 +53,11 @@ from mdsd_opt.decoding.value_bound import ValueBound, value_bound
 
 __all__ = [
     "Accepted", "ConfidenceRates", "ContextEnds", "DynamicTree", "Generation", "Metrics",
-    "Node", "PlannedTree", "PromptLookup", "RunningRates", "Stop", "Topology", "TreeBound",
-    "TreePlan", "TreeRule", "ValueBound", "balanced", "chain", "confidence_rates",
-    "custom_generate", "expected_accepted", "generate", "generate_batch", "generate_steps",
-    "get_rule", "grow", "grow_by_acceptance", "initial_rates", "k_ary", "measured_rates",
-    "parse_topology", "place_rates", "place_values", "plan_tree", "rule_names", "set_targets",
-    "sparse", "tree_bound", "tree_logits", "tree_optimum", "value_bound",
+    "Node", "PlannedTree", "PromptLookup", "PublishedRule", "RunningRates", "Stop", "Topology",
+    "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "best_first", "by_position",
+    "chain", "confidence_rates", "custom_generate", "expected_accepted", "generate",
+    "generate_batch", "generate_steps", "get_rule", "grow", "grow_by_acceptance", "initial_rates",
+    "k_ary", "measured_rates", "parse_topology", "place_rates", "place_values", "plan_tree",
+    "published_rules", "rule_names", "set_targets", "sparse", "tree_bound", "tree_logits",
+    "tree_optimum", "value_bound", "whole_paths",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class Node:
         The drafts on the way from the root, itself included; () for the root.
     place : tuple of int
         Its place in the topology.
+    merged : tuple of tuple of int
+        Places of later draws that coincide with it, where the topology merges them.
     drafts : DraftScheme or None
         How the drafts after it were drawn; None for a leaf.
     draws : ndarray of int64, shape (K,)
@@ -53,17 +55,30 @@ class Node:
     children: dict[int, Node] = field(default_factory=dict)
     target: Law = field(default_factory=lambda: np.empty(0))
     values: Law = field(default_factory=lambda: np.empty(0))
+    merged: tuple[Place, ...] = ()
 
     @property
     def depth(self) -> int:
         return len(self.tokens)
 
+    def next_places(self, topology: Topology) -> list[Place]:
+        """Places of the drafts that are drawn after it."""
+        return [
+            (*place, rank)
+            for place in (self.place, *self.merged)
+            for rank in range(topology.drafts_at(place))
+        ]
+
     def add_drafts(
-        self, drafts: DraftScheme, draws: Integers, values: Law | None = None
+        self,
+        drafts: DraftScheme,
+        draws: Integers,
+        values: Law | None = None,
+        merged: Sequence[Place] | None = None,
     ) -> list[Node]:
         """Hang the draws below this node; return the new nodes.
 
-        Draws that coincide hang at the place of the first.
+        Draws that coincide hang at the place of the first, unless they are merged.
 
         Parameters
         ----------
@@ -73,6 +88,8 @@ class Node:
             What each place is worth: 1 and the drafts expected to be accepted below it, see
             `place_values`; by default all the same. They must be known before these drafts are
             drawn: a rule that favours a draft for its token is not lossless.
+        merged : sequence of tuple of int, optional
+            `next_places` of a topology that merges draws that coincide.
 
         Raises
         ------
@@ -87,8 +104,11 @@ class Node:
             )
         self.drafts, self.draws, self.values = drafts, draws, values
         for rank, token in enumerate(draws.tolist()):
+            place = (*self.place, rank) if merged is None else merged[rank]
             if token >= 0 and token not in self.children:
-                self.children[token] = Node((*self.tokens, token), (*self.place, rank))
+                self.children[token] = Node((*self.tokens, token), place)
+            elif token >= 0 and merged is not None:
+                self.children[token].merged += (place,)
         return list(self.children.values())
 
     def walk(self) -> list[Node]:
@@ -134,17 +154,33 @@ def grow(
     root = Node((), ())
     level = [root]
     while level:
-        inner = [node for node in level if topology.drafts_at(node.place) > 0]
+        inner = [(node, places) for node in level if (places := node.next_places(topology))]
         if not inner:
             break
-        laws = model([node.tokens for node in inner])
-        made = [
-            make(law, topology.drafts_at(node.place)) for node, law in zip(inner, laws, strict=True)
-        ]
+        laws = model([node.tokens for node, _ in inner])
+        made = [make(law, len(places)) for (_, places), law in zip(inner, laws, strict=True)]
         level = []
-        for node, drafts, draws in zip(inner, made, draw_all(made, rng), strict=True):
-            level += node.add_drafts(drafts, draws, values[node.place])
+        for (node, _), drafts, draws in zip(inner, made, draw_all(made, rng), strict=True):
+            level += hang(node, drafts, draws, topology, values)
     return root
+
+
+def hang(
+    node: Node,
+    drafts: DraftScheme,
+    draws: Integers,
+    topology: Topology,
+    values: Mapping[Place, RateTable],
+) -> list[Node]:
+    """`add_drafts` by a topology and its values; returns the new nodes."""
+    if topology.merges and draws.dtype == object:
+        raise InvalidInput(
+            f"{topology.name} merges draws that coincide, but on this device they are not known "
+            "while the tree is drawn: leave on_device out"
+        )
+    places = node.next_places(topology)
+    worth = np.array([values[place[:-1]][place[-1]] for place in places])
+    return node.add_drafts(drafts, draws, worth, places if topology.merges else None)
 
 
 def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:

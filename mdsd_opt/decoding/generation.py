@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
 from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
@@ -160,7 +161,9 @@ def generate(
     ----------
     target, draft : model
         A function from token ids to the logits of the next token, or an object with a method
-        ``logits(ids, rows)`` or ``tree_logits(ids, continuations)``, see `tree_logits`.
+        ``logits(ids, rows)`` or ``tree_logits(ids, continuations)``, see `tree_logits`. A draft may
+        know a part of the vocabulary (`token_ids`) and read the target's hidden states (`features`,
+        `read`), see `mdsd_opt.decoding.draft_objects`.
     prompt : sequence of int
         Token ids, at least one.
     tree : Topology, PlannedTree, DynamicTree or str
@@ -317,6 +320,7 @@ def generate_steps(
     drafting = (
         sampling if draft_temperature is None else {**sampling, "temperature": draft_temperature}
     )
+    feed = FeatureFeed(target, draft)
     laws = step_laws(target, draft, make, verifier, on_device, sampling, drafting)
 
     text = [int(token) for token in prompt]
@@ -324,14 +328,19 @@ def generate_steps(
 
     def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
-        depth = min(context - len(text), MAX_DEPTH)
-        root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
+        if feed.waits and not metrics.num_steps:
+            root = Node((), ())
+        else:
+            feed.tell(text)
+            depth = min(context - len(text), MAX_DEPTH)
+            root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
         drafted = time.perf_counter()
         laws.set_targets(text, root.walk())
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
-        growth.observe(root, outcome.tokens[: outcome.num_accepted])
+        if root.drafts is not None:
+            growth.observe(root, outcome.tokens[: outcome.num_accepted])
         decided = time.perf_counter()
 
         tokens = _cut(outcome, max_new_tokens - (len(text) - start), stop_tokens)

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mdsd_opt.decoding.device_laws.transfers import known, on_device, token_ids
+from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.decoding.topology import Tree
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from mdsd_opt.decoding.models.tree_pass import TreeModel
 
 #: Processors that treat every row by itself, whatever its place in the batch.
 _ROW_BY_ROW = {
@@ -79,8 +77,10 @@ def custom_generate(
     ----------
     model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
         From `generate`.
-    draft_model : transformers.PreTrainedModel
-        Of the same tokenizer; its vocabulary may be padded differently.
+    draft_model : transformers.PreTrainedModel or object
+        Of the same tokenizer; its vocabulary may be padded differently. Or any draft with a method
+        ``tree_logits(ids, continuations)``, such as `PromptLookup`, or a head that reads the
+        model's hidden states, see `mdsd_opt.decoding.draft_objects`.
     tree : Topology, PlannedTree, DynamicTree or str
         See `mdsd_opt.decoding.generate`.
     scheme : str or callable
@@ -152,9 +152,7 @@ def custom_generate(
 class _Processed:
     """A model whose logits have been through the processors, at every node of a tree."""
 
-    def __init__(
-        self, inner: TreeModel, processors: Any, input_ids: Any, row: int, padding: int
-    ) -> None:
+    def __init__(self, inner: Any, processors: Any, input_ids: Any, row: int, padding: int) -> None:
         self._inner, self._processors = inner, processors
         self._row, self._num_rows = row, input_ids.shape[0]
         self._prompt, self._padding = input_ids[row], padding
@@ -163,7 +161,15 @@ class _Processed:
 
     @property
     def context_length(self) -> int | None:
-        return self._inner.context_length
+        return getattr(self._inner, "context_length", None)
+
+    def keep_hidden_states(self, layers: Sequence[int]) -> None:
+        """See `TreeModel`."""
+        self._inner.keep_hidden_states(layers)
+
+    def hidden_states(self, ids: Sequence[int], start: int = 0) -> Any:
+        """See `TreeModel`."""
+        return self._inner.hidden_states(ids, start)
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """Scores of the next token after the text and each continuation, [n, V]."""
@@ -171,9 +177,11 @@ class _Processed:
 
     def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """`tree_logits` as a tensor."""
+        return self._scored(self._inner.tree_tensor(ids, continuations), ids, continuations)
+
+    def _scored(self, logits: Any, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         import torch
 
-        logits = self._inner.tree_tensor(ids, continuations)
         logits = logits.to(self._prompt.device, torch.float32)
         text = torch.cat([self._prompt[: self._padding], self._ids([ids])[0]])
         scores = torch.empty_like(logits)
@@ -217,6 +225,24 @@ def _is_row_by_row(processor: Any) -> bool:
     return type(processor).__name__ in _ROW_BY_ROW
 
 
+class _ProcessedObject(_Processed):
+    """A draft that is no language model, its logits spread over the model's vocabulary."""
+
+    def __init__(self, draft: Any, vocab_size: int, *given: Any) -> None:
+        super().__init__(draft, *given)
+        self._token_ids, self._vocab_size = token_ids_of(draft), vocab_size
+        for name in ("read", "begin", "features"):
+            if hasattr(draft, name):
+                setattr(self, name, getattr(draft, name))
+
+    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+        import torch
+
+        own = torch.as_tensor(self._inner.tree_logits(ids, continuations))
+        logits = spread(own, self._token_ids, self._vocab_size, -torch.inf)
+        return self._scored(logits, ids, continuations)
+
+
 class _Scores(NamedTuple):
     """Logits at one position, after and before the processors; [1, V]."""
 
@@ -233,14 +259,16 @@ class _Batch:
         from mdsd_opt.decoding.models.loading import LoadedModel
         from mdsd_opt.decoding.models.tree_pass import TreeModel
 
-        target, draft = (
-            LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})
-            for one in (model, draft_model)
-        )
-        static = _static_length(given.get("past_key_values"))
+        def loaded(one: Any) -> LoadedModel:
+            return LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})
+
+        target, static = loaded(model), _static_length(given.get("past_key_values"))
+        self._vocab_size = target.vocab_size
         self._models = (
             TreeModel(target, static_length=static),
-            TreeModel(draft, target.vocab_size, static),
+            TreeModel(loaded(draft_model), target.vocab_size, static)
+            if hasattr(draft_model, "config")
+            else draft_model,
         )
         self._ids, self._processors = input_ids, processors
         self._paddings = _left_paddings(given.get("attention_mask"), input_ids)
@@ -253,10 +281,16 @@ class _Batch:
         """What each step after one of the prompts gives, see `generate_steps`."""
         import torch
 
+        from mdsd_opt.decoding.models.tree_pass import TreeModel
+
         padding = self._paddings[row]
-        self.target, draft = (
-            _Processed(one, self._processors, self._ids, row, padding) for one in self._models
-        )
+        model, drafter = self._models
+        given = self._processors, self._ids, row, padding
+        self.target = _Processed(model, *given)
+        if isinstance(drafter, TreeModel):
+            draft = _Processed(drafter, *given)
+        else:
+            draft = _ProcessedObject(drafter, self._vocab_size, *given)
         rng = np.random.default_rng(int(torch.randint(2**62, (1,))))
         return generate_steps(
             self.target, draft, self._prompts[row], rng=rng, max_new_tokens=room, **options
@@ -288,10 +322,11 @@ def _require_honoured(
     """
     if draft_model is None:
         raise InvalidInput("there is no draft_model: give one with the same tokenizer")
-    if not hasattr(draft_model, "config"):
+    if not hasattr(draft_model, "config") and not hasattr(draft_model, "tree_logits"):
         raise InvalidInput(
             f"the draft_model is a {type(draft_model).__name__}: give a model of the transformers "
-            "library itself (a LoadedModel has it in .model)"
+            "library itself (a LoadedModel has it in .model), or an object with a method "
+            "tree_logits(ids, continuations)"
         )
     unusual = {
         "num_beams": (config.num_beams or 1) > 1,
@@ -305,7 +340,8 @@ def _require_honoured(
         "output_scores of several prompts": input_ids.shape[0] > 1
         and bool(config.output_scores or config.output_logits),
         "an encoder-decoder model": bool(model.config.is_encoder_decoder),
-        "an encoder-decoder draft_model": bool(draft_model.config.is_encoder_decoder),
+        "an encoder-decoder draft_model": hasattr(draft_model, "config")
+        and bool(draft_model.config.is_encoder_decoder),
     }
     unusual |= {type(one).__name__: True for one in processors if type(one).__name__ in _STATEFUL}
     unusual |= {

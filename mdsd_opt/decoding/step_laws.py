@@ -9,14 +9,18 @@ the sum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
 from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
 from mdsd_opt.decoding.device_laws.weights import integer_weights
+from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import TopDown, TreeRule
@@ -41,15 +45,18 @@ class HostLaws:
     ) -> None:
         self.make, self._sampling, self._drafting = make, sampling, drafting
         self._target, self._draft = tree_logits(target), tree_logits(draft)
+        self._drafted, self._vocab_size = token_ids_of(draft), 0
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Floats:
         """The draft's laws after some continuations of a text, one a row."""
-        return softmax(self._draft(text, continuations), **self._drafting)
+        own = softmax(to_numpy(self._draft(text, continuations), "logits"), **self._drafting)
+        return spread(own, self._drafted, self._vocab_size, 0.0)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law."""
         logits = self._target(text, [node.tokens for node in nodes])
         laws = softmax(logits, **self._sampling)
+        self._vocab_size = laws.shape[-1]
         for node, law in zip(nodes, laws, strict=True):
             node.target = law
 
@@ -70,6 +77,7 @@ class DeviceLaws:
                     "leave on_device out"
                 )
         self._target, self._draft, self._replaced = target, draft, replaced
+        self._drafted, self._vocab_size = token_ids_of(draft), 0
         self._sampling, self._drafting = sampling, drafting
 
     def make(self, law: Any, num_drafts: int) -> Any:
@@ -78,12 +86,18 @@ class DeviceLaws:
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """Weights of the draft's laws after some continuations of a text, one a row."""
-        logits = self._draft.tree_tensor(text, continuations)
+        own = self._draft.tree_tensor(text, continuations)
+        logits = spread(own, self._drafted, self._vocab_size, -np.inf)
         return integer_weights(logits, **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law; and the first, the root, the tokens of its tree."""
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
+        self._vocab_size = logits.shape[-1]
+        if nodes[0].drafts is None:  # a text's first step
+            weights = integer_weights(logits[0], **self._sampling)
+            nodes[0].target = cast(Any, BinnedLaw.target_of(undrafted_table(lambda: weights)))
+            return
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         rows = logits.index_select(0, on_device(inner, logits.device))
         targets = integer_weights(rows, **self._sampling)
@@ -168,6 +182,8 @@ def check_tree(tree: Tree, rule: TreeRule) -> None:
 
 
 def _is_even(topology: Topology) -> bool:
+    if topology.merges:  # as many drafts as paths have come to a node
+        return False
     level: list[Place] = [()]
     while level:
         counts = {topology.drafts_at(place) for place in level}

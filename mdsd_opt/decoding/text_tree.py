@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.topology import Place, Topology
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
-from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 
 Laws = Callable[[Tokens], Floats]
 
@@ -79,6 +81,113 @@ class TextTree:
     def outermost(self, inside: Flags) -> Integers:
         """Texts of a set that goes on to the end that begin with no other one of it."""
         return np.flatnonzero(inside & ~inside[self.parent])
+
+
+class TreeLaw(Protocol):
+    """A law of trees of drafts, as far as bounds need it."""
+
+    def first_met(self, order: Integers) -> Vector:
+        """Chance that each text is the first of an order that a tree holds; else the root."""
+
+
+def tree_law(texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> TreeLaw:
+    """The law of the trees that `grow` draws; errors as `RandomTrees` and `MergedTrees`."""
+    if topology.merges:
+        return MergedTrees(texts, draft, topology, make)
+    return RandomTrees(texts, draft, topology, make)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Equal parts of a topology: what is drawn after a place.
+
+    `below` are the parts after its drafts, with their numbers; `missed`, one for each text of the
+    level, is the chance that nothing of the order so far is at or below a text drawn there.
+    """
+
+    below: list[tuple[_Part, int]]
+    missed: Vector
+
+
+class MergedTrees:
+    r"""The law of the trees whose coinciding draws are merged, drawn with replacement.
+
+    What is drawn after a place does not depend on which draws coincide: the tree is the union of
+    independent ones, and misses a set with the product of their chances,
+
+    .. math:: m_a(w) = \prod_{\text{drafts } b \text{ of } a} \sum_y q(y|w)\, m_b(wy),
+              \qquad m_a(w) = 0 \text{ for } w \text{ in the set.}
+
+    Raises `UnsupportedScheme` for drafts that are not independent draws from one law.
+    """
+
+    def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
+        draws = make(draft(()), 1).random_draws
+        if draws is None or not draws.is_replaced:
+            raise UnsupportedScheme(
+                f"{topology.name} merges draws that coincide: its bounds are for drafts "
+                "with_replacement"
+            )
+        self._texts = texts
+        self._parts: list[dict[Any, _Part]] = [{} for _ in range(topology.depth + 1)]
+        inner = (w for n in range(texts.depth) for w in product(range(texts.vocab_size), repeat=n))
+        self._q: Vector = np.concatenate([draft(w) for w in inner])  # of every text but the root
+        self._root = self._part(topology, ())
+
+    def _part(self, topology: Topology, place: Place) -> _Part:
+        """The part after a place; equal ones of a level are one object."""
+        below = Counter(
+            id(self._part(topology, (*place, n))) for n in range(topology.drafts_at(place))
+        )
+        level = self._parts[len(place)]
+        key = frozenset(below.items())
+        if key not in level:
+            known = (
+                {id(part): part for part in self._parts[len(place) + 1].values()} if below else {}
+            )
+            counts = [(known[part], count) for part, count in below.items()]
+            level[key] = _Part(counts, np.empty(self._texts.vocab_size ** len(place)))
+        return level[key]
+
+    def first_met(self, order: Integers) -> Vector:
+        """Chance that each text is the first of an order that a tree holds; else the root."""
+        texts, size = self._texts, self._texts.vocab_size
+        for level in self._parts:
+            for part in level.values():
+                part.missed.fill(1.0)
+        chances, taken = np.zeros(texts.size), np.zeros(texts.size, np.bool_)
+        left = 1.0
+        for text in order.tolist():
+            above = self._above(text)
+            taken[text] = True
+            if taken[above].any():  # met only if the one that it begins with is
+                continue
+            at = text - int(texts.levels[len(above)])
+            for part in self._parts[len(above)].values():
+                part.missed[at] = 0.0
+            for ancestor in above:
+                n = int(texts.level_of[ancestor])
+                at = ancestor - int(texts.levels[n])
+                first = at * size
+                q = self._q[int(texts.levels[n + 1]) - 1 + first :][:size]
+                for part in self._parts[n].values():
+                    missed = 1.0
+                    for after, count in part.below:
+                        missed *= float(q @ after.missed[first : first + size]) ** count
+                    part.missed[at] = missed
+            now = float(self._root.missed[0])
+            chances[text] = max(left - now, 0.0)
+            left = now
+        chances[0] = left
+        return chances
+
+    def _above(self, text: int) -> list[int]:
+        """The texts that a text begins with, from its parent to the root."""
+        found = []
+        while text:
+            text = int(self._texts.parent[text])
+            found.append(text)
+        return found
 
 
 class RandomTrees:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 import numpy as np
@@ -43,7 +43,8 @@ _SPARSE: dict[Place, int] = {
 }  # fmt: skip
 
 _FORMS = (
-    "as drafts x depth (4x3), chain5 for one draft at a time, sparse or sparse16, planned16 for "
+    "as drafts x depth (4x3), chain5 for one draft at a time, paths3x4 for three whole paths of "
+    "four drafts, sparse or sparse16, planned16 for "
     "the plan that accepts most with 16 drafts, or dynamic24 for a tree of at most 24 drafts grown "
     "where acceptance is likeliest"
 )
@@ -59,10 +60,15 @@ class Topology:
         By the place of the node: the root is (), its first draft (0,). Nodes that are not named are
         leaves. Draws may coincide; the node then has the place of the first of them.
     name : str
+    merges : bool
+        Draws that coincide are one node with the places of all of them: after it is drawn what
+        would be drawn after each. The tree is then the union of trees that do not know of one
+        another.
     """
 
     num_drafts: Mapping[Place, int]
     name: str
+    merges: bool = False
 
     def __post_init__(self) -> None:
         for place, count in self.num_drafts.items():
@@ -88,7 +94,7 @@ class Topology:
         if depth >= self.depth:
             return self
         kept = {place: count for place, count in self.num_drafts.items() if len(place) < depth}
-        return Topology(kept, self.name)
+        return replace(self, num_drafts=kept)
 
     def drafts_at(self, place: Place) -> int:
         """Number of drafts drawn after a node; 0 for a leaf."""
@@ -203,14 +209,33 @@ def chain(depth: int) -> Topology:
     return Topology(k_ary(1, depth).num_drafts, f"chain{depth}")
 
 
+def whole_paths(num_paths: int, depth: int) -> Topology:
+    """Several paths of drafts, each drawn from its beginning; equal beginnings are drawn once.
+
+    After a node that n of the paths go through, n drafts are drawn.
+    """
+    if num_paths < 1 or depth < 1:
+        raise InvalidInput(f"{num_paths} paths, depth {depth}: give at least 1 of both")
+    if num_paths * depth > 100_000 or depth > MAX_DEPTH:
+        raise InvalidInput(
+            f"{num_paths} paths of {depth} drafts are over 100,000 drafts or {MAX_DEPTH:,} levels: "
+            "give fewer"
+        )
+    places: dict[Place, int] = {(): num_paths}
+    for rank in range(num_paths):
+        places |= {(rank, *[0] * n): 1 for n in range(depth - 1)}
+    return Topology(places, f"paths{num_paths}x{depth}", merges=True)
+
+
 def parse_topology(text: str) -> Tree:
-    """A tree by its name: "4x3", "chain5", "sparse", "sparse16", "planned16" or "dynamic24"."""
+    """A tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16"."""
     if text == "sparse":
         return sparse()
     if match := re.fullmatch(r"(chain|sparse|planned|dynamic)(\d{1,4})", text):
         return _SIZED[match[1]](int(match[2]))
-    if match := re.fullmatch(r"(\d{1,4})x(\d{1,4})", text):
-        return k_ary(int(match[1]), int(match[2]))
+    if match := re.fullmatch(r"(paths)?(\d{1,4})x(\d{1,4})", text):
+        make = whole_paths if match[1] else k_ary
+        return make(int(match[2]), int(match[3]))
     raise InvalidInput(f"unknown tree {text!r}: give it {_FORMS}")
 
 
@@ -293,7 +318,7 @@ def in_draw_order(topology: Topology, table: RateTable | None = None) -> Topolog
             num_drafts[new] = values[old].size
             order = np.argsort(-values[old], kind="stable").tolist()
             renamed += [((*old, rank), (*new, n)) for n, rank in enumerate(order)]
-    return Topology(num_drafts, topology.name)
+    return replace(topology, num_drafts=num_drafts)
 
 
 def expected_accepted(topology: Topology, table: RateTable | None = None) -> float:

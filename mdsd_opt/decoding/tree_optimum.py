@@ -32,7 +32,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
-from mdsd_opt.decoding.text_tree import Laws, RandomTrees, TextTree
+from mdsd_opt.decoding.text_tree import Laws, TextTree, TreeLaw, tree_law
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import SolverError
@@ -82,7 +82,8 @@ def tree_bound(
     target, draft : callable
         Laws of the next token after some tokens, shape (V,): p and q, everywhere.
     topology : Topology
-        Even or not; coinciding draws are one node, at the place of the first.
+        Even or not; coinciding draws are one node, at the place of the first, or of all of them
+        where the topology merges them (`whole_paths`).
     scheme : str or callable
     tolerance : float
         Gap at which it stops.
@@ -104,7 +105,7 @@ def tree_bound(
         checked_amount("time_limit", time_limit)
     deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
     texts = TextTree(target, topology.depth)
-    search = _Search(texts, RandomTrees(texts, draft, topology, scheme_maker(scheme)))
+    search = _Search(texts, tree_law(texts, draft, topology, scheme_maker(scheme)))
     while search.gap > tolerance and time.perf_counter() < deadline:
         if not search.advance():
             break
@@ -145,7 +146,7 @@ def tree_optimum(
 class _Search:
     """Two programmes that price texts for one another, and the best bounds so far."""
 
-    def __init__(self, texts: TextTree, trees: RandomTrees) -> None:
+    def __init__(self, texts: TextTree, trees: TreeLaw) -> None:
         self._texts, self._trees = texts, trees
         self._above, self._below = FromAbove(texts), FromBelow(texts)
         self.lower, self.upper = 0.0, float(texts.depth)

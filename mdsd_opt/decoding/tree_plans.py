@@ -10,8 +10,10 @@ likeliest to be passed.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -21,6 +23,11 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 #: Seconds of a step by the number of drafts: a function, or a table measured at some numbers.
 Cost = Callable[[int], float] | Mapping[int, float] | Sequence[float]
+
+#: Seconds of a step by the number of drafts and of the levels that the draft model draws.
+CostByDepth = Callable[[int, int], float]
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 #: Drafts of a plan, at most.
 MAX_NODES = 4096
@@ -49,7 +56,10 @@ class TreePlan:
 
 
 def plan_tree(
-    table: RateTable, num_nodes: int, max_depth: int | None = None, cost: Cost | None = None
+    table: RateTable,
+    num_nodes: int,
+    max_depth: int | None = None,
+    cost: Cost | CostByDepth | None = None,
 ) -> TreePlan:
     """The best topology within a number of drafts, exactly, by dynamic programming.
 
@@ -64,8 +74,9 @@ def plan_tree(
         Levels, at most.
     cost : callable, mapping of int to float, or sequence, optional
         Seconds of a step by its number of drafts; a mapping is interpolated between the numbers
-        it has, a sequence begins with no draft. With it the plan is for (1 + accepted) / seconds,
-        else for the most accepted drafts.
+        it has, a sequence begins with no draft. A callable of two arguments is given the levels,
+        too: the draft model makes a pass for each. With it the plan is for
+        (1 + accepted) / seconds, else for the most accepted drafts.
 
     Returns
     -------
@@ -80,16 +91,20 @@ def plan_tree(
 
     Notes
     -----
-    O(K n^2 log K) for each level that is allowed, and once if there is no limit.
+    O(K n^2 log K) for each level that is allowed, and once if there is no limit. A cost by levels
+    looks at every number of them.
     """
     rates = _checked(table)
     if min(num_nodes, 1 if max_depth is None else max_depth) < 1:
         raise InvalidInput(
             f"{num_nodes} drafts, {max_depth} levels: give at least 1 draft and 1 level"
         )
+    by_depth = _of_two_arguments(cost)
     sizes = _sizes(num_nodes, cost)
     num_nodes = sizes[-1]
     depth = None if max_depth is None or max_depth >= num_nodes else max_depth
+    if by_depth is not None and depth is None:
+        depth = num_nodes
     numbers = rates.size * (num_nodes + 1) * (depth or 1)
     if num_nodes > MAX_NODES or numbers > _MAX_NUMBERS:
         raise ProblemTooLarge(
@@ -100,11 +115,43 @@ def plan_tree(
     accepted = levels[-1].best
     if cost is None:
         return TreePlan(_topology(rates, levels, num_nodes, depth), float(accepted[-1]))
-    seconds = _seconds(cost)
+    if by_depth is not None:
+        return _plan_by_depth(rates, levels, num_nodes, by_depth)
+    seconds = seconds_of(cost)
     chosen = max(sizes, key=lambda n: (1.0 + float(accepted[n])) / seconds(n))
     topology = _topology(rates, levels, chosen, depth)
     expected = float(accepted[chosen])
     return TreePlan(topology, expected, (1.0 + expected) / seconds(topology.num_nodes))
+
+
+def _plan_by_depth(
+    rates: RateTable, levels: list[_Level], num_nodes: int, cost: CostByDepth
+) -> TreePlan:
+    """The plan that brings most tokens a second where levels cost, too."""
+
+    def speed(drafts: int, depth: int) -> float:
+        def seconds(number: int) -> float:
+            return cost(number, depth)
+
+        return (1.0 + float(levels[depth - 1].best[drafts])) / seconds_of(seconds)(drafts)
+
+    tried = ((n, d) for n in range(1, num_nodes + 1) for d in range(1, min(n, len(levels)) + 1))
+    drafts, depth = max(tried, key=lambda pair: speed(*pair))
+    topology = _topology(rates, levels[:depth], drafts, depth)
+    expected = float(levels[depth - 1].best[drafts])
+    return TreePlan(topology, expected, speed(topology.num_nodes, topology.depth))
+
+
+def _of_two_arguments(cost: Cost | CostByDepth | None) -> CostByDepth | None:
+    """The cost if it asks for levels, too."""
+    if not callable(cost):
+        return None
+    try:
+        given = inspect.signature(cost).parameters.values()
+    except ValueError:  # some of those that are built in do not tell
+        return None
+    needed = [x for x in given if x.default is x.empty and x.kind in _POSITIONAL]
+    return cast(CostByDepth, cost) if len(needed) == 2 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +211,7 @@ def _topology(
     return Topology(places or {(): 1}, f"planned{num_nodes}")
 
 
-def _sizes(num_nodes: int, cost: Cost | None) -> range:
+def _sizes(num_nodes: int, cost: Cost | CostByDepth | None) -> range:
     """Numbers of drafts to choose from: no more than were measured."""
     if cost is None or callable(cost):
         return range(1, num_nodes + 1)
@@ -174,10 +221,10 @@ def _sizes(num_nodes: int, cost: Cost | None) -> range:
     return range(1, min(num_nodes, measured) + 1)
 
 
-def _seconds(cost: Cost) -> Callable[[int], float]:
+def seconds_of(cost: Cost | CostByDepth) -> Callable[[int], float]:
     """Seconds of a step by its number of drafts; errors where that is no duration."""
     if callable(cost):
-        of: Callable[[int], float] = cost
+        of = cast(Callable[[int], float], cost)
     else:
         known = sorted(_measured(cost).items())
 

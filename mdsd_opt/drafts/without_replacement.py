@@ -7,6 +7,7 @@ from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, permutations
+from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,9 @@ _CHUNK = 1 << 22
 #: containment is has a denominator that grows with every one.
 _MAX_SUMMED = 15_000
 _MAX_LISTED = 400_000
+
+#: So many terms of the sets' masses are summed sooner than the kernels of the race are loaded.
+_FEW_TERMS = 2_000
 
 
 class WithoutReplacement(OneDraft):
@@ -120,7 +124,18 @@ class WithoutReplacement(OneDraft):
     def prefix_containment(self, order: Integers) -> Floats:
         if self.drafts_whole_support:
             return _all_drafted(np.isin(order, self.support), self.support.size)
+        if comb(self.support.size, self._num_drawn) << self._num_drawn <= _FEW_TERMS:
+            return self._listed_containment(order)
         return self._prefix_curve(order)[0]
+
+    def _listed_containment(self, order: Integers) -> Floats:
+        """Q of every prefix where there are few draft sets: each counts from its last token on."""
+        place = np.full(self.vocab_size, order.size, dtype=np.int64)
+        place[order] = np.arange(order.size)
+        law = self.support_law()
+        complete = np.maximum.reduceat(place[law.tokens], law.offsets[:-1])
+        masses = np.bincount(complete, law.mass, order.size + 1)[: order.size]
+        return np.minimum(np.concatenate([[0.0], np.cumsum(masses)]), 1.0)
 
     def prefix_slopes(self, order: Integers) -> Floats:
         if self.drafts_whole_support:

@@ -12,6 +12,9 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import ProblemTooLarge
 
+#: So many tokens are sorted and summed before a kernel would be loaded.
+FEW_TOKENS = 64
+
 #: Draws without replacement up to which the race before every bucket, some MB for each draw, is
 #: kept to save a sort.
 _MOST_RACED = 32
@@ -51,7 +54,9 @@ def is_searchable(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
 
 def saves_sorting(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
     """Whether the search takes less than a sort, and no memory to speak of."""
-    if draws is None or not (draws.is_replaced or draws.num_drafts <= _MOST_RACED):
+    if draws is None or draws.q.size <= FEW_TOKENS:
+        return False
+    if not (draws.is_replaced or draws.num_drafts <= _MOST_RACED):
         return False
     return is_searchable(draws)
 

@@ -86,8 +86,8 @@ def rates_of_rows(
     num_buckets = is_open.size
     for row in range(target.shape[0]):
         p_row, q_row = target[row], draft[row]
-        p_largest = largest_logit(p_row, columns[0])
-        q_largest = largest_logit(q_row, columns[0])
+        p_largest = largest_logit(p_row, block[0])
+        q_largest = largest_logit(q_row, block[0])
         steps = block[3]  # in the precision of the weights
         steps[0] = _C * (
             _rough_total(p_row, p_largest, target_scale, largest_weight, block)

@@ -160,5 +160,5 @@ def unequal_vocabularies(target_size: int, draft_size: int) -> str:
     """Message for two vocabularies of different width."""
     return (
         f"the target has {target_size} tokens and the draft has {draft_size}. If the wider one is "
-        "only padded, pass pad=True to fill the narrower with impossible tokens."
+        "only padded, pad=True (--pad) fills the narrower with impossible tokens."
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.text import folded
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
@@ -259,7 +260,7 @@ class Solution(Found):
         plan = "None (method='full_lp' has one)"
         if self.plan is not None:
             plan = f"{self.plan.mass.size} arcs"
-        return (
+        return folded(
             f"Solution(acceptance_rate={self.acceptance_rate:.9g}, status={self.status}, "
             f"method={self.method!r}, gap={self.upper_bound - self.lower_bound:.1e}, "
             f"plan={plan}, solve_seconds={self.solve_seconds:.3g})"

@@ -97,4 +97,5 @@ METHOD = Method(
     needs="any scheme; backend 'highs' or 'cvxpy'",
     exact=True,
     solve=solve,
+    loads=("highspy",),
 )

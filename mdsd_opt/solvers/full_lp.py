@@ -163,6 +163,7 @@ METHOD = Method(
     needs="any scheme; backend 'highs' or 'cvxpy'",
     exact=True,
     solve=solve,
+    loads=("highspy",),
 )
 
 

@@ -89,6 +89,7 @@ METHOD = Method(
     needs="any scheme",
     exact=True,
     solve=solve,
+    loads=("mdsd_opt.solvers.dinic_kernels",),
 )
 
 

@@ -28,6 +28,7 @@ class Method:
     needs: str
     exact: bool
     solve: Callable[..., Found] = field(repr=False)
+    loads: tuple[str, ...] = field(default=(), repr=False)  # modules, before a clock runs
 
     @property
     def options(self) -> list[str]:

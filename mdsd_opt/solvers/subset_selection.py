@@ -6,6 +6,7 @@ In floating point, and in exact arithmetic: the reference every other number is 
 from __future__ import annotations
 
 from fractions import Fraction
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.random_draws import RandomDraws, saves_sorting
+from mdsd_opt.prefix_search.random_draws import FEW_TOKENS, RandomDraws, saves_sorting
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Status
 from mdsd_opt.problem.water_filling import running_sums
@@ -122,6 +123,10 @@ def best_prefix(masses: Numbers, drafts: PrefixDraftScheme) -> tuple[Integers, N
         differences = running_sums(masses[None, order])[0] - contained
         length = int(differences.argmin())
         return order, contained, length, differences[length]
+    if order.size <= FEW_TOKENS:
+        differences = np.array([fsum(masses[order[:j]]) for j in range(order.size + 1)]) - contained
+        length = int(differences.argmin())
+        return order, contained, length, float(differences[length])
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
     difference, length = smallest_prefix_difference(masses[order], contained)

@@ -152,6 +152,7 @@ METHOD = Method(
     needs="two drafts, from one or two draft models",
     exact=False,
     solve=solve,
+    loads=("highspy",),
 )
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numba
@@ -170,6 +171,21 @@ def test_a_compilation_is_announced_once(caplog: pytest.LogCaptureFixture) -> No
             function.__module__ = "mdsd_opt.something"
             numba.njit(function)(1.0)
     assert caplog.text.count("compiling kernels") == 1
+
+
+def test_the_seconds_of_a_compilation_are_counted_once_and_not_of_the_functions_within() -> None:
+    def inner(x: float) -> float:
+        return x + 4
+
+    compiled_inner = numba.njit(inner)
+
+    def outer(x: float) -> float:
+        return compiled_inner(x)
+
+    before, start = numba_cache.seconds_compiled(), time.perf_counter()
+    numba.njit(outer)(1.0)
+    spent = numba_cache.seconds_compiled() - before
+    assert 0 < spent <= time.perf_counter() - start
 
 
 def test_kernels_keep_to_ieee_arithmetic() -> None:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench import Record, Report, changes, flows, load_report, run, scaling
+from mdsd_opt.cli.bench import LEFT_OUT, Record, Report, changes, flows, load_report, run, scaling
 from mdsd_opt.cli.bench.solvers import build
 from mdsd_opt.cli.report.bench import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
@@ -33,6 +33,7 @@ def report(*records):
 
 @pytest.mark.parametrize("name", ["solvers", "flows", "batches", "decisions", "polyhedra"])
 def test_quick_runs_measure(name):
+    assert LEFT_OUT[name]
     told = []
     found = run([name], quick=True, rounds=1, threads=1, progress=told.append)
     assert list(found.records) == told
@@ -156,6 +157,8 @@ def test_the_command(run_cli, tmp_path):
     assert "argsort route" in done.stdout
     assert "exponent" in done.stdout or "V" in done.stdout
     assert picture.stat().st_size > 10_000
+    assert "left out of decisions: " in done.stderr
+    assert "solvers" not in done.stderr
     faster = json.loads(out.read_text())
     for row in faster["records"]:
         if row["route"] == "optimal":

@@ -96,6 +96,11 @@ def worth(tree, table):
     return sum(table[len(tree), k] * (1 + worth(child, table)) for k, child in enumerate(tree))
 
 
+def num_drafts(tree):
+    """Drafts of a tree."""
+    return sum(1 + num_drafts(child) for child in tree)
+
+
 def levels(tree):
     return 1 + max(map(levels, tree)) if tree else 0
 
@@ -168,6 +173,36 @@ def test_under_a_cost_the_plan_brings_most_tokens_a_second(seed):
         assert found[plan.topology.num_nodes] == pytest.approx(best)
 
 
+@pytest.mark.parametrize("max_depth", [None, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_where_levels_cost_no_ordered_tree_beats_the_plan(seed, max_depth):
+    rng = np.random.default_rng(seed)
+    table = random_table(rng, 3)
+    of_drafts, of_levels = 1.0 + np.cumsum(rng.exponential(0.1, 8)), rng.exponential()
+
+    def cost(drafts, depth):
+        return of_drafts[drafts] + of_levels * depth
+
+    tried = [tree for n in range(1, 8) for tree in ordered_trees(n, 3)]
+    speeds = [
+        (1 + worth(tree, table)) / cost(num_drafts(tree), levels(tree))
+        for tree in tried
+        if max_depth is None or levels(tree) <= max_depth
+    ]
+    plan = plan_tree(table, 7, max_depth, cost=cost)
+    assert plan.tokens_per_second == pytest.approx(max(speeds))
+    expected = expected_accepted(plan.topology, table)
+    here = cost(plan.topology.num_nodes, plan.topology.depth)
+    assert (1 + expected) / here == pytest.approx(max(speeds))
+
+
+def test_dear_levels_make_a_flat_tree():
+    table = initial_rates(4)
+    flat = plan_tree(table, 8, cost=lambda drafts, depth: 1.0 + 10.0 * depth)
+    deep = plan_tree(table, 8, cost=lambda drafts, depth: 1.0 + 10.0 * drafts / depth)
+    assert flat.topology.depth == 1 < deep.topology.depth
+
+
 def test_a_cost_is_interpolated_and_not_trusted_beyond_what_was_measured():
     table = initial_rates(4)
     assert plan_tree(table, 30, cost={1: 1.0, 9: 1.0}).topology.num_nodes == 9
@@ -186,6 +221,7 @@ def test_a_cost_is_interpolated_and_not_trusted_beyond_what_was_measured():
         (lambda t: plan_tree(3 * t, 4), InvalidInput, "at most one"),
         (lambda t: plan_tree(np.nan * t, 4), InvalidInput, "at most one"),
         (lambda t: plan_tree(t, 4, cost=lambda n: 0.0), InvalidInput, "seconds above 0"),
+        (lambda t: plan_tree(t, 4, cost=lambda n, d: d - 1.0), InvalidInput, "seconds above 0"),
         (lambda t: plan_tree(t, 4, cost={}), InvalidInput, "no number"),
         (lambda t: PlannedTree(0), InvalidInput, "at least 1"),
         (lambda t: sparse(0), InvalidInput, "at least 1"),

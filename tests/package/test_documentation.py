@@ -10,20 +10,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from mdsd_opt.cli.app import app
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, WithReplacement
 from mdsd_opt.errors import MissingExtra
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: These need a CUDA device, and a corpus that took hours to capture; they say so.
-NOT_RUN = {"gpu.md", "corpora.md"}
-
 PAGES = sorted(
     str(page.relative_to(ROOT / "docs"))
     for page in (ROOT / "docs").rglob("*.md")
-    if FENCE.search(page.read_text()) and str(page.relative_to(ROOT / "docs")) not in NOT_RUN
+    if FENCE.search(page.read_text())
 )
 
 
@@ -55,8 +54,8 @@ def test_examples_print_what_the_page_says(
     text = (ROOT / "docs" / page).read_text()
     if "cddlib_checks" in text and importlib.util.find_spec("cdd") is None:
         pytest.skip("needs the extra cdd")
-    if "import torch" in text and importlib.util.find_spec("torch") is None:
-        pytest.skip("needs PyTorch")
+    if importlib.util.find_spec("torch") is None:  # sections named after it come last
+        text = re.split(r"^## .*(?=PyTorch)", text, maxsplit=1, flags=re.MULTILINE)[0]
     try:
         failures = run_page(text, page)
     except MissingExtra as error:
@@ -78,11 +77,49 @@ def test_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> N
     assert printed == 3
 
 
+def commands_of(text: str) -> list[tuple[str, str]]:
+    """Verb and arguments of every mdsd-opt command of a page."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    fences = re.findall(r"^```.*?^```$", joined, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```$", "", joined, flags=re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"^ {4}.*", rest, re.MULTILINE)
+    spans = [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", rest)]
+    code = re.sub(r"(^|\s)# .*", "", "\n".join([*fences, *indented, *spans]))
+    return re.findall(r"(?<!\{)mdsd-opt ([a-z]+)\b(.*)", code)
+
+
+def unknown_options(text: str) -> list[str]:
+    """What the commands of a page ask for and the program does not have."""
+    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    unknown = []
+    for verb, arguments in commands_of(text):
+        if verb not in verbs:
+            unknown.append(verb)
+            continue
+        known = {name for x in verbs[verb].params for name in (*x.opts, *x.secondary_opts)}
+        asked = re.findall(r"(?<!\S)--?[a-z][\w-]*", arguments)
+        unknown += [f"{verb} {option}" for option in asked if option not in known]
+    return unknown
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *(str(x.relative_to(ROOT)) for x in (ROOT / "docs").rglob("*.md"))]
+)
+def test_commands_have_verbs_and_options_that_exist(page: str) -> None:
+    assert not unknown_options((ROOT / page).read_text())
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    text = "    mdsd-opt rates x \\\n  --nodes 4\n\n`mdsd-opt plan\n--nodes 4`, `mdsd-opt rate`\n"
+    assert unknown_options(text) == ["rates --nodes", "rate"]
+
+
 ROOMS = (
     *("", ".drafts", ".draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
     *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".frontier", ".reproduce"),
     ".tree_audit",
     ".engines",
+    ".serving",
 )
 
 
@@ -121,10 +158,30 @@ def test_no_name_is_in_the_api_reference_twice() -> None:
 
 
 def test_every_page_of_the_api_is_in_its_contents() -> None:
-    listed = re.findall(r"^api/(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^api/(\w+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(page.stem for page in (ROOT / "docs" / "api").glob("*.md"))
 
 
 def test_a_wrong_number_is_noticed() -> None:
     assert run_page("```pycon\n>>> 1 + 1\n3\n\n```\n", "page")
     assert not run_page("```python\nx = 1\n```\n```pycon\n>>> x + 1\n2\n\n```\n", "page")
+
+
+def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
+    folder = ROOT / "docs" / "benchmarks"
+    page = (folder / "speed-honestly.md").read_text().partition("## One decision")[2]
+    shown = [line.split("|")[1:-1] for line in page.partition("## ")[0].splitlines()]
+    rows = [[cell.strip() for cell in row] for row in shown if len(row) == 8][2:]
+    lines = (folder / "measured" / "decisions.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    medians = {(row[0], row[1], row[3]): row[5] for row in cells if len(row) > 6}
+    routes = ("optimal", "optimal, collapsed", "rrs", "packed sort route", "argsort route")
+    assert len(rows) == 12
+    for logits, drafts, k, *found in rows:
+        assert found == [medians[route, f"{logits} logits, {drafts}", k] for route in routes]
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    found = re.findall(r"\]\(((?!http)[^)#]+)", (ROOT / "README.md").read_text())
+    assert found
+    assert [link for link in found if not (ROOT / link).exists()] == []

@@ -34,6 +34,7 @@ LATE = (
     "scipy",
     "torch",
     "transformers",
+    "triton",
     "typer",
 )
 

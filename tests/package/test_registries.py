@@ -9,14 +9,18 @@ from pathlib import Path
 from support import solver_table, strategies, verifier_table
 
 import mdsd_opt as mo
-from mdsd_opt import cddlib_checks, drafts, verifiers
+from mdsd_opt import cddlib_checks, decoding, drafts, verifiers
+from mdsd_opt.solvers.frontier.rules import NAMED_RULES
 
 ROOT = Path(__file__).parents[2]
 
+#: Where solvers and verifiers stand in tables.
+PAGE = Path("docs/solvers-and-verifiers.md")
 
-def rows_of_readme(heading: str) -> set[str]:
+
+def rows_of_page(heading: str) -> set[str]:
     """Names in the first column of the table under a heading."""
-    text = (ROOT / "README.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    text = (ROOT / PAGE).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
 
@@ -26,22 +30,23 @@ def files_that_define(folder: str, name: str) -> set[str]:
     return {file.stem for file in files if re.search(rf"^{name}", file.read_text(), re.MULTILINE)}
 
 
-def test_every_verifier_has_a_line_in_the_readme() -> None:
-    listed, known = rows_of_readme("Verification algorithms"), set(verifiers.names())
+def test_every_verifier_has_a_line_on_the_page() -> None:
+    listed, known = rows_of_page("Verification algorithms"), set(verifiers.names())
     missing, gone = sorted(known - listed), sorted(listed - known)
-    assert not missing, f"add {missing} to 'Verification algorithms' in README.md"
-    assert not gone, f"take {gone} out of 'Verification algorithms' in README.md"
+    assert not missing, f"add {missing} to 'Verification algorithms' in {PAGE}"
+    assert not gone, f"take {gone} out of 'Verification algorithms' in {PAGE}"
 
 
-def test_every_verifier_has_a_page_with_an_example() -> None:
+def test_every_verifier_has_a_section_with_an_example() -> None:
+    sections = (ROOT / "docs" / "verifiers" / "rules.md").read_text()
     for name in verifiers.names():
-        page = ROOT / "docs" / "verifiers" / f"{name}.md"
-        assert page.exists(), f"write docs/verifiers/{name}.md"
-        code = "".join(
-            re.findall(r"^```(?:pycon|python)\n(.*?)^```$", page.read_text(), re.M | re.S)
+        assert f"\n## `{name}`\n" in sections, (
+            f"write a section `{name}` in docs/verifiers/rules.md"
         )
+        section = sections.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+        code = "".join(re.findall(r"^```(?:pycon|python)\n(.*?)^```$", section, re.M | re.S))
         asked = f'verifiers.get("{name}")'
-        assert asked in code, f"let an example in docs/verifiers/{name}.md call {asked}"
+        assert asked in code, f"let the example of `{name}` in docs/verifiers/rules.md call {asked}"
 
 
 def test_every_solver_is_known_and_tested() -> None:
@@ -53,9 +58,9 @@ def test_every_solver_is_known_and_tested() -> None:
     assert not missing, f"put an Entry of {missing} into TABLE in tests/support/solver_table.py"
 
 
-def test_every_solver_has_a_line_in_the_readme_and_the_reference() -> None:
-    missing = sorted(set(mo.methods()) ^ rows_of_readme("Solvers"))
-    assert not missing, f"keep {missing} in step with the table 'Solvers' in README.md"
+def test_every_solver_has_a_line_on_the_page_and_the_reference() -> None:
+    missing = sorted(set(mo.methods()) ^ rows_of_page("Solvers"))
+    assert not missing, f"keep {missing} in step with the table 'Solvers' in {PAGE}"
     reference = (ROOT / "docs" / "api" / "problems.md").read_text()
     for name in mo.methods():
         entry = f"mdsd_opt.solvers.{name}.solve"
@@ -94,3 +99,27 @@ def test_every_claim_is_stated_in_a_way_that_can_be_listed() -> None:
         assert claim.status in ("theorem", "conjecture", "false"), f"status of {name} {where}"
         assert claim.statement, f"give {name} a docstring that states it {where}"
         assert claim.source, f"say where {name} is from {where}"
+
+
+def test_the_published_rules_are_those_that_exist() -> None:
+    """The table, the names that exist and the page agree."""
+    where = "in mdsd_opt/decoding/rules/published.csv"
+    rules = decoding.published_rules()
+    known = {
+        *decoding.rule_names(),
+        *(type(x).__name__ for x in NAMED_RULES.values()),
+    }
+    named = {rule.here for rule in rules} - {""}
+    assert named <= known, f"{sorted(named - known)} {where} do not exist"
+    missing = sorted(set(decoding.rule_names()) - named)
+    assert not missing, f"add {missing} {where}"
+    for rule in rules:
+        assert rule.here or rule.note, f"say why {rule.name!r} is not here {where}"
+    shown = [
+        f"| {rule.name} | {rule.year} | {rule.source} | {rule.lossless_for} "
+        f"| {f'`{rule.here}`' if rule.here else 'no'} | {rule.note} |"
+        for rule in rules
+    ]
+    page = (ROOT / "docs" / "published-rules.md").read_text().splitlines()
+    rows = [line for line in page if line.startswith("| ")][1:]
+    assert rows == shown, "the table of docs/published-rules.md is not:\n" + "\n".join(shown)

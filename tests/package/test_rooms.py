@@ -20,7 +20,7 @@ PACKAGE = Path(mdsd_opt.__file__).parent
 #: From the ground up; a module imports from its own room and from those before it.
 ROOMS = (
     *("base", "prefix_search", "drafts", "problem", "solvers", "verifiers", "cddlib_checks"),
-    *("gpu", "batch", "decoding", "auditing", "corpora", "cli"),
+    *("gpu", "batch", "decoding", "serving", "auditing", "corpora", "cli"),
 )
 
 #: Imported by any room.

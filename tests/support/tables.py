@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
+from mdsd_opt.decoding.draft_tree import hang as hang_drafts
 from mdsd_opt.decoding.topology import place_values
 from mdsd_opt.drafts.by_name import scheme_maker
 
@@ -56,20 +57,20 @@ def trees(draft, topology, scheme, values=None) -> Iterator[tuple[Node, float]]:
     make = scheme_maker(scheme)
     values = place_values(topology) if values is None else values
 
-    def below(tokens, place):
+    def below(tokens, places):
         """Ways to draw what is below a node, as (function that hangs it there, probability)."""
-        count = topology.drafts_at(place)
-        if count == 0:
+        following = [(*place, n) for place in places for n in range(topology.drafts_at(place))]
+        if not following:
             return [((), 1)]
         law = draft(tokens)
-        drafts = make(law, count)
+        drafts = make(law, len(following))
         ways = []
         for draws, weight in tuple_law(drafts, law.dtype == object):
-            ranks = {}
-            for rank, token in enumerate(draws.tolist()):
-                if token >= 0:
-                    ranks.setdefault(token, rank)
-            parts = [below((*tokens, t), (*place, rank)) for t, rank in ranks.items()]
+            found = {}
+            for place, token in zip(following, draws.tolist(), strict=True):
+                if token >= 0 and (topology.merges or token not in found):
+                    found.setdefault(token, []).append(place)
+            parts = [below((*tokens, t), at) for t, at in found.items()]
             for chosen in product(*parts):
                 probability = weight * prod(p for _, p in chosen)
                 ways.append(((drafts, draws, [way for way, _ in chosen]), probability))
@@ -78,11 +79,11 @@ def trees(draft, topology, scheme, values=None) -> Iterator[tuple[Node, float]]:
     def hang(node, way):
         if way:
             drafts, draws, parts = way
-            children = node.add_drafts(drafts, draws, values[node.place])
+            children = hang_drafts(node, drafts, draws, topology, values)
             for child, part in zip(children, parts, strict=True):
                 hang(child, part)
 
-    for way, probability in below((), ()):
+    for way, probability in below((), [()]):
         root = Node((), ())
         hang(root, way)
         yield root, probability

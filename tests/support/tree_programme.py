@@ -10,8 +10,11 @@ from scipy.optimize import linprog
 from mdsd_opt.drafts.by_name import scheme_maker
 
 
-def whole_programme(target, draft, topology, scheme="with_replacement"):
-    """Largest mean number of accepted drafts; V = 3 and two levels, or V = 2 and three."""
+def whole_programme(target, draft, topology, scheme="with_replacement", missed_by=None):
+    """Largest mean number of accepted drafts; V = 3 and two levels, or V = 2 and three.
+
+    `missed_by` is the chance that a tree holds none of some texts; by default that of the topology.
+    """
     vocab_size, depth = target(()).size, topology.depth
     texts = [w for n in range(1, depth + 1) for w in product(range(vocab_size), repeat=n)]
     column = {w: i for i, w in enumerate(texts)}
@@ -30,7 +33,10 @@ def whole_programme(target, draft, topology, scheme="with_replacement"):
             row = np.zeros(len(texts))
             row[[column[w] for w in chain]] = 1.0
             rows.append(row)
-            bounds.append(1.0 - missed(draft, topology, make, (), (), frozenset(chain)))
+            if missed_by is None:
+                bounds.append(1.0 - missed(draft, topology, make, (), (), frozenset(chain)))
+            else:
+                bounds.append(1.0 - missed_by(chain))
     found = linprog(
         -np.ones(len(texts)), A_ub=np.array(rows), b_ub=np.array(bounds), method="highs"
     )

@@ -49,7 +49,7 @@ def audit_text(
     method: str = "auto",
     num_texts: int = 4_000,
     seconds: float = 60.0,
-    progress: bool = False,
+    progress: bool | None = None,
     false_alarm: float = 1e-6,
     power: float = 0.99,
     tolerance: float | None = None,
@@ -92,8 +92,8 @@ def audit_text(
         Sampled of each pair of models.
     seconds : float
         For everything; the report says how far it came.
-    progress : bool
-        Draw a bar on stderr.
+    progress : bool, optional
+        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
     false_alarm : float
         Probability, at most, that sampling calls a lossless function lossy.
     power : float
@@ -171,7 +171,7 @@ class _TextAudit:
     laws: list[DrivenText] = field(default_factory=list)
     undrivable: Undrivable | None = None
 
-    def report(self, method: str, seconds: float, progress: bool) -> TextAuditReport:
+    def report(self, method: str, seconds: float, progress: bool | None) -> TextAuditReport:
         """Try all pairs of models until one shows something, or time is up."""
         began = time.perf_counter()
         long, wide = _sampled_tables(self.length)

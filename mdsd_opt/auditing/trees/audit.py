@@ -70,7 +70,7 @@ def audit_tree(
     max_trees: int = 100,
     edge_probes: int = 512,
     driven_checks: int = 100,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> TreeAuditReport:
     r"""Settle whether a rule that accepts several drafts at once gives texts of the target's law.
 
@@ -128,8 +128,8 @@ def audit_tree(
         uniform of 0. A driven law has the ends in it.
     driven_checks : int
         Random calls for each tree that its driven law must foretell.
-    progress : bool
-        A bar on stderr.
+    progress : bool, optional
+        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------
@@ -178,7 +178,7 @@ class Options(NamedTuple):
     max_trees: int
     edge_probes: int
     driven_checks: int
-    progress: bool
+    progress: bool | None
 
 
 def _beside_wider_laws(

@@ -9,8 +9,8 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.decoding.draft_tree import Node, Tokens
-from mdsd_opt.decoding.topology import Place, Topology, in_draw_order, place_values
+from mdsd_opt.decoding.draft_tree import Node, Tokens, hang
+from mdsd_opt.decoding.topology import Topology, in_draw_order, place_values
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
@@ -130,14 +130,14 @@ def drawn_trees(
     """Trees as `decoding.grow` draws them, with the target's laws at their nodes."""
     topology = in_draw_order(topology)
     values = place_values(topology)
-    for hung, probability in _ways(draft, topology, make, [((), ())], {}, 1.0):
+    for hung, probability in _ways(draft, topology, make, [Node((), ())], {}, 1.0):
         root = Node((), ())
         nodes = [root]
         for node in nodes:
             node.target = target(node.tokens)
             if node.tokens in hung:
                 drafts, draws = hung[node.tokens]
-                nodes += node.add_drafts(drafts, draws, values[node.place])
+                nodes += hang(node, drafts, draws, topology, values)
         yield root, probability
 
 
@@ -145,26 +145,24 @@ def _ways(
     draft: Laws,
     topology: Topology,
     make: SchemeMaker,
-    waiting: list[tuple[Tokens, Place]],
+    waiting: list[Node],
     hung: Hung,
     probability: float,
 ) -> Iterator[tuple[Hung, float]]:
     """All ways to draw what comes after the nodes that wait."""
-    open_nodes = [(text, place) for text, place in waiting if topology.drafts_at(place)]
+    open_nodes = [node for node in waiting if node.next_places(topology)]
     if not open_nodes:
         yield hung, probability
         return
-    (text, place), rest = open_nodes[0], open_nodes[1:]
-    drafts = make(draft(text), topology.drafts_at(place))
+    node, rest = open_nodes[0], open_nodes[1:]
+    places = node.next_places(topology)
+    drafts = make(draft(node.tokens), len(places))
     tuples, weights = drafts.tuple_law()
     for n in np.flatnonzero(weights > 0).tolist():
         draws = tuples[n].astype(np.int64)
-        ranks: dict[int, int] = {}
-        for rank, token in enumerate(draws.tolist()):
-            if token >= 0:
-                ranks.setdefault(token, rank)
-        children = [((*text, token), (*place, rank)) for token, rank in ranks.items()]
-        more = {**hung, text: (drafts, draws)}
+        drawn = Node(node.tokens, node.place)
+        children = drawn.add_drafts(drafts, draws, None, places if topology.merges else None)
+        more = {**hung, node.tokens: (drafts, draws)}
         yield from _ways(
             draft, topology, make, [*rest, *children], more, probability * float(weights[n])
         )

@@ -20,7 +20,7 @@ from mdsd_opt.cli.bench.record import (
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 __all__ = [
-    "SUITE", "Change", "Record", "Report", "Scaling", "changes", "load_report", "run",
+    "LEFT_OUT", "SUITE", "Change", "Record", "Report", "Scaling", "changes", "load_report", "run",
     "scaling",
 ]  # fmt: skip
 
@@ -32,6 +32,16 @@ SUITE = {
     "batches": "acceptance rates of batches of logits, against sorting in NumPy, SciPy and PyTorch",
     "decisions": "one verification by each verifier, against the argsort route and the LP",
     "polyhedra": "double description in exact arithmetic: cones, polytopes, projections",
+}
+
+
+#: Name -> what a quick run of it leaves out.
+LEFT_OUT = {
+    "solvers": "more than 12 tokens (subset_selection: 2,048), K > 2, other drafts, CVXPY",
+    "flows": "more than 12 tokens, K > 2, other drafts than with replacement",
+    "batches": "more than 4,096 tokens, and all but 32,768 logits a batch",
+    "decisions": "more than 2,048 tokens, bundled logits",
+    "polyhedra": "all cases but the smallest",
 }
 
 

@@ -20,7 +20,7 @@ def bench(
         list[str] | None,
         typer.Argument(help="solvers, flows, batches, decisions, polyhedra; all if left out."),
     ] = None,
-    quick: Annotated[bool, "Small sizes, few rounds: seconds, not minutes."] = False,
+    quick: Annotated[bool, "Small sizes, few rounds: 20 s; says what it left out."] = False,
     rounds: Annotated[int | None, "How often each route is timed."] = None,
     threads: Annotated[int | None, "For what can use threads; all by default."] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
@@ -40,7 +40,7 @@ def bench(
         if path.suffix not in _OUT_SUFFIXES:
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
         check_writable(path)
-    from mdsd_opt.cli.bench import Record, changes, load_report, run
+    from mdsd_opt.cli.bench import LEFT_OUT, Record, changes, load_report, run
     from mdsd_opt.cli.output import remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
     from mdsd_opt.cli.view import Form, present
@@ -60,6 +60,8 @@ def bench(
         remark(f"saved as {path}")
     found = [] if old is None else changes(old, report)
     present(bench_view(report, found), form)
+    for name in (names or LEFT_OUT) if quick else ():
+        remark(f"left out of {name}: {LEFT_OUT[name]}")
     if old is None:
         return
     if not found:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MdsdError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mdsd_opt.decoding import Generation, Metrics
     from mdsd_opt.decoding.comparison import Begin, ComparedRule
     from mdsd_opt.decoding.draft_tree import Tokens
+    from mdsd_opt.decoding.models.loading import LoadedModel
 
 #: What is called after a step with the prompt's number, the new tokens and all metrics so far.
 OnStep = Callable[[int, "Tokens", "Metrics"], None]
@@ -30,7 +32,11 @@ _MEASURED_PROMPTS = 16
 def decode(
     *,
     target: options.TargetModel,
-    draft: options.DraftModel,
+    draft: Annotated[
+        str,
+        "A model as well, skip:14,18 for the target without these decoder layers, or "
+        "module:function, which is given the target and makes a draft of its own kind.",
+    ],
     prompt: Annotated[list[str] | None, "May be given several times."] = None,
     prompts: Annotated[Path | None, 'One prompt a line, or .jsonl with the field "prompt".'] = None,
     verifier: Annotated[
@@ -92,6 +98,7 @@ def decode(
     from mdsd_opt.decoding.comparison import warm_up
     from mdsd_opt.decoding.generation import require_room
     from mdsd_opt.decoding.growth import informed
+    from mdsd_opt.decoding.models.loading import load_model
     from mdsd_opt.decoding.models.tree_pass import TreeModel
     from mdsd_opt.decoding.step_laws import DEVICE_RULES, check_tree, require_device_rule
     from mdsd_opt.drafts.by_name import scheme_maker
@@ -120,8 +127,12 @@ def decode(
     texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
     if any(not text.strip() for text in texts):
         raise InvalidInput("an empty prompt: give some text")
-    skip = skipped_layers(draft)
-    big, small = load_pair(target, draft, skip, None, None, precision, device, attention)
+    make_draft = _maker_of_drafts(draft)
+    if make_draft is None:
+        skip = skipped_layers(draft)
+        big, small = load_pair(target, draft, skip, None, None, precision, device, attention)
+    else:
+        big = load_model(target, dtype=precision, device=device, attention=attention)
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
 
@@ -129,10 +140,16 @@ def decode(
 
     longest = max(map(len, ids)) + tokens if static_cache else None
     big_model = partial(TreeModel, big, static_length=longest)
-    small_model = partial(TreeModel, small, vocab_size=big.vocab_size, static_length=longest)
+    small_model = (
+        partial(TreeModel, small, vocab_size=big.vocab_size, static_length=longest)
+        if make_draft is None
+        else partial(make_draft, big)
+    )
     pair = big_model(), small_model()
     require_room(*pair, ids)
-    topology, forecast = informed(topology, *pair, ids[:_MEASURED_PROMPTS], scheme, settings)
+    forecast = None
+    if make_draft is None:
+        topology, forecast = informed(topology, *pair, ids[:_MEASURED_PROMPTS], scheme, settings)
     if budget is not None:
         forecast = None  # of lossless steps
         settings["relax"] = budget
@@ -164,6 +181,16 @@ def decode(
     if chat and not as_json:
         texts = [f"{text}\n" for text in texts]  # the answer is not the rest of the message
     _continue_all(every | {"prompts": ids, "rng": seed}, texts, big.tokenizer, as_json, facts)
+
+
+def _maker_of_drafts(draft: str) -> Callable[[LoadedModel], Any] | None:
+    """What ``module:function`` names; None where the draft is a model."""
+    if ":" not in draft or draft.startswith(("skip:", "wheel:")) or Path(draft).exists():
+        return None
+    made = loaded(draft)
+    if not callable(made):
+        raise InvalidInput(f"{draft} is a {type(made).__name__}: give a function of the target")
+    return cast("Callable[[LoadedModel], Any]", made)
 
 
 def _continue_all(

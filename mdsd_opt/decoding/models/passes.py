@@ -16,6 +16,7 @@ import numpy as np
 
 from mdsd_opt.decoding.device_laws.transfers import known as settled
 from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
+from mdsd_opt.errors import InvalidInput
 
 Tokens = tuple[int, ...]
 
@@ -37,6 +38,18 @@ class TreeReader(ABC):
     def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """Logits of the next token after `ids` and each continuation, on the device; [n, V]."""
 
+    def keep_hidden_states(self, layers: tuple[int, ...]) -> None:
+        """Keep what these layers make of each token; `InvalidInput` where that cannot be."""
+        if layers:
+            raise InvalidInput(
+                f"{type(self._model).__name__} reads drafts {self.how}, and its hidden states are "
+                "kept only where it reads them as a tree: take a draft that reads none"
+            )
+
+    def hidden_states(self, ids: list[int], start: int) -> Any:
+        """What is kept of the tokens of a text from one on, as far as it is known; [m, F]."""
+        raise NotImplementedError
+
     def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
         # a promised draft of which none was left is read as any other, and left out later
         return token_ids(rows, self._model.device).clamp_(min=0)
@@ -56,18 +69,40 @@ class TreePass(TreeReader):
         super().__init__(model, room)
         self._nodes: list[Tokens] = []  # behind the text in the cache
         self._logits: dict[Tokens, Any] = {}  # after the text and each node
+        self._layers: tuple[int, ...] = ()
+        self._states: list[Any] = []  # hidden states of the text's tokens
+        self._of_nodes: dict[Tokens, Any] = {}
+
+    def keep_hidden_states(self, layers: tuple[int, ...]) -> None:
+        self._layers = layers
+
+    def hidden_states(self, ids: list[int], start: int) -> Any:
+        import torch
+
+        rest = tuple(ids[len(self._read) :]) if ids[: len(self._read)] == self._read else ()
+        of_nodes = {settled(node): state for node, state in self._of_nodes.items()}
+        rows = self._states[start : len(ids)]
+        for n in range(len(rest)):
+            if rest[: n + 1] not in of_nodes:
+                break
+            rows.append(of_nodes[rest[: n + 1]])
+        return torch.stack(rows) if rows else torch.empty(0)
 
     def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         import torch
 
         if self.cache is None:  # nothing read yet, or a pass was interrupted
-            self._read, self._nodes, self._logits = [], [], {}
+            self._start_anew()
         self._go_to(list(ids))
         rest = list(ids[len(self._read) :])
         new = [node for node in with_ancestors(continuations) if node not in self._logits]
         if rest or new:
             self._pass(rest, new)
         return torch.stack([self._logits[node] for node in continuations])
+
+    def _start_anew(self) -> None:
+        self._read, self._nodes, self._logits = [], [], {}
+        self._states, self._of_nodes = [], {}
 
     def _go_to(self, ids: list[int]) -> None:
         """Leave the text's beginning in the cache, and drafts behind it if it is the whole text."""
@@ -80,6 +115,7 @@ class TreePass(TreeReader):
             known = min(known, len(ids) - 1)  # whose last token is read again for its logits
             self._forget(len(self._nodes) + len(self._read) - known)
             self._read, self._nodes, self._logits = ids[:known], [], {}
+            self._states, self._of_nodes = self._states[:known], {}
             return
         rest = tuple(ids[known:])
         kept = {node: i for i, node in enumerate(self._nodes)}
@@ -88,6 +124,9 @@ class TreePass(TreeReader):
             count = 0
         self._forget(len(self._nodes) - count)
         self._logits = {(): self._logits[rest]} if count == len(rest) else {}
+        of_nodes = {settled(node): state for node, state in self._of_nodes.items()}
+        self._states += [of_nodes[rest[: n + 1]] for n in range(count) if of_nodes]
+        self._of_nodes = {}
         self._read, self._nodes = ids[: known + count], []
 
     def move(self, path: list[int]) -> bool:
@@ -131,8 +170,14 @@ class TreePass(TreeReader):
             position_ids=self._ids([positions]),
             past_key_values=cache,
             use_cache=True,
+            **({"output_hidden_states": True} if self._layers else {}),
             **self._placed(known, stop),
-        ).logits[0]
+        )
+        if self._layers:
+            states = torch.cat([output.hidden_states[layer][0] for layer in self._layers], -1)
+            self._states += states[: len(rest)].clone().unbind()
+            self._of_nodes |= dict(zip(new, states[len(rest) :], strict=True))
+        output = output.logits[0]
         first = max(len(rest) - 1, 0)
         kept = output[first:].clone() if first else output  # not all of a long prompt
         asked = [(), *new] if rest else new
@@ -269,7 +314,8 @@ class StaticTreePass(TreePass):
         held = len(self._read) + len(rest) + len(self._nodes) + len(new)
         if held > self._room:
             rest, new = self._read + rest, [*self._nodes, *new]
-            self._read, self._nodes, self._logits, self.cache = [], [], {}, None
+            self._start_anew()
+            self.cache = None
             self._room = 2 * held
         super()._pass(rest, new)
 

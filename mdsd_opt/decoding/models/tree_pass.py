@@ -57,6 +57,7 @@ class TreeModel:
         self._static_length = static_length
         self._vocab_size = vocab_size
         self._readers: dict[type[TreeReader], TreeReader] = {}
+        self._layers: tuple[int, ...] = ()
 
     @property
     def context_length(self) -> int | None:
@@ -87,12 +88,41 @@ class TreeModel:
         if chosen not in self._readers:
             room = (self._static_length or 0) + _USUAL_DRAFTS
             self._readers = {chosen: chosen(model, room)}
+            self._readers[chosen].keep_hidden_states(self._layers)
         with torch.inference_mode():
             found = self._readers[chosen].logits(ids, asked)
         if self._vocab_size is None or found.shape[-1] == self._vocab_size:
             return found
         missing = self._vocab_size - found.shape[-1]
         return torch.nn.functional.pad(found, (0, missing), value=-torch.inf)
+
+    def keep_hidden_states(self, layers: Sequence[int]) -> None:
+        """Keep the hidden states of these layers from now on, see `hidden_states`.
+
+        Raises
+        ------
+        InvalidInput
+            A layer that the model does not have.
+        """
+        last = int(self.loaded.model.config.get_text_config().num_hidden_layers)
+        if not all(layer in range(last + 1) for layer in layers):
+            raise InvalidInput(
+                f"features of the draft are {tuple(layers)}: give layers of "
+                f"{self.loaded.name}, from 0, the embedding, to {last}"
+            )
+        if tuple(layers) != self._layers:
+            self._layers, self._readers = tuple(layers), {}  # what has been read is read again
+
+    def hidden_states(self, ids: Sequence[int], start: int = 0) -> Any:
+        """Hidden states of the text's tokens from one on, as far as it has been read; [m, F].
+
+        Those of the layers that are kept, side by side, at every token of the text that the last
+        call of `tree_logits` was for and of its accepted drafts.
+        """
+        reader = next(iter(self._readers.values()), None)
+        if reader is None:
+            raise InvalidInput("nothing has been read yet: ask for logits first")
+        return reader.hidden_states(list(self._known(ids)), start)
 
     def _known(self, tokens: Sequence[Any]) -> Tokens:
         if self._vocab_size is None:

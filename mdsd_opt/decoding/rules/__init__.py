@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from mdsd_opt.decoding.rules.base import Accepted, Stop, TreeRule
-from mdsd_opt.decoding.rules.level_sequential import BlockVerification, LevelSequential
+from mdsd_opt.decoding.rules.block_verification import BlockVerification
+from mdsd_opt.decoding.rules.greedy_multi_path import GreedyMultiPath
+from mdsd_opt.decoding.rules.level_sequential import LevelSequential
 from mdsd_opt.decoding.rules.top_down import TopDown
 from mdsd_opt.decoding.rules.traversal import Traversal, TraversalHull
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.verifiers import names as verifier_names
 
 __all__ = [
-    "Accepted", "BlockVerification", "LevelSequential", "Stop", "TopDown", "Traversal",
-    "TraversalHull", "TreeRule", "get_rule", "rule_names",
+    "Accepted", "BlockVerification", "GreedyMultiPath", "LevelSequential", "Stop", "TopDown",
+    "Traversal", "TraversalHull", "TreeRule", "get_rule", "rule_names",
 ]  # fmt: skip
 
 MULTI_STEP: dict[str, type[TreeRule]] = {
-    rule.name: rule for rule in (Traversal, TraversalHull, LevelSequential, BlockVerification)
+    rule.name: rule
+    for rule in (Traversal, TraversalHull, LevelSequential, BlockVerification, GreedyMultiPath)
 }
 
 #: Short names; `rule_names` lists the long ones.
-_SHORT = {"trav_hull": "traversal_hull"}
+_SHORT = {"trav_hull": "traversal_hull", "gbv": "greedy_multi_path"}
 
 
 def rule_names() -> tuple[str, ...]:

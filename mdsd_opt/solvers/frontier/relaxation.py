@@ -12,6 +12,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.text import folded
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.chains import frontier_of, shortfall
@@ -69,7 +70,7 @@ class Relaxation:
         return self.problem.target
 
     def __str__(self) -> str:
-        return (
+        return folded(
             f"Relaxation(acceptance_rate={float(self.acceptance_rate):.8f}, "
             f"lossless_acceptance_rate={float(self.lossless_acceptance_rate):.8f}, "
             f"tv={float(self.tv):.3g}, kl={self.kl:.3g}, chi2={float(self.chi2):.3g})"

@@ -24,7 +24,7 @@ target exactly by each of them; what groups lose is acceptance:
   token by its own p; the gap is below 1e-3 in all rows that tests try. `tests/support/row_plans.py`
   reads it, and holds its decisions against this rule.
 
-Gaps are the largest of the bundled logits at K = 2, 4, 8; `docs/benchmarks/device-laws.md` has
+Gaps are the largest of the bundled logits at K = 2, 4, 8; `docs/benchmarks/speed-honestly.md` has
 others.
 
 Where the drafts have no prefix order, a fitted rule selects instead of the hull rule, with a law

@@ -1,0 +1,98 @@
+"""A line on a terminal where a verb has said nothing for a second, whatever it is doing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+#: Seconds without a word before the line comes, and between two looks.
+_SILENCE, _LOOK = 1.0, 0.25
+
+#: After such a text the cursor stands at the beginning of a line, where nothing is lost.
+_LINE_ENDS = ("\n", "\r", "\x1b[2K", "\x1b[?25h")
+
+
+class _Stream:
+    """A stream that tells what is written to it before it is."""
+
+    def __init__(self, stream: TextIO, line: _Line) -> None:
+        self._stream = stream
+        self._line = line
+
+    def write(self, text: str) -> int:
+        self._line.heard(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Line:
+    """The line: it goes as soon as anything else is written."""
+
+    def __init__(self, doing: str, terminal: TextIO) -> None:
+        self._doing = doing
+        self._terminal = terminal
+        self._lock = threading.RLock()
+        self._shown: Progress | None = None
+        self._last = time.monotonic()
+        self._is_free = True
+
+    def heard(self, text: str) -> None:
+        with self._lock:
+            self.hide()
+            if text:
+                self._last = time.monotonic()
+                self._is_free = text.endswith(_LINE_ENDS)
+
+    def hide(self) -> None:
+        with self._lock:
+            if self._shown is not None:
+                self._shown.stop()
+                self._shown = None
+
+    def watch(self, is_over: threading.Event) -> None:
+        """Show it whenever it is time, until all is over."""
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(file=self._terminal)
+        columns = (SpinnerColumn(), TextColumn(self._doing, markup=False), TimeElapsedColumn())
+        while not is_over.wait(_LOOK):
+            with self._lock:
+                is_silent = time.monotonic() - self._last > _SILENCE
+                if self._shown is not None or not is_silent or not self._is_free:
+                    continue
+                if is_over.is_set():
+                    return
+                self._shown = Progress(
+                    *columns, console=console, transient=True,
+                    redirect_stdout=False, redirect_stderr=False,
+                )  # fmt: skip
+                self._shown.add_task("")
+                self._shown.start()
+
+
+@contextmanager
+def waiting(doing: str) -> Iterator[None]:
+    """Show what is being done, with the seconds, where nothing else has been said for one."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line, is_over = _Line(doing, sys.stderr), threading.Event()
+    streams: tuple[Any, Any] = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_Stream(stream, line) for stream in streams)
+    threading.Thread(target=line.watch, args=(is_over,), daemon=True, name="waiting").start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        line.hide()
+        sys.stdout, sys.stderr = streams

@@ -1,0 +1,105 @@
+"""Drafts that are no language models: heads over the target's hidden states, small vocabularies.
+
+Such a draft is any object with a method ``tree_logits(ids, continuations)``. It may have, too,
+
+token_ids : sequence of int
+    The target's tokens that its logits are of, in their order: logits are [n, len(token_ids)], and
+    the others are never drafted. A law with zeros is a law like any other: rules stay lossless.
+read : callable
+    ``read(tokens, features)`` is told the text as the target reads it: the tokens it was not told
+    of yet, and the target's hidden states there, [len(tokens), F]. The last token of a text is one
+    that the target has not read. A text's first step has no drafts, so that the prompt is read by
+    the target alone, once.
+features : sequence of int
+    Which hidden states, side by side: 0 is the embedding, n what layer n has made, as in the
+    ``hidden_states`` of the transformers library.
+begin : callable
+    ``begin()`` is called before the first `read` of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.errors import InvalidInput
+
+
+def token_ids_of(draft: Any) -> Integers | None:
+    """The part of the vocabulary that a draft has; None where it has the whole.
+
+    Raises
+    ------
+    InvalidInput
+        They are no different token ids.
+    """
+    given = getattr(draft, "token_ids", None)
+    if given is None:
+        return None
+    ids = np.asarray(given)
+    if ids.ndim != 1 or not ids.size or not np.issubdtype(ids.dtype, np.integer):
+        raise InvalidInput(
+            f"token_ids of the draft are {ids.dtype} of shape {ids.shape}: give token ids in a row"
+        )
+    if ids.min() < 0 or np.unique(ids).size < ids.size:
+        raise InvalidInput("token_ids of the draft are negative or repeat: give different ids")
+    return ids.astype(np.int64)
+
+
+def spread(own: Any, token_ids: Integers | None, vocab_size: int, fill: float) -> Any:
+    """Rows of the whole vocabulary from rows of a draft's own, `fill` elsewhere.
+
+    NumPy arrays or tensors, [n, len(token_ids)] to [n, V].
+
+    Raises
+    ------
+    InvalidInput
+        Rows of another length than the ids, or ids that the target does not have.
+    """
+    if token_ids is None:
+        return own
+    if own.shape[-1] != token_ids.size or token_ids.max() >= vocab_size:
+        raise InvalidInput(
+            f"the draft gives {own.shape[-1]:,} logits for {token_ids.size:,} token_ids up to "
+            f"{token_ids.max():,}, and the target has {vocab_size:,} tokens: these must fit"
+        )
+    if isinstance(own, np.ndarray):
+        rows: Floats = np.full((len(own), vocab_size), fill, own.dtype)
+        rows[:, token_ids] = own
+        return rows
+    import torch
+
+    whole = own.new_full((len(own), vocab_size), fill)
+    return whole.index_copy_(1, torch.as_tensor(token_ids, device=own.device), own)
+
+
+class FeatureFeed:
+    """Tells a draft what the target has made of a text, as far as it has read it."""
+
+    def __init__(self, target: Any, draft: Any) -> None:
+        self._reads = hasattr(draft, "read")
+        self.waits = self._reads or token_ids_of(draft) is not None
+        if not self._reads:
+            return
+        if not hasattr(target, "hidden_states"):
+            raise InvalidInput(
+                f"the draft reads hidden states, and {type(target).__name__} shows none: give a "
+                "TreeModel as target"
+            )
+        self._target, self._draft, self._num_told = target, draft, 0
+        target.keep_hidden_states(tuple(getattr(draft, "features", ())))
+        if hasattr(draft, "begin"):
+            draft.begin()
+
+    def tell(self, text: Sequence[int]) -> None:
+        """Let the draft read what is new; before it is asked for drafts."""
+        if not self._reads:
+            return
+        states = self._target.hidden_states(text, self._num_told)
+        if len(states):
+            known = self._num_told + len(states)
+            self._draft.read(tuple(text[self._num_told : known]), states)
+            self._num_told = known

@@ -1,0 +1,138 @@
+"""What the kernels ask of a device: compiled ahead of time, and read off their machine code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mdsd_opt.errors import InvalidInput, MissingExtra
+
+#: A100, H100 and B200, by compute capability.
+ARCHITECTURES = (80, 90, 100)
+
+_PURPOSE = "mdsd_opt.serving.kernel_budget"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """What one thread of a kernel takes.
+
+    Attributes
+    ----------
+    kernel : str
+    architecture : str
+        Such as "sm_90".
+    registers : int
+    stack : int
+        Bytes.
+    spills : int
+        Instructions that read or write what found no register.
+    """
+
+    kernel: str
+    architecture: str
+    registers: int
+    stack: int
+    spills: int
+
+
+def kernel_budget(architectures: Sequence[int] = ARCHITECTURES) -> list[KernelUse]:
+    """Registers, stack and spills of every kernel of the room; needs no device.
+
+    Parameters
+    ----------
+    architectures : sequence of int
+        CUDA compute capabilities, 90 for 9.0.
+
+    Returns
+    -------
+    list of KernelUse
+
+    Raises
+    ------
+    MissingExtra
+        No Triton, or one that comes without cuobjdump and nvdisasm.
+    InvalidInput
+        TRITON_INTERPRET is set: then nothing is compiled.
+    """
+    try:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+    except ImportError as error:
+        raise MissingExtra.of("triton", "serving", _PURPOSE) from error
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    if not all((tools / name).exists() for name in ("cuobjdump", "nvdisasm")):
+        raise MissingExtra.of("a triton with NVIDIA's tools", "serving", _PURPOSE)
+    uses = []
+    for name, function, signature, constants, options in _kernels():
+        if not isinstance(function, triton.JITFunction):
+            raise InvalidInput("kernels are interpreted: unset TRITON_INTERPRET to compile them")
+        types = {**signature, **dict.fromkeys(constants, "constexpr")}
+        # As at a launch where the vocabulary is one of whole blocks of 16, so that loads are wide.
+        aligned = {
+            (place,): [["tt.divisibility", 16]]
+            for place, (argument, kind) in enumerate(types.items())
+            if kind.startswith("*") or argument == "vocab_size"
+        }
+        for architecture in architectures:
+            source = ASTSource(function, types, constexprs=constants, attrs=aligned)
+            target = GPUTarget("cuda", architecture, 32)
+            cubin = triton.compile(source, target=target, options=options).asm["cubin"]
+            uses.append(KernelUse(name, f"sm_{architecture}", *_usage(cubin, tools)))
+    return uses
+
+
+def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """Names, functions, types of arguments, constants and options, as they are launched."""
+    from mdsd_opt.serving import triton_selection, triton_walk
+    from mdsd_opt.serving.selection import NUM_BINS
+
+    outputs = dict.fromkeys(("predicts", "accept_index", "accept_token_num"), "*i32")
+    links = dict.fromkeys(("candidates", "index", "first_child", "next_sibling"), "*i64")
+    coins = dict.fromkeys(("coins", "last_coins"), "*fp32")
+    laws = {"target": "*fp32", "drafts": "*fp32", "rows": "*i64"}
+    plan = {"ratios": "*fp32", "selected": "*i64"}
+    thresholds = dict.fromkeys(("threshold_single", "threshold_acc"), "fp32")
+    sizes = dict.fromkeys(("num_nodes", "depth", "vocab_size"), "i32")
+    walk = {**outputs, **links, **coins, **laws, **plan, **thresholds, **sizes}
+    for name, by_child, bins in (
+        ("walk", False, 0),
+        ("walk, shared rows", True, 0),
+        ("walk of draws", False, NUM_BINS),
+        ("walk of draws, shared rows", True, NUM_BINS),
+    ):
+        constants = {"BY_CHILD": by_child, "NUM_BINS": bins, "BLOCK": triton_walk.BLOCK}
+        yield name, triton_walk.walk_trees, walk, constants, triton_walk.OPTIONS
+    sizes.pop("depth")
+    sums = {"first_child": "*i64", **laws, "sums": "*i64", **sizes}
+    constants = {"BY_CHILD": True, "BLOCK": triton_selection.BLOCK, "NUM_BINS": NUM_BINS}
+    options = triton_selection.SUM_OPTIONS
+    yield "sums over bins", triton_selection.sum_bins, sums, constants, options
+    links.pop("index")
+    planned = {**links, "levels": "*fp32", **laws, "sums": "*i64", "ratios": "*fp32"}
+    planned |= {"chosen": "*i64", **sizes}
+    constants = {"BY_CHILD": True, "NUM_BINS": NUM_BINS}
+    options = triton_selection.PLAN_OPTIONS
+    yield "plan of draws", triton_selection.plan_nodes, planned, constants, options
+
+
+def _usage(cubin: bytes, tools: Path) -> tuple[int, int, int]:
+    """Registers, bytes of stack, and instructions on local memory."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage = _said(tools / "cuobjdump", "-res-usage", file.name)
+        code = _said(tools / "nvdisasm", "-c", file.name)
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found, usage
+    return int(found[1]), int(found[2]), len(re.findall(r"\b(?:LDL|STL)\b", code))
+
+
+def _said(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,154 @@
+"""The walk down a tree of drafts in PyTorch, on any device: what the kernel has to decide, too.
+
+Shapes are static and nothing waits for the device. Probabilities are compared in float32, in the
+order of the siblings; sums over the vocabulary are of float64, so that their order does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mdsd_opt.serving.arguments import TreeCall
+from mdsd_opt.serving.children import Children, all_children, children_of
+from mdsd_opt.serving.selection import Selection, bins_of
+
+
+def walk(call: TreeCall, selection: Selection | None = None) -> None:
+    """Decide on every tree of the batch, and write the decisions.
+
+    At most one child of a node was drawn, or all of them, of which `selection` tells one. It is
+    tried against q, or against the law that it was selected by.
+    """
+    import torch
+
+    outputs, trees, laws = call.outputs, call.trees, call.laws
+    bs = trees.tokens.shape[0]
+    request = torch.arange(bs, device=trees.tokens.device)
+    children = all_children(trees)
+    node = torch.zeros_like(request)
+    accepted = torch.zeros_like(request)
+    going = torch.ones_like(request, dtype=torch.bool)
+    place = trees.index[:, 0]
+    outputs.accept_index[:, 0] = place
+    unmet = torch.full_like(request, -1)  # the law that the last token is not drawn from
+    for _ in range(outputs.accept_index.shape[1] - 1):
+        met = children_of(node, children, trees, laws)
+        chosen, refused = _choose(met, node, call, selection)
+        moving = going & (chosen >= 0)
+        unmet = torch.where(going & ~moving, refused, unmet)
+        going = moving
+        node = torch.where(moving, chosen, node)
+        _write(outputs.predicts, place, trees.tokens[request, node], moving)
+        place = torch.where(moving, trees.index[request, node], place)
+        accepted += moving
+        _write(outputs.accept_index.view(-1), request * outputs.accept_index.shape[1] + accepted,
+               place, moving)  # fmt: skip
+    outputs.accept_token_num.copy_(accepted)
+    # Who went as deep as there is room for has met no children of the last node.
+    met = children_of(node, children, trees, laws)
+    spent = met.exists & ~going[:, None]
+    weights = _without(_left(call, node, unmet, selection), met.tokens, spent)
+    token = _drawn(weights, laws.target[request, node], call.last_coins)
+    _write(outputs.predicts, place, token, torch.ones_like(going))
+
+
+def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | None) -> Any:
+    """The child that is taken, -1 for none, and the row that was refused, -1 for none.
+
+    The drawn child comes first: x ~ q is taken if u q(x) < p(x). Else what is left of p, the
+    positive part of p - q, takes another child by a coin of its own, which is that of the node
+    that was refused and is never visited. Without a drawn child what is left is p.
+    """
+    import torch
+
+    laws, coins, thresholds = call.laws, call.coins, call.thresholds
+    request = torch.arange(node.shape[0], device=node.device)
+    p = laws.target[request[:, None], node[:, None], met.tokens]
+    q = torch.where(met.rows >= 0, laws.drafts[met.rows.clamp(min=0), met.tokens], 0.0)
+    if selection is None:
+        was_drawn = q > 0.0
+    else:
+        was_drawn = met.nodes == selection.chosen.view(call.coins.shape)[request, node][:, None]
+        q = _selected_law(p, q, node, call, selection)
+    exists = (was_drawn & met.exists).any(1)
+    first = was_drawn.int().argmax(1, keepdim=True)
+    drawn, row, p_x, q_x = (x.gather(1, first)[:, 0] for x in (met.nodes, met.rows, p, q))
+    coin = coins[request, node]
+    divisor = torch.full_like(coin, thresholds.acc)  # by a number, a device multiplies
+    likely = (coin * q_x < p_x / divisor) | (p_x >= thresholds.single)
+    taken = exists & (p_x > 0.0) & likely
+    refused = exists & ~taken
+
+    row = torch.where(refused, row, -1)
+    left = _left(call, node, row, selection)
+    mass = torch.where(refused, left.sum(1, dtype=torch.float64).float(), 1.0)
+    coin = torch.where(refused, coins[request, drawn.clamp(min=0)], coin)
+    weights = torch.where(_is_new(met), left.gather(1, met.tokens), 0.0)
+    chosen = torch.where(taken, drawn, -1)
+    reached = torch.zeros_like(coin)
+    for k in range(weights.shape[1]):
+        reached = reached + weights[:, k]
+        likely = (coin * mass < reached / divisor) | (weights[:, k] >= thresholds.single)
+        hit = (weights[:, k] > 0.0) & likely & (chosen < 0)
+        chosen = torch.where(hit, met.nodes[:, k], chosen)
+    return chosen, row
+
+
+def _is_new(met: Children) -> Any:
+    """Which children have a token that no sibling before them has: an equal one took all of it."""
+    equal = (met.tokens[:, :, None] == met.tokens[:, None, :]) & met.exists[:, None, :]
+    return met.exists & ~equal.tril(-1).any(2)
+
+
+def _left(call: TreeCall, node: Any, row: Any, selection: Selection | None) -> Any:
+    """The positive part of p - q, [bs, V], where a row was refused; else p."""
+    import torch
+
+    p = call.laws.target[torch.arange(node.shape[0], device=node.device), node]
+    q = call.laws.drafts[row.clamp(min=0)]
+    if selection is not None:
+        q = _selected_law(p, q, node, call, selection)
+    return torch.where((row >= 0)[:, None], (p - q).clamp(min=0.0), p)
+
+
+def _selected_law(p: Any, q: Any, node: Any, call: TreeCall, selection: Selection) -> Any:
+    """The law of the selected draft, from p and q of some tokens at one node a request."""
+    import torch
+
+    bs, num_nodes = call.coins.shape
+    rows = torch.arange(bs, device=node.device) * num_nodes + node
+    return selection.ratios[rows].gather(1, bins_of(p, q).long()) * q
+
+
+def _without(weights: Any, tokens: Any, spent: Any) -> Any:
+    """Weights of float64, without those of spent tokens."""
+    import torch
+
+    vocab_size = weights.shape[1]
+    kept = torch.ones_like(weights[:, :1]).repeat(1, vocab_size + 1)  # one for what is not spent
+    kept.scatter_(1, torch.where(spent, tokens, vocab_size), 0.0)
+    return weights.double() * kept[:, :vocab_size]
+
+
+def _drawn(weights: Any, p: Any, coins: Any) -> Any:
+    """A token in proportion to weights; to p, should rounding have left no weight.
+
+    It is the first token at which the sums of weights exceed the coin times the total. Where a
+    rounding leaves none, it is the last one with a weight.
+    """
+    import torch
+
+    exists = (weights > 0.0).any(1, keepdim=True)
+    weights = torch.where(exists, weights, p.double())
+    reached = weights.cumsum(1)
+    positive = weights > 0.0
+    hit = positive & (reached > coins.double()[:, None] * reached[:, -1:])
+    last = weights.shape[1] - 1 - positive.flip(1).int().argmax(1)
+    return torch.where(hit.any(1), hit.int().argmax(1), last)
+
+
+def _write(into: Any, places: Any, values: Any, where: Any) -> None:
+    """Put values at places, where that is asked for."""
+    import torch
+
+    into[places] = torch.where(where, values.to(into.dtype), into[places])
