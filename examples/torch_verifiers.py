@@ -159,6 +159,9 @@ def _verified(
     drafts = drafts.long()
     if uniforms is None:
         uniforms = _uniforms(target, (len(target), 3), generator)
+    if uniforms.shape != (len(target), 3):
+        shape = list(uniforms.shape)
+        raise ValueError(f"uniforms are {shape}: give [N, 3] for mixing, acceptance and residual")
     mixing, acceptance, residual = uniforms.double().unbind(1)
     decision = rule(target, draft, drafts, mixing, replacement or drafts.shape[1] == 1)
     reached = decision.accept.cumsum(1)
