@@ -24,6 +24,9 @@ from mdsd_opt.drafts import DraftScheme
 Law = np.ndarray
 TOKENS, COUNTS = 10, (2, 4)
 
+#: The law that the others are compared with, pair by pair.
+BESIDE = "without replacement"
+
 
 def product_of_q(q: Law, k: int) -> DraftScheme:
     """P(S) in proportion to the product of q over S, |S| = K."""
@@ -133,6 +136,34 @@ def best_law(q: Law, k: int, targets: list[Law]) -> float:
     return -float(found.fun)
 
 
+def best_by_marginals(q: Law, k: int, targets: list[Law]) -> float:
+    """Mean of sum min(p, pi) for the best marginals, chosen on these targets: no law is above."""
+    size, n = q.size, len(targets)
+    first = np.arange(n)[:, None] * size + size + np.arange(size)
+    rows = np.arange(n * size)
+    below = coo_array(  # each min at most pi
+        (
+            np.concatenate([np.ones(n * size), -np.ones(n * size)]),
+            (np.tile(rows, 2), np.concatenate([first.ravel(), np.tile(np.arange(size), n)])),
+        ),
+        shape=(n * size, size * (n + 1)),
+    )
+    total = np.concatenate([np.ones(size), np.zeros(n * size)])
+    found = linprog(
+        np.concatenate([np.zeros(size), np.full(n * size, -1.0 / n)]),
+        A_ub=below.tocsr(), b_ub=np.zeros(n * size), A_eq=total[None], b_eq=[k],
+        bounds=[(0.0, 1.0)] * size + [(0.0, p) for target in targets for p in target.tolist()],
+        method="highs",
+    )  # fmt: skip
+    assert found.status == 0, found.message
+    return -float(found.fun)
+
+
+def interval(values: Law) -> str:
+    """Mean and two standard errors."""
+    return f"{values.mean():.3f} ± {2 * values.std() / np.sqrt(values.size):.3f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--synthetic", type=int, default=60, help="pairs of each synthetic kind")
@@ -146,21 +177,31 @@ def main() -> None:
     }
     heads = [f"{name}, K = {' / '.join(map(str, COUNTS))}" for name in samples]
     print(f"| law | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}")
+    found: dict[str, list[list[Law]]] = {}  # of a law: [sample][K], each optimum
     for name, make in LAWS.items():
-        cells = []
+        cells, found[name] = [], []
         for pairs in samples.values():
             rates, bounds = [], []
             for k in COUNTS:
                 drafted = [(p, make(q, k)) for p, q in pairs]
-                rates.append(np.mean([optimum(p, drafts) for p, drafts in drafted]))
+                rates.append(np.array([optimum(p, drafts) for p, drafts in drafted]))
                 bounds.append(
                     np.mean([mo.inclusion_bound(mo.TransportProblem(*x)) for x in drafted])
                 )
+            found[name].append(rates)
             allowed = " / ".join(f"{x:.3f}" for x in bounds)
-            cells.append(f"{' / '.join(f'{x:.3f}' for x in rates)} (of {allowed})")
+            cells.append(f"{' / '.join(f'{x.mean():.3f}' for x in rates)} (of {allowed})")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
-    print("\n| q | K | spread | without replacement | best law of sets, in sample |")
-    print("|---|---|---|---|---|")
+    print(f"\n| law | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}")
+    beside = found.pop(BESIDE)
+    for name, rates in found.items():
+        cells = [
+            " / ".join(interval(mine - theirs) for mine, theirs in zip(*sides, strict=True))
+            for sides in zip(rates, beside, strict=True)
+        ]
+        print(f"| {name} | {' | '.join(cells)} |")
+    print("\n| q | K | spread | without replacement | best law of sets | best marginals |")
+    print("|---|---|---|---|---|---|")
     for seed in range(3):
         rng = np.random.default_rng([3, seed])
         q = mo.softmax(2.0 * rng.standard_normal(TOKENS))
@@ -168,8 +209,9 @@ def main() -> None:
             shifts = spread * rng.standard_normal((asked.targets, TOKENS))
             targets = [mo.softmax(np.log(q) + x) for x in shifts]
             drawn = mo.WithoutReplacement(q, 2)
-            ours = np.mean([optimum(p, drawn) for p in targets])
-            print(f"| {seed + 1} | 2 | {spread} | {ours:.4f} | {best_law(q, 2, targets):.4f} |")
+            ours = np.array([optimum(p, drawn) for p in targets])
+            best, allowed = best_law(q, 2, targets), best_by_marginals(q, 2, targets)
+            print(f"| {seed + 1} | 2 | {spread} | {interval(ours)} | {best:.4f} | {allowed:.4f} |")
 
 
 if __name__ == "__main__":

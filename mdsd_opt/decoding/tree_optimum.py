@@ -105,7 +105,8 @@ def tree_bound(
         checked_amount("time_limit", time_limit)
     deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
     texts = TextTree(target, topology.depth)
-    search = _Search(texts, tree_law(texts, draft, topology, scheme_maker(scheme)))
+    trees = tree_law(texts, draft, topology, scheme_maker(scheme))
+    search = _Search(texts, trees, deadline)
     while search.gap > tolerance and time.perf_counter() < deadline:
         if not search.advance():
             break
@@ -146,9 +147,9 @@ def tree_optimum(
 class _Search:
     """Two programmes that price texts for one another, and the best bounds so far."""
 
-    def __init__(self, texts: TextTree, trees: TreeLaw) -> None:
+    def __init__(self, texts: TextTree, trees: TreeLaw, deadline: float) -> None:
         self._texts, self._trees = texts, trees
-        self._above, self._below = FromAbove(texts), FromBelow(texts)
+        self._above, self._below = FromAbove(texts, deadline), FromBelow(texts, deadline)
         self.lower, self.upper = 0.0, float(texts.depth)
         self.stages: list[tuple[float, float]] = []
         self._learn(np.ones(texts.size))
@@ -158,15 +159,26 @@ class _Search:
         return self.upper - self.lower
 
     def advance(self) -> bool:
-        """A stage; False if there is nothing to go on from."""
+        """A stage; False if there is nothing to go on from.
+
+        Where one programme was not solved, which chances near the solver's tolerance may do, the
+        other one goes on: its prices are rows and columns for both.
+        """
+        found = []
         from_below = self._below.solve()
+        if from_below is not None:
+            reach, prices = from_below
+            self.lower = max(self.lower, self._reached(reach))
+            found.append(prices)
         from_above = self._above.solve()
-        if from_below is None or from_above is None:
-            return False
-        reach, prices_below = from_below
-        self.lower = max(self.lower, self._reached(reach))
-        for prices in (from_above, prices_below, (from_above + prices_below) / 2):
+        if from_above is not None:
+            found.append(from_above)
+        if len(found) == 2:
+            found.append((found[0] + found[1]) / 2)
+        for prices in found:
             self._learn(prices)
+        if not found:
+            return False
         self.stages.append((self.lower, self.upper))
         return True
 
@@ -220,8 +232,10 @@ _PATIENCE = 12
 class _Programme:
     """A linear programme of m for all texts but the root, with rounds since each row was used."""
 
-    def __init__(self, texts: TextTree) -> None:
+    def __init__(self, texts: TextTree, deadline: float) -> None:
         from scipy.sparse import coo_array
+
+        self._deadline = deadline
 
         size = texts.size - 1
         below_first = np.flatnonzero(texts.parent[1:] > 0)
@@ -240,6 +254,21 @@ class _Programme:
         self._flow_bounds = np.where(texts.parent[1:] > 0, 0.0, texts.p[1:])
         self._idle: list[int] = []
 
+    def _solved(self, objective: Vector, **programme: Any) -> Any | None:
+        """The result of HiGHS; None if there is none by the deadline.
+
+        By interior points first: the simplex method may stall on chances that are very small.
+        """
+        from scipy.optimize import linprog
+
+        for method in ("highs-ipm", "highs-ds"):
+            left = self._deadline - time.perf_counter()
+            options = {} if left == np.inf else {"time_limit": max(left, 1e-3)}
+            found = linprog(objective, **programme, method=method, options=options)
+            if found.status == 0:
+                return found
+        return None
+
     def _kept(self, used: Vector) -> list[bool]:
         """Which of the rows go on."""
         idle = [0 if use > 1e-12 else n + 1 for n, use in zip(self._idle, used, strict=True)]
@@ -251,8 +280,8 @@ class _Programme:
 class FromAbove(_Programme):
     """The programme with the antichains found so far: every solution prices the texts."""
 
-    def __init__(self, texts: TextTree) -> None:
-        super().__init__(texts)
+    def __init__(self, texts: TextTree, deadline: float) -> None:
+        super().__init__(texts, deadline)
         self._rows: dict[tuple[int, ...], float] = {}
 
     def add(self, antichain: Integers, chance: float) -> None:
@@ -264,7 +293,6 @@ class FromAbove(_Programme):
 
     def solve(self) -> Vector | None:
         """Prices, shape (N,); None if the programme was not solved."""
-        from scipy.optimize import linprog
         from scipy.sparse import csr_array, vstack
 
         lengths = [len(row) for row in self._rows]
@@ -273,13 +301,12 @@ class FromAbove(_Programme):
             (np.ones(columns.size), columns, np.cumsum([0, *lengths])),
             shape=(len(lengths), self._size),
         )
-        found = linprog(
+        found = self._solved(
             -np.ones(self._size),
             A_ub=vstack([self._flow, matrix]).tocsr(),
             b_ub=np.concatenate([self._flow_bounds, list(self._rows.values())]),
-            method="highs",
         )
-        if found.status != 0:
+        if found is None:
             return None
         duals = -found.ineqlin.marginals[self._size :]
         prices = np.concatenate([[0.0], duals @ matrix])
@@ -292,8 +319,8 @@ class FromAbove(_Programme):
 class FromBelow(_Programme):
     """The programme that mixes the ways to stop found so far: m is at most what it reaches."""
 
-    def __init__(self, texts: TextTree) -> None:
-        super().__init__(texts)
+    def __init__(self, texts: TextTree, deadline: float) -> None:
+        super().__init__(texts, deadline)
         self._columns: list[Vector] = []
 
     def add(self, reach: Vector) -> None:
@@ -303,13 +330,12 @@ class FromBelow(_Programme):
 
     def solve(self) -> tuple[Vector, Vector] | None:
         """What the best mixture reaches, and prices, each of shape (N,)."""
-        from scipy.optimize import linprog
         from scipy.sparse import csr_array, eye_array, hstack, vstack
 
         size, count = self._size, len(self._columns)
         reach = np.array(self._columns)
         mixture = csr_array(-reach[:, 1:].T)
-        found = linprog(
+        found = self._solved(
             np.concatenate([-np.ones(size), np.zeros(count)]),
             A_ub=vstack(
                 [
@@ -320,9 +346,8 @@ class FromBelow(_Programme):
             b_ub=np.concatenate([self._flow_bounds, np.zeros(size)]),
             A_eq=csr_array(np.concatenate([np.zeros(size), np.ones(count)])[None]),
             b_eq=[1.0],
-            method="highs",
         )
-        if found.status != 0:
+        if found is None:
             return None
         shares = np.maximum(found.x[size:], 0.0)
         prices = np.concatenate([[0.0], -found.ineqlin.marginals[size:]])

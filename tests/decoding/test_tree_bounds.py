@@ -11,9 +11,18 @@ from support.tables import Table, output_law
 from support.tree_programme import whole_programme
 
 import mdsd_opt as mo
-from mdsd_opt.decoding import Topology, get_rule, k_ary, tree_bound, tree_optimum, value_bound
+from mdsd_opt.decoding import (
+    Topology,
+    get_rule,
+    grow,
+    k_ary,
+    tree_bound,
+    tree_optimum,
+    value_bound,
+    whole_paths,
+)
 from mdsd_opt.decoding.text_tree import RandomTrees, TextTree
-from mdsd_opt.decoding.tree_optimum import FromAbove
+from mdsd_opt.decoding.tree_optimum import FromAbove, FromBelow
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem.solution import Status
 
@@ -61,6 +70,25 @@ def test_above_three_tokens_rules_stay_below(topology):
     assert accepted >= 0.8 * found.upper
 
 
+@pytest.mark.parametrize("topology", [k_ary(2, 3), whole_paths(2, 3)], ids=lambda x: x.name)
+def test_three_levels_over_four_tokens(topology):
+    """84 texts; draws that coincide are one node, of the first of them or of both."""
+    target, draft = tables(2, 4, 3)
+    found = tree_bound(target, draft, topology)
+    assert found.status is Status.OPTIMAL
+    assert found.gap <= 1e-9
+    rng = np.random.default_rng(0)
+    laws = lambda texts: np.stack([draft(text) for text in texts])  # noqa: E731
+    accepted = []
+    for _ in range(100):
+        root = grow(laws, topology, "with_replacement", rng)
+        for node in root.walk():
+            node.target = target(node.tokens)
+        accepted.append(get_rule("level_sequential").expected_accepted(root))
+    deviation = np.std(accepted) / 10
+    assert found.lower - 0.3 < np.mean(accepted) < found.upper + 4 * deviation
+
+
 def test_with_a_draft_equal_to_the_target_all_is_accepted():
     target, _ = tables(0, 5, 2)
     assert tree_optimum(target, target, UNEVEN) == pytest.approx(2.0, abs=1e-8)
@@ -78,6 +106,22 @@ def test_at_a_limit_both_bounds_hold():
     assert (np.diff(uppers) <= 0).all()
 
 
+def test_where_interior_points_find_nothing_the_simplex_method_does(monkeypatch):
+    target, draft = tables(2, 3, 2)
+    best = whole_programme(target, draft, k_ary(2, 2))
+    methods = []
+
+    def without_interior_points(*arguments, method, **options):
+        methods.append(method)
+        found = linprog(*arguments, method=method, **options)
+        found.status = 4 if method == "highs-ipm" else found.status
+        return found
+
+    monkeypatch.setattr("scipy.optimize.linprog", without_interior_points)
+    assert tree_optimum(target, draft, k_ary(2, 2)) == pytest.approx(best, abs=1e-8)
+    assert methods[:2] == ["highs-ipm", "highs-ds"]
+
+
 def test_the_bounds_do_not_trust_the_solver(monkeypatch):
     """Prices that are noise give poor bounds, but no wrong ones."""
     target, draft = tables(2, 3, 2)
@@ -87,6 +131,10 @@ def test_the_bounds_do_not_trust_the_solver(monkeypatch):
     found = tree_bound(target, draft, k_ary(2, 2), time_limit=1)
     assert found.lower - 1e-9 <= best <= found.upper + 1e-9
     monkeypatch.setattr(FromAbove, "solve", lambda self: None)
+    alone = tree_bound(target, draft, k_ary(2, 2), time_limit=1)
+    assert 0.0 < alone.lower <= best + 1e-9
+    assert best - 1e-9 <= alone.upper < 2.0
+    monkeypatch.setattr(FromBelow, "solve", lambda self: None)
     stuck = tree_bound(target, draft, k_ary(2, 2))
     assert stuck.status is Status.LIMIT
     assert stuck.lower - 1e-9 <= best <= stuck.upper + 1e-9

@@ -167,6 +167,20 @@ def test_a_wrong_number_is_noticed() -> None:
     assert not run_page("```python\nx = 1\n```\n```pycon\n>>> x + 1\n2\n\n```\n", "page")
 
 
+def test_the_commands_of_open_questions_exist() -> None:
+    """Claims are registered under these names, and the scripts and tests are there."""
+    from mdsd_opt.cddlib_checks import conjectures
+
+    page = (ROOT / "docs" / "open-questions.md").read_text()
+    claims = re.findall(r"`mdsd-opt check (\w+) --vocab-size \d -k \d`", page)
+    assert len(claims) == page.count("`mdsd-opt check ") > 2
+    assert set(claims) <= set(conjectures())
+    scripts = re.findall(r"`python (?:-m pytest )?(\S+\.py)", page)
+    assert scripts
+    for script in scripts:
+        assert (ROOT / script).exists(), f"{script} is not there"
+
+
 def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
     folder = ROOT / "docs" / "benchmarks"
     page = (folder / "speed-honestly.md").read_text().partition("## One decision")[2]
