@@ -17,7 +17,8 @@ replacement, and 1e-4 with 512. `verify_tree` walks a tree of drafts by either o
 Any device, float64, float32, float16 or bfloat16 in; sums are in float64. Rows are normalised, so
 that rounded probabilities are no harm. Shapes depend on shapes alone and no number is asked for:
 all of it compiles with ``torch.compile(..., fullgraph=True)``, and nothing waits for the device.
-The vocabulary is read in parts, so that large ones take little memory beside the inputs.
+The vocabulary is read in parts: beside the inputs, `optimal` holds at most 1.8 arrays of N x V
+float32 with replacement and 3.4 without, and `rrs` 1.0 (measured at V = 131,072, K = 8).
 
     python examples/torch_verifiers.py     # a small demonstration
 
@@ -158,6 +159,9 @@ def _verified(
     drafts = drafts.long()
     if uniforms is None:
         uniforms = _uniforms(target, (len(target), 3), generator)
+    if uniforms.shape != (len(target), 3):
+        shape = list(uniforms.shape)
+        raise ValueError(f"uniforms are {shape}: give [N, 3] for mixing, acceptance and residual")
     mixing, acceptance, residual = uniforms.double().unbind(1)
     decision = rule(target, draft, drafts, mixing, replacement or drafts.shape[1] == 1)
     reached = decision.accept.cumsum(1)

@@ -224,3 +224,9 @@ def test_one_token_is_always_accepted(name):
     verdicts = verify(ones, ones, torch.zeros(3, 2, dtype=torch.int64), torch.rand(3, 3))
     assert verdicts.tokens.tolist() == [0, 0, 0]
     assert verdicts.accepted.all()
+
+
+def test_other_uniforms_are_refused(name):
+    p = torch.full((2, 3), 1 / 3)
+    with pytest.raises(ValueError, match=r"uniforms are \[2, 4\]: give \[N, 3\]"):
+        getattr(torch_verifiers, name)(p, p, torch.zeros(2, 1, dtype=torch.int64), torch.rand(2, 4))

@@ -66,6 +66,7 @@ class TreeCall:
     coins: Any
     last_coins: Any
     thresholds: Thresholds
+    num_drawn: int = 1
 
 
 def checked_call(
@@ -83,6 +84,7 @@ def checked_call(
     threshold_single: float = 1.0,
     threshold_acc: float = 1.0,
     draft_rows: Any | None = None,
+    num_drawn: int = 1,
 ) -> TreeCall:
     """The arguments of `verify_tree`; `InvalidInput` if one does not fit the others."""
     trees = _trees(candidates, retrive_index, retrive_next_token, retrive_next_sibling)
@@ -93,7 +95,9 @@ def checked_call(
     last_coins = uniform_samples_for_final_sampling
     _require("uniform_samples_for_final_sampling", last_coins, (bs,), "float32", device)
     thresholds = _thresholds(threshold_single, threshold_acc)
-    return TreeCall(outputs, trees, laws, uniform_samples, last_coins, thresholds)
+    if num_drawn < 1:
+        raise InvalidInput(f"num_drawn is {num_drawn}: give the most drawn children of a node")
+    return TreeCall(outputs, trees, laws, uniform_samples, last_coins, thresholds, num_drawn)
 
 
 def checked_levels(call: TreeCall, levels: Any) -> Any:

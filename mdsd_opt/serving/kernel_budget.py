@@ -12,8 +12,8 @@ from typing import Any
 
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
-#: A100, H100 and B200, by compute capability.
-ARCHITECTURES = (80, 90, 100)
+#: A100, H100 and B200 by compute capability, and MI300.
+ARCHITECTURES = (80, 90, 100, "gfx942")
 
 _PURPOSE = "mdsd_opt.serving.kernel_budget"
 
@@ -26,12 +26,13 @@ class KernelUse:
     ----------
     kernel : str
     architecture : str
-        Such as "sm_90".
+        Such as "sm_90" or "gfx942".
     registers : int
+        Of the vector unit, where there are others.
     stack : int
         Bytes.
     spills : int
-        Instructions that read or write what found no register.
+        Instructions that read or write what found no register; on a device of AMD such registers.
     """
 
     kernel: str
@@ -41,13 +42,13 @@ class KernelUse:
     spills: int
 
 
-def kernel_budget(architectures: Sequence[int] = ARCHITECTURES) -> list[KernelUse]:
+def kernel_budget(architectures: Sequence[int | str] = ARCHITECTURES) -> list[KernelUse]:
     """Registers, stack and spills of every kernel of the room; needs no device.
 
     Parameters
     ----------
-    architectures : sequence of int
-        CUDA compute capabilities, 90 for 9.0.
+    architectures : sequence of int or str
+        CUDA compute capabilities, 90 for 9.0, and names of AMD's, such as "gfx942".
 
     Returns
     -------
@@ -82,6 +83,12 @@ def kernel_budget(architectures: Sequence[int] = ARCHITECTURES) -> list[KernelUs
         }
         for architecture in architectures:
             source = ASTSource(function, types, constexprs=constants, attrs=aligned)
+            if isinstance(architecture, str):
+                lanes = 64 if architecture.startswith("gfx9") else 32
+                target = GPUTarget("hip", architecture, lanes)
+                code = triton.compile(source, target=target, options=options).asm["amdgcn"]
+                uses.append(KernelUse(name, architecture, *_usage_of_amd(code)))
+                continue
             target = GPUTarget("cuda", architecture, 32)
             cubin = triton.compile(source, target=target, options=options).asm["cubin"]
             uses.append(KernelUse(name, f"sm_{architecture}", *_usage(cubin, tools)))
@@ -99,7 +106,7 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[
     laws = {"target": "*fp32", "drafts": "*fp32", "rows": "*i64"}
     plan = {"ratios": "*fp32", "selected": "*i64"}
     thresholds = dict.fromkeys(("threshold_single", "threshold_acc"), "fp32")
-    sizes = dict.fromkeys(("num_nodes", "depth", "vocab_size"), "i32")
+    sizes = dict.fromkeys(("num_nodes", "depth", "num_drawn", "vocab_size"), "i32")
     walk = {**outputs, **links, **coins, **laws, **plan, **thresholds, **sizes}
     for name, by_child, bins in (
         ("walk", False, 0),
@@ -109,7 +116,7 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[
     ):
         constants = {"BY_CHILD": by_child, "NUM_BINS": bins, "BLOCK": triton_walk.BLOCK}
         yield name, triton_walk.walk_trees, walk, constants, triton_walk.OPTIONS
-    sizes.pop("depth")
+    sizes = {name: sizes[name] for name in ("num_nodes", "vocab_size")}
     sums = {"first_child": "*i64", **laws, "sums": "*i64", **sizes}
     constants = {"BY_CHILD": True, "BLOCK": triton_selection.BLOCK, "NUM_BINS": NUM_BINS}
     options = triton_selection.SUM_OPTIONS
@@ -132,6 +139,18 @@ def _usage(cubin: bytes, tools: Path) -> tuple[int, int, int]:
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     assert found, usage
     return int(found[1]), int(found[2]), len(re.findall(r"\b(?:LDL|STL)\b", code))
+
+
+def _usage_of_amd(code: str) -> tuple[int, int, int]:
+    """Vector registers, bytes of scratch, and spilled registers, as the assembly declares them."""
+
+    def declared(name: str) -> int:
+        found = re.search(rf"\.{name}:\s+(\d+)", code)
+        assert found, name
+        return int(found[1])
+
+    spills = declared("vgpr_spill_count") + declared("sgpr_spill_count")
+    return declared("vgpr_count"), declared("private_segment_fixed_size"), spills
 
 
 def _said(*command: str | Path) -> str:

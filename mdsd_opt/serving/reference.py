@@ -16,8 +16,8 @@ from mdsd_opt.serving.selection import Selection, bins_of
 def walk(call: TreeCall, selection: Selection | None = None) -> None:
     """Decide on every tree of the batch, and write the decisions.
 
-    At most one child of a node was drawn, or all of them, of which `selection` tells one. It is
-    tried against q, or against the law that it was selected by.
+    Children that were drawn are tried one after another, or the one that `selection` tells, against
+    the law that it was selected by.
     """
     import torch
 
@@ -30,12 +30,14 @@ def walk(call: TreeCall, selection: Selection | None = None) -> None:
     going = torch.ones_like(request, dtype=torch.bool)
     place = trees.index[:, 0]
     outputs.accept_index[:, 0] = place
-    unmet = torch.full_like(request, -1)  # the law that the last token is not drawn from
+    unmet = torch.full_like(request, -1)  # the row of the law that was refused, and how much of it
+    scale = torch.zeros_like(call.last_coins)
     for _ in range(outputs.accept_index.shape[1] - 1):
         met = children_of(node, children, trees, laws)
-        chosen, refused = _choose(met, node, call, selection)
+        chosen, refused, taken_off = _choose(met, node, call, selection)
         moving = going & (chosen >= 0)
         unmet = torch.where(going & ~moving, refused, unmet)
+        scale = torch.where(going & ~moving, taken_off, scale)
         going = moving
         node = torch.where(moving, chosen, node)
         _write(outputs.predicts, place, trees.tokens[request, node], moving)
@@ -47,17 +49,18 @@ def walk(call: TreeCall, selection: Selection | None = None) -> None:
     # Who went as deep as there is room for has met no children of the last node.
     met = children_of(node, children, trees, laws)
     spent = met.exists & ~going[:, None]
-    weights = _without(_left(call, node, unmet, selection), met.tokens, spent)
+    weights = _without(_left(call, node, unmet, scale, selection), met.tokens, spent)
     token = _drawn(weights, laws.target[request, node], call.last_coins)
     _write(outputs.predicts, place, token, torch.ones_like(going))
 
 
 def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | None) -> Any:
-    """The child that is taken, -1 for none, and the row that was refused, -1 for none.
+    """The child that is taken, -1 for none; the row that was refused, -1 for none; and how much.
 
-    The drawn child comes first: x ~ q is taken if u q(x) < p(x). Else what is left of p, the
-    positive part of p - q, takes another child by a coin of its own, which is that of the node
-    that was refused and is never visited. Without a drawn child what is left is p.
+    Drawn children come first: x ~ q is taken if u q(x) < p(x), where q has been scaled to the mass
+    of what is left of p, for all that was not drawn before. If it is refused, p loses this q, and
+    the next one is tried by a coin of its own, which is that of the node that was refused and is
+    never visited. What is left of p in the end takes a certain child by a coin.
     """
     import torch
 
@@ -65,33 +68,45 @@ def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | Non
     request = torch.arange(node.shape[0], device=node.device)
     p = laws.target[request[:, None], node[:, None], met.tokens]
     q = torch.where(met.rows >= 0, laws.drafts[met.rows.clamp(min=0), met.tokens], 0.0)
-    if selection is None:
-        was_drawn = q > 0.0
-    else:
-        was_drawn = met.nodes == selection.chosen.view(call.coins.shape)[request, node][:, None]
-        q = _selected_law(p, q, node, call, selection)
-    exists = (was_drawn & met.exists).any(1)
-    first = was_drawn.int().argmax(1, keepdim=True)
-    drawn, row, p_x, q_x = (x.gather(1, first)[:, 0] for x in (met.nodes, met.rows, p, q))
+    untried = (q > 0.0) & met.exists
+    if selection is not None:
+        untried &= met.nodes == selection.chosen.view(coins.shape)[request, node][:, None]
     coin = coins[request, node]
     divisor = torch.full_like(coin, thresholds.acc)  # by a number, a device multiplies
-    likely = (coin * q_x < p_x / divisor) | (p_x >= thresholds.single)
-    taken = exists & (p_x > 0.0) & likely
-    refused = exists & ~taken
+    chosen, unmet = torch.full_like(node, -1), torch.full_like(node, -1)
+    scale, mass = torch.zeros_like(coin), torch.ones_like(coin)
+    tried_q = torch.zeros_like(coin, dtype=torch.float64)
+    left = _left(call, node, unmet, scale, selection)
+    for k in range(min(call.num_drawn, untried.shape[1])):
+        exists = untried.any(1) & (chosen < 0)
+        first = untried.int().argmax(1, keepdim=True)
+        drawn, row, p_x, q_x = (x.gather(1, first)[:, 0] for x in (met.nodes, met.rows, p, q))
+        untried = untried.scatter(1, first, False)
+        all_q = laws.drafts[row.clamp(min=0)].sum(1, dtype=torch.float64) if k else 1.0
+        step = mass / torch.maximum((all_q - tried_q).float(), q_x)
+        next_q = step * q_x
+        if selection is not None:
+            next_q = _selected_law(p_x[:, None], q_x[:, None], node, call, selection)[:, 0]
+        left_x = (p_x - scale * q_x).clamp(min=0.0)
+        likely = (coin * next_q < left_x / divisor) | (p_x >= thresholds.single)
+        taken = exists & (left_x > 0.0) & likely
+        refused = exists & ~taken
+        chosen = torch.where(taken, drawn, chosen)
+        unmet = torch.where(refused, row, unmet)
+        scale = torch.where(refused, scale + step, scale)
+        tried_q += torch.where(refused, q_x, 0.0)
+        left = _left(call, node, unmet, scale, selection)
+        mass = torch.where(refused, left.sum(1, dtype=torch.float64).float(), mass)
+        coin = torch.where(refused, coins[request, drawn.clamp(min=0)], coin)
 
-    row = torch.where(refused, row, -1)
-    left = _left(call, node, row, selection)
-    mass = torch.where(refused, left.sum(1, dtype=torch.float64).float(), 1.0)
-    coin = torch.where(refused, coins[request, drawn.clamp(min=0)], coin)
     weights = torch.where(_is_new(met), left.gather(1, met.tokens), 0.0)
-    chosen = torch.where(taken, drawn, -1)
     reached = torch.zeros_like(coin)
     for k in range(weights.shape[1]):
         reached = reached + weights[:, k]
         likely = (coin * mass < reached / divisor) | (weights[:, k] >= thresholds.single)
         hit = (weights[:, k] > 0.0) & likely & (chosen < 0)
         chosen = torch.where(hit, met.nodes[:, k], chosen)
-    return chosen, row
+    return chosen, unmet, scale
 
 
 def _is_new(met: Children) -> Any:
@@ -100,13 +115,15 @@ def _is_new(met: Children) -> Any:
     return met.exists & ~equal.tril(-1).any(2)
 
 
-def _left(call: TreeCall, node: Any, row: Any, selection: Selection | None) -> Any:
-    """The positive part of p - q, [bs, V], where a row was refused; else p."""
+def _left(call: TreeCall, node: Any, row: Any, scale: Any, selection: Selection | None) -> Any:
+    """The positive part of p - scale q, [bs, V], where a row was refused; else p."""
     import torch
 
     p = call.laws.target[torch.arange(node.shape[0], device=node.device), node]
     q = call.laws.drafts[row.clamp(min=0)]
-    if selection is not None:
+    if selection is None:
+        q = scale[:, None] * q
+    else:
         q = _selected_law(p, q, node, call, selection)
     return torch.where((row >= 0)[:, None], (p - q).clamp(min=0.0), p)
 

@@ -27,6 +27,7 @@ def verify_tree(
     threshold_acc: float = 1.0,
     deterministic: bool = True,
     draft_rows: Any | None = None,
+    num_drawn: int = 1,
 ) -> None:
     r"""Accept a path of every tree, and draw the token behind it; written in place.
 
@@ -73,6 +74,10 @@ def verify_tree(
     draft_rows : int64 [bs, N], optional
         [b, c] is the row of `draft_probs` that **child c** was drawn from, -1 if c is certain.
         Rows may be shared, by requests as well; what stands at the root is not read.
+    num_drawn : int
+        How many children of a node may have been drawn, at most: one after another, without
+        replacement, from one row, children in the order of the draws. They are tried by recursive
+        rejection, which is lossless but accepts less than is possible from two on.
 
     Raises
     ------
@@ -83,16 +88,16 @@ def verify_tree(
 
     Notes
     -----
-    The drawn child of a node is the first, in the order of siblings, to which its row gives a
-    positive probability; the others count as certain. Of siblings with equal tokens the first has
-    the target's probability, the others none. A Triton kernel decides on devices of NVIDIA and AMD,
-    the same in PyTorch elsewhere; nothing waits for the device. Where rounding leaves
-    no weight behind the path, the last token is drawn from p: one of probability 0 never is.
+    The drawn children of a node are the first `num_drawn`, in the order of siblings, to which their
+    row gives a positive probability; the others count as certain. Of siblings with equal tokens the
+    first has the target's probability, the others none. A Triton kernel decides on devices of
+    NVIDIA and AMD, the same in PyTorch elsewhere; nothing waits for the device. Where rounding
+    leaves no weight behind the path, the last token is drawn from p: one of probability 0 never is.
     """
     call = checked_call(
         predicts, accept_index, accept_token_num, candidates, retrive_index, retrive_next_token,
         retrive_next_sibling, uniform_samples, uniform_samples_for_final_sampling, target_probs,
-        draft_probs, threshold_single, threshold_acc, draft_rows,
+        draft_probs, threshold_single, threshold_acc, draft_rows, num_drawn,
     )  # fmt: skip
     _on(candidates.device, reference, "triton_walk").walk(call)
 
@@ -117,7 +122,7 @@ def verify_tree_of_draws(
     All children of a node were drawn from one law q, with replacement, and each draw is a node of
     its own, whether its token was drawn before or not. The rule is the optimal one on 256 closed
     bins of p/q (`mdsd_opt.verifiers.optimal`): lossless, and on the bundled logits at most .00044
-    below the optimum, at K = 8; no sort, two passes over V for every node that has children, in
+    below the optimum, at K = 8; no sort, one pass over V for every node that has children, in
     parallel.
 
     Parameters
@@ -149,9 +154,8 @@ def verify_tree_of_draws(
     Notes
     -----
     Where a token was drawn several times, the first of its nodes may be accepted; let that one have
-    the children. Where a row is zero, or `draft_rows` is -1, the children are certain. For draws
-    without replacement hand the first ones to `verify_tree` as certain children, and the last one
-    as drawn from q without them: that is lossless too.
+    the children. Where a row is zero, or `draft_rows` is -1, the children are certain. Draws
+    without replacement go to `verify_tree`, see `num_drawn` there.
     """
     call = checked_call(
         predicts, accept_index, accept_token_num, candidates, retrive_index, retrive_next_token,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -30,62 +30,72 @@ def drafted_tuples(q, num_drafts, replacement):
 def output_law(name, scheme, p, q, num_drafts, believed=None):
     """Law of the output at one position, shape (V,), and how often a draft is accepted.
 
-    Over all draft tuples, whose probabilities are those of q while the rule believes in `believed`;
-    what depends on the mixing level is constant between a few of its values, which are found by
-    bisection.
+    Over all draft tuples, whose probabilities are those of q while the rule believes in `believed`.
     """
-    replacement = scheme == "with_replacement"
-    tuples, chances = zip(*drafted_tuples(q, num_drafts, replacement), strict=True)
+    replaced = scheme == "with_replacement"
+    tuples, chances = zip(*drafted_tuples(q, num_drafts, replaced), strict=True)
     tuples, chances = torch.tensor(tuples), np.array(chances)
     rows = [torch.as_tensor(x)[None] for x in (p, q if believed is None else believed)]
-
-    replaced = replacement or num_drafts == 1
-    rule = partial(torch_verifiers._recursive, replacement=replaced)
-    if name == "optimal":  # the plan is the same for all of them
+    replaced = replaced or num_drafts == 1
+    if name == "rrs":
+        given = (x.expand(len(tuples), -1) for x in rows)
+        decision = torch_verifiers._recursive(*given, tuples, None, replaced)
+        accept = decision.accept.numpy()
+    else:
         plan = torch_verifiers._plan(*rows, num_drafts, replaced)
-
-        def rule(p, q, drafts, levels):
-            of_all = (x.expand(len(p), *x.shape[1:]) for x in plan)
-            plans = torch_verifiers._Plan(*of_all)
-            return torch_verifiers._selected(plans, p, q, drafts, levels, replaced)
-
-    def decided(at, levels):
-        levels = torch.as_tensor(levels, dtype=torch.float64)
-        given = [x.expand(len(at), -1) for x in rows]
-        return rule(*given, tuples[at], levels)
-
-    at = np.repeat(np.arange(len(tuples)), 8)
-    low = np.tile(np.arange(8) / 8, len(tuples))
-    high = low + 1 / 8
-    accept = np.zeros(tuples.shape)
-    first, last = (decided(at, x).accept.numpy() for x in (low, np.minimum(high, 1.0 - 1e-12)))
-    for _ in range(28):
-        changes = (np.abs(first - last) > 1e-13).any(1)
-        settled = ~changes
-        np.add.at(accept, at[settled], (high - low)[settled, None] * first[settled])
-        at, low, high = at[changes], low[changes], high[changes]
-        first, last = first[changes], last[changes]
-        if at.size == 0:
-            break
-        middle = (low + high) / 2
-        between = decided(at, middle).accept.numpy()
-        at, low, high = np.tile(at, 2), np.append(low, middle), np.append(middle, high)
-        first, last = np.concatenate((first, between)), np.concatenate((between, last))
-    np.add.at(accept, at, (high - low)[:, None] * (first + last) / 2)
-    return _with_residuals(
-        tuples, chances, accept, rows, decided(np.arange(len(tuples)), np.full(len(tuples), 0.5))
-    )
-
-
-def _with_residuals(tuples, chances, accept, rows, decision):
-    p, q = (x.expand(len(tuples), -1) for x in rows)
-    left = torch_verifiers._excess(p, q, decision.ratio, decision.bins)
+        everywhere = np.arange(len(tuples))
+        decision, _ = _selected(plan, rows, tuples, np.zeros(len(tuples)), replaced)
+        accept = _mean_over_levels(
+            lambda at, levels: _selected(plan, rows, tuples[at], levels, replaced), everywhere
+        )
+    left = torch_verifiers._excess(*rows, decision.ratio, decision.bins)
     left = left.scatter_add(1, tuples.clamp(min=0), decision.extra).numpy()
     empty = left.sum(1) <= 0.0
-    left[empty] = p.double().numpy()[empty]
+    left[empty] = rows[0].double().numpy()
     left /= left.sum(1, keepdims=True)
-    law = np.zeros(p.shape[1])
+    law = np.zeros(p.shape[0])
     rejected = chances * (1.0 - accept.sum(1))
     for drafts, weights in zip(tuples.T.numpy(), (chances[:, None] * accept).T, strict=True):
         np.add.at(law, np.maximum(drafts, 0), weights)
     return law + rejected @ left, 1.0 - rejected.sum()
+
+
+def _selected(plan, rows, drafts, levels, replaced):
+    """What the optimal rule decides at some levels, and its blocks."""
+    blocks = []
+
+    def recorded(*given):
+        blocks.append(block(*given))
+        return blocks[0]
+
+    size, block = len(drafts), torch_verifiers._block
+    plans = torch_verifiers._Plan(*(x.expand(size, *x.shape[1:]) for x in plan))
+    rows = [x.expand(size, -1) for x in rows]
+    with patch.object(torch_verifiers, "_block", recorded):
+        levels = torch.as_tensor(levels, dtype=torch.float64)
+        decision = torch_verifiers._selected(plans, *rows, drafts, levels, replaced)
+    return decision, torch.cat(blocks[0], 1).numpy()
+
+
+def _mean_over_levels(selected, at):
+    """Acceptance of the drafts over all levels: blocks only grow, and are halved where they do."""
+    low, high = np.zeros(at.size), np.full(at.size, 1.0 - 1e-12)
+    (first, start), (last, stop) = (selected(at, x) for x in (low, high))
+    first, last = first.accept.numpy(), last.accept.numpy()
+    accept = np.zeros_like(first)
+    for _ in range(31):
+        grows = (start != stop).any(1)
+        np.add.at(accept, at[~grows], (high - low)[~grows, None] * first[~grows])
+        at, low, high = at[grows], low[grows], high[grows]
+        first, last, start, stop = (x[grows] for x in (first, last, start, stop))
+        if at.size == 0:
+            break
+        middle = (low + high) / 2
+        decision, block = selected(at, middle)
+        at, low, high = np.tile(at, 2), np.append(low, middle), np.append(middle, high)
+        first, last = (
+            np.concatenate(x) for x in ((first, decision.accept), (decision.accept, last))
+        )
+        start, stop = np.concatenate((start, block)), np.concatenate((block, stop))
+    np.add.at(accept, at, (high - low)[:, None] * (first + last) / 2)
+    return accept

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from support.served_trees import Served, links_of
+from support.served_trees import Served, children, links_of
 
 UNIT = 2**12
 
@@ -112,3 +113,13 @@ def random_draws(
     last = rng.integers(UNIT, size=bs) / UNIT
     links = (np.tile(x, (bs, 1)) for x in (first, following))
     return Served(tokens, *links, p, q, coins, last, int(rng.integers(1, 5)), None, levels)
+
+
+def without_replacement(batch: Served, rng: np.random.Generator) -> Served:
+    """The same trees with tokens drawn one after another, of probability zero once none is left."""
+    tokens = batch.tokens.copy()
+    for b, node in np.ndindex(tokens.shape):
+        below = children(batch, b, node)
+        waits = rng.exponential(size=batch.q.shape[2]) / np.maximum(batch.q[b, node], 1e-300)
+        tokens[b, below] = np.resize(np.argsort(waits), len(below))
+    return replace(batch, tokens=tokens, levels=None)

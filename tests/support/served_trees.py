@@ -94,8 +94,11 @@ def links_of(parents: list[int]) -> tuple[list[int], list[int]]:
     return first, following
 
 
-def served(root: Node, coins: Any, last_coin: Any) -> Served:
-    """A drawn tree as a batch of one; draws that coincide are nodes of their own, leaves."""
+def served(root: Node, coins: Any, last_coin: Any, num_drawn: int = 1) -> Served:
+    """A drawn tree as a batch of one; draws that coincide are nodes of their own, leaves.
+
+    Draws without replacement count as certain, but for the last `num_drawn`.
+    """
     nodes: list[Node | None] = [root]
     tokens, parents, depths = [0], [-1], [0]
     laws = np.zeros((0, root.target.size))
@@ -111,7 +114,7 @@ def served(root: Node, coins: Any, last_coin: Any) -> Served:
             if isinstance(node.drafts, GreedyDrafts):
                 drawn = node.drafts.last_draw
             elif node.drafts is not None and node.drafts.scheme == "without_replacement":
-                drawn = without(node.drafts.q, node.draws[:-1])  # the others count as certain
+                drawn = without(node.drafts.q, node.draws[:-num_drawn])
             elif node.drafts is not None and node.drafts.scheme != "top_k":
                 drawn = node.drafts.q
             seen: set[int] = set()
@@ -131,7 +134,7 @@ def served(root: Node, coins: Any, last_coin: Any) -> Served:
     )  # fmt: skip
 
 
-def verifier_of(operation: Callable[..., None]) -> Callable[..., list[int]]:
+def verifier_of(operation: Callable[..., None], num_drawn: int = 1) -> Callable[..., list[int]]:
     """For audits: the text of a drawn tree, with coins from PyTorch.
 
     The audit answers all calls of PyTorch; once the coins are drawn there is nothing to answer, and
@@ -143,9 +146,10 @@ def verifier_of(operation: Callable[..., None]) -> Callable[..., list[int]]:
         coins, last = torch.rand(num_nodes), torch.rand(1)
         levels = torch.rand(num_nodes) if operation is verify_tree_of_draws else None
         with _disable_current_modes():
-            tree = served(root, coins.numpy(), last.numpy())
+            tree = served(root, coins.numpy(), last.numpy(), num_drawn)
             if levels is not None:
                 tree = replace(tree, levels=levels.numpy()[None])
-            return tree.call(operation)[0]
+            options = {"num_drawn": num_drawn} if num_drawn > 1 else {}
+            return tree.call(operation, **options)[0]
 
     return verify

@@ -10,6 +10,7 @@ import pytest
 from support.served_trees import verifier_of
 
 import mdsd_opt as mo
+from mdsd_opt import verifiers
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Topology
 from mdsd_opt.serving import verify_tree
@@ -22,9 +23,11 @@ def always(*weights: float) -> Callable[[Any], Any]:
     return lambda text: law
 
 
-def audit(operation: Any, scheme: str, tree: str | Topology, target: Any, draft: Any) -> Any:
+def audit(
+    operation: Any, scheme: str, tree: str | Topology, target: Any, draft: Any, num_drawn: int = 1
+) -> Any:
     return mo.audit_tree(
-        verifier_of(operation), target, draft, tree, 0, scheme=scheme, method="driven",
+        verifier_of(operation, num_drawn), target, draft, tree, 0, scheme=scheme, method="driven",
         driven_checks=2, seconds=600,
     )  # fmt: skip
 
@@ -59,6 +62,16 @@ def test_draws_without_replacement_may_count_as_certain_but_for_the_last() -> No
     report = audit(verify_tree, "without_replacement", "2x1", *models)
     assert report.verdict_class == "lossless", report.verdict
     assert report.total_variation < 1e-6
+
+
+def test_draws_without_replacement_may_be_tried_in_turn() -> None:
+    models = TableModel(3, 1), TableModel(3, 101)
+    report = audit(verify_tree, "without_replacement", "2x1", *models, num_drawn=2)
+    assert report.verdict_class == "lossless", report.verdict
+    assert report.total_variation < 1e-6
+    p, q = (model(()) for model in models)
+    rrs = verifiers.get("rrs").acceptance_rate(mo.TransportProblem(p, mo.WithoutReplacement(q, 2)))
+    assert report.accept_length == pytest.approx(1 + float(rrs), abs=1e-6)
 
 
 def test_the_kernel_is_lossless(monkeypatch: pytest.MonkeyPatch) -> None:

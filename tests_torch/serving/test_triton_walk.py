@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.random_trees import random_batch
+from support.random_trees import random_batch, random_draws, without_replacement
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving import kernel_budget, reference
@@ -35,6 +35,17 @@ def test_it_decides_as_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch)
         batch = batch.shared()
     options = {} if seed % 4 else {"threshold_single": 0.4, "threshold_acc": 0.7}
     assert decide(batch, triton_walk, **options) == decide(batch, reference, **options)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_tries_as_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    batch = without_replacement(random_draws(rng, num_drafts=1 + seed % 4), rng)
+    if seed % 2:
+        monkeypatch.setattr(triton_walk, "BLOCK", 8)
+        batch = batch.shared()
+    found = [decide(batch, module, num_drawn=3) for module in (triton_walk, reference)]
+    assert found[0] == found[1]
 
 
 def test_it_decides_on_large_vocabularies() -> None:
@@ -64,6 +75,15 @@ def test_coins_at_their_ends_never_give_a_token_that_has_no_probability() -> Non
             assert batch.p[b, node, text[-1]] > 0.0
 
 
+def test_what_rounding_has_lost_is_no_token_without_probability() -> None:
+    batch = random_batch(np.random.default_rng(0), 1, num_nodes=2, vocab_size=4)
+    p = np.zeros_like(batch.p)
+    p[:, :, 2] = 0.999  # less than the coin, and all of it a certain child's
+    batch = replace(batch, p=p, q=np.zeros_like(p), tokens=np.array([[0, 2]]), depth=2)
+    batch = replace(batch, coins=np.full((1, 2), 0.9995), last_coins=np.array([0.5]))
+    assert decide(batch, reference) == decide(batch, triton_walk) == [[2]]
+
+
 def parents(batch: Any, request: int) -> Any:
     from support.served_trees import children
 
@@ -80,13 +100,13 @@ def test_interpreted_kernels_have_no_budget() -> None:
 
 def test_kernels_fit_into_registers() -> None:
     code = "import json, dataclasses as d; from mdsd_opt.serving import kernel_budget\n"
-    code += "print(json.dumps([d.asdict(use) for use in kernel_budget([90])]))"
+    code += "print(json.dumps([d.asdict(use) for use in kernel_budget([90, 'gfx942'])]))"
     environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     uses = json.loads(done.stdout)
-    assert {use["architecture"] for use in uses} == {"sm_90"}
+    assert {use["architecture"] for use in uses} == {"sm_90", "gfx942"}
     assert {"walk", "walk of draws", "plan of draws"} <= {use["kernel"] for use in uses}
     for use in uses:
         assert use["registers"] <= 128, use

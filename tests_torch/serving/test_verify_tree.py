@@ -126,6 +126,11 @@ def test_kernels_are_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         verification._on(device, reference, "triton_walk")
 
 
+def test_some_child_may_be_drawn() -> None:
+    with pytest.raises(InvalidInput, match="num_drawn is 0"):
+        small().call(verify_tree, num_drawn=0)
+
+
 def test_thresholds_lie_between_0_and_1() -> None:
     with pytest.raises(InvalidInput, match="threshold_acc is 2"):
         small().call(verify_tree, threshold_acc=2)

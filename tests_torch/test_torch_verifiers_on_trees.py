@@ -1,0 +1,161 @@
+"""`verify_tree` of examples/torch_verifiers.py on trees in SGLang's layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch_verifiers
+from support.chi_square import p_value
+
+SCHEMES = {"with_replacement": True, "without_replacement": False}
+VOCAB = 4
+
+
+@pytest.fixture(autouse=True)
+def few_bins(monkeypatch):
+    """Thousands of nodes are decided."""
+    monkeypatch.setattr(torch_verifiers, "_BINS", 16)
+    monkeypatch.setattr(torch_verifiers, "_RACE_BINS", 12)
+
+
+def tree_of(num_drafts, grows):
+    """First children, siblings and parents of a tree whose nodes grow K children or none."""
+    first, sibling, parent = [-1], [-1], [-1]
+    node = 0
+    while node < len(first):
+        if grows(node):
+            first[node] = len(first)
+            for k in range(num_drafts):
+                first.append(-1)
+                parent.append(node)
+                sibling.append(len(first) if k < num_drafts - 1 else -1)
+        node += 1
+    return first, sibling, parent
+
+
+def drawn_trees(trees, target, draft, replacement, generator):
+    """Tokens drawn down the trees, [bs, N], and the laws behind each node, [bs, N, V].
+
+    `target` and `draft`, [V + 1, V], are laws by the token before, the last one behind the root.
+    """
+    bs, size = len(trees), len(trees[0][0])
+    tokens = torch.full((bs, size), VOCAB)
+    for b, (first, sibling, _) in enumerate(trees):
+        for node in range(size):
+            child = first[node]
+            children = []
+            while child >= 0:
+                children.append(child)
+                child = sibling[child]
+            if children:
+                law = draft[tokens[b, node]]
+                drawn = torch.multinomial(law, len(children), replacement, generator=generator)
+                tokens[b, children] = drawn
+    return tokens, target[tokens], draft[tokens]
+
+
+def laws(generator):
+    rows = torch.rand(2, VOCAB + 1, VOCAB, generator=generator, dtype=torch.float64) ** 3
+    return tuple(rows / rows.sum(2, keepdim=True))
+
+
+def layout(trees, tokens):
+    bs, size = tokens.shape
+    places = torch.arange(bs * size).view(bs, size)
+    first, sibling = (torch.tensor([tree[i] for tree in trees]) for i in (0, 1))
+    return tokens.clamp(max=VOCAB - 1), places, first, sibling
+
+
+@pytest.mark.parametrize("name", ["rrs", "optimal"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_walks_go_node_by_node(name, scheme):
+    """Held against a walk in plain Python, which asks the rule about one node at a time."""
+    generator = torch.Generator().manual_seed(0)
+    rng, replacement = np.random.default_rng(0), SCHEMES[scheme]
+    target, draft = laws(generator)
+    num_drafts, num_steps, seen = 2, 4, set()
+    verify = getattr(torch_verifiers, name)
+    trees = []
+    for _ in range(40):
+        inner = {0, *rng.choice(np.arange(1, 9), 4, replace=False).tolist()}
+        tree = tree_of(num_drafts, lambda n, inner=inner: n in inner)
+        while len(tree[0]) < 11:  # nodes that no walk reaches
+            for column in tree:
+                column.append(-1)
+        trees.append(tuple(column[:11] for column in tree))
+    tokens, p, q = drawn_trees(trees, target, draft, replacement, generator)
+    uniforms = torch.rand(40, num_steps, 3, generator=generator, dtype=torch.float64)
+    arrays = layout(trees, tokens)
+    found = torch_verifiers.verify_tree(
+        verify, p, q, *arrays, num_drafts, num_steps, uniforms, replacement
+    )
+    for b, (first, sibling, _) in enumerate(trees):
+        node, passed, out = 0, [], {}
+        for step in range(num_steps):
+            passed.append(b * 11 + node)
+            children, child = [], first[node] if step < num_steps - 1 else -1
+            while child >= 0:
+                children.append(child)
+                child = sibling[child]
+            if not children:  # the target's own
+                law = p[b, node].cumsum(0) / p[b, node].sum()
+                out[passed[-1]] = int(torch.searchsorted(law, uniforms[b, step, 2], right=True))
+                break
+            rows = (x[b, node][None] for x in (p, q))
+            verdict = verify(*rows, tokens[b, children][None], uniforms[b, step][None], replacement)
+            out[passed[-1]] = int(verdict.tokens)
+            if not verdict.accepted:
+                break
+            node = children[int(verdict.draft_index)]
+        seen.add(len(passed))
+        expected = [*passed, *[-1] * (num_steps - len(passed))]
+        assert found.accept_index[b].tolist() == expected
+        assert int(found.accept_token_num[b]) == len(passed) - 1
+        assert [int(found.predicts[place]) for place in passed] == [out[n] for n in passed]
+    assert len(seen) > 2  # short walks and long ones
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("name", ["rrs", "optimal"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_texts_have_the_law_of_the_target(name, scheme, wrong):
+    """Of the first two tokens; a false alarm in a million."""
+    generator = torch.Generator().manual_seed(1)
+    target, draft = laws(generator)
+    tree = tree_of(2, lambda n: n < 3)
+    trees = [tree] * 6000
+    tokens, p, q = drawn_trees(trees, target, draft, SCHEMES[scheme], generator)
+    if wrong:
+        q = q.flip(2)
+    found = torch_verifiers.verify_tree(
+        getattr(torch_verifiers, name), p, q, *layout(trees, tokens), 2, 3,
+        replacement=SCHEMES[scheme], generator=generator,
+    )  # fmt: skip
+    index = found.accept_index.long()
+    first = found.predicts[index[:, 0]].long()
+    # Where the first token is no draft, the text goes on by the target.
+    second = torch.multinomial(target[first], 1, generator=generator).squeeze(1)
+    second = found.predicts[index[:, 1].clamp(min=0)].long().where(index[:, 1] >= 0, second)
+    joint = target[VOCAB][:, None] * target[:VOCAB]
+    law = {(x, y): float(joint[x, y]) for x in range(VOCAB) for y in range(VOCAB)}
+    texts = zip(first.tolist(), second.tolist(), strict=True)
+    assert (p_value(texts, law) < 1e-6) is wrong
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_walks_are_one_graph(scheme):
+    generator = torch.Generator().manual_seed(2)
+    target, draft = laws(generator)
+    trees = [tree_of(2, lambda n: n < 3)] * 5
+    tokens, p, q = drawn_trees(trees, target, draft, SCHEMES[scheme], generator)
+    uniforms = torch.rand(5, 3, 3, generator=generator, dtype=torch.float64)
+    arrays = (p, q, *layout(trees, tokens), 2, 3, uniforms, SCHEMES[scheme])
+
+    def walk(*given):
+        return torch_verifiers.verify_tree(torch_verifiers.optimal, *given)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(walk, fullgraph=True, backend="eager", dynamic=False)
+    for one, other in zip(compiled(*arrays), walk(*arrays), strict=True):
+        assert torch.equal(one, other)
