@@ -44,19 +44,21 @@ def installed(name: str) -> engines.Engine:
         pytest.skip(str(error))
 
 
+#: An interpreted kernel takes its time, the more so beside other work.
+DRIVEN: dict[str, Any] = {"method": "driven", "seconds": 1800.0}
+
+
 def of_texts(engine: engines.Engine, seeds: tuple[int, int] = (6, 7), checks: int = 20) -> Any:
     target, draft = (TableModel(3, seed) for seed in seeds)
     tree, scheme = engine.drafted
     return mo.audit_tree(
-        engine.verify, target, draft, tree, 0, scheme=scheme, driven_checks=checks, method="driven"
+        engine.verify, target, draft, tree, 0, scheme=scheme, driven_checks=checks, **DRIVEN
     )
 
 
 def of_one_draft(engine: engines.Engine, vocab_size: int, checks: int = 20) -> Any:
     target, draft = TableModel(vocab_size, 0), TableModel(vocab_size, 1)
-    return mo.audit_tree(
-        engine.verify, target, draft, "chain1", 0, method="driven", driven_checks=checks
-    )
+    return mo.audit_tree(engine.verify, target, draft, "chain1", 0, **DRIVEN, driven_checks=checks)
 
 
 @pytest.mark.parametrize("name", ["transformers", "lmdeploy", "sglang"])
@@ -136,7 +138,7 @@ def of_children(engine: engines.Engine, vocab_size: int) -> Any:
         Topology({(): 2}, "2x1"),
         0,
         scheme=engine.drafted.scheme,
-        method="driven",
+        **DRIVEN,
         driven_checks=20,
     )
 
@@ -299,7 +301,7 @@ def test_mistakes_in_the_kernel_of_vllm(
     engine = engines.get("vllm")
     tables = (TableModel(2, seed) for seed in (0, 1))
     tree = "chain2" if name == "wrong row" else "chain1"
-    report = mo.audit_tree(engine.verify, *tables, tree, 0, method="driven", driven_checks=1)
+    report = mo.audit_tree(engine.verify, *tables, tree, 0, **DRIVEN, driven_checks=1)
     assert not report.lossless
     assert report.total_variation > 1e-3
 
@@ -331,9 +333,7 @@ def of_two_drafts(engine: engines.Engine, all_three: bool) -> Any:
         return np.where(law > law.min(), law, 0) / (1 - law.min())
 
     draft = of_three if all_three else of_two
-    return mo.audit_tree(
-        engine.verify, target, draft, "chain2", 0, method="driven", driven_checks=1
-    )
+    return mo.audit_tree(engine.verify, target, draft, "chain2", 0, **DRIVEN, driven_checks=1)
 
 
 def test_adapters_are_pinned_to_what_is_installed() -> None:

@@ -9,6 +9,8 @@ import pytest
 from support.chain_verifiers import CORRECT, LOSSY, drawn, mistaken, residual, standard
 
 import mdsd_opt as mo
+from mdsd_opt.auditing import chains
+from mdsd_opt.auditing.portfolio import standard_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
@@ -27,9 +29,19 @@ FORMS = (
 )
 
 
-@pytest.mark.parametrize("name", CORRECT)
-def test_correct_code_passes_whatever_its_form(name: str) -> None:
-    report = audited(CORRECT[name], num_drafts=1 if name in FORMS else 2)
+@pytest.mark.parametrize("name", FORMS)
+def test_answers_are_read_in_every_form(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On few laws: what differs is the form alone."""
+    monkeypatch.setattr(chains, "standard_laws", lambda drafts: standard_laws(drafts)[1:4])
+    report = audited(CORRECT[name], num_drafts=1)
+    assert report.verdict_class == "lossless", report.verdict
+    assert len(report.tried) == 3
+    assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
+
+
+@pytest.mark.parametrize("name", sorted({*CORRECT} - {*FORMS}))
+def test_correct_code_passes(name: str) -> None:
+    report = audited(CORRECT[name])
     assert report.verdict_class == "lossless", report.verdict
     assert report.lossless
     assert {one.law for one in report.tried} >= {"flat", "peaked", "zeros", "certain target"}

@@ -68,7 +68,29 @@ class _Struct:
 def _dspark() -> Chain:
     """DSpark in PyTorch, at temperature 1; its generator is seeded by a counter."""
     interpret_triton(PACKAGE)
-    return _at_temperature_one(file_alone(PACKAGE, _DSPARK, _stand_ins()).blockwise_rejection_torch)
+    module = file_alone(PACKAGE, _DSPARK, _stand_ins())
+    vars(module)["torch"] = _WithoutSeeds("torch")
+    return _at_temperature_one(module.blockwise_rejection_torch)
+
+
+class _WithoutSeeds(ModuleType):
+    """PyTorch, whose generators take no seed: what they draw is drawn from PyTorch's own.
+
+    In the engine the counter moves on at every step; here each call is a first one.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        import torch
+
+        return getattr(torch, name)
+
+    def Generator(self, device: Any = None) -> Any:  # as PyTorch's
+        return SimpleNamespace(manual_seed=lambda seed: None)
+
+    def rand(self, *size: Any, generator: Any, **named: Any) -> Any:
+        import torch
+
+        return torch.rand(*size, **named)
 
 
 def _at_temperature_one(reject: Callable[..., Any]) -> Chain:
@@ -129,7 +151,8 @@ ADAPTERS = {
         PACKAGE,
         TESTED,
         "sglang.kernels.ops.speculative.dspark.blockwise_rejection.blockwise_rejection_torch",
-        "msgspec.Struct, which holds the seed; the choice between this form and the kernel",
+        "the generator, seeded by a counter: uniforms from PyTorch instead; msgspec.Struct, which "
+        "holds the seed; the choice between this form and the kernel",
         chain=_dspark,
     ),
     "sglang_dspark_kernel": Adapter(
