@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 
 import pytest
 import torch
 import torch_verifiers
+from support.device_waits import Waits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SCHEMES = {"with_replacement": True, "without_replacement": False}
-
-#: Operations whose results have a shape that depends on numbers, and those that give a number.
-WAITING = {
-    "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "nonzero_static", "masked_select",
-    "unique_dim", "_unique", "_unique2", "unique_consecutive", "repeat_interleave", "bincount",
-    "histc", "_assert_async",
-}  # fmt: skip
-
-
-class Waits(TorchDispatchMode):
-    """Counts what would wait for a device."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = Counter()
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        name = operation.overloadpacket.__name__
-        masks = name in {"index", "index_put", "index_put_"} and any(
-            x is not None and x.dtype == torch.bool for x in args[1]
-        )
-        if name in WAITING or masks:
-            self.found[name] += 1
-        return operation(*args, **(kwargs or {}))
 
 
 class Memory(TorchDispatchMode):
