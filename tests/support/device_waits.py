@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 #: Operations whose results have a shape that depends on numbers, and those that give a number.
