@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Timer
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -137,6 +137,20 @@ def _shown(bar: Progress, task: TaskID, after: float) -> Iterator[None]:
             bar.stop()
 
 
+def line_of(doing: str, terminal: TextIO) -> Progress:
+    """A line of what is being done, with the seconds: not drawn yet, and wiped when it stops."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    line = Progress(
+        *columns, console=Console(file=terminal), transient=True,
+        redirect_stdout=False, redirect_stderr=False,
+    )  # fmt: skip
+    line.add_task(doing, total=None)
+    return line
+
+
 @contextmanager
 def working(doing: str) -> Iterator[None]:
     """Show on a terminal what is being done where nobody knows how long it takes.
@@ -156,11 +170,6 @@ def working(doing: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as line:
-        line.add_task(doing, total=None)
+    with line_of(doing, sys.stderr) as line:
         line.refresh()
         yield

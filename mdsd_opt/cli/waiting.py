@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from mdsd_opt.base.long_runs import line_of
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -60,11 +62,6 @@ class _Line:
 
     def watch(self, is_over: threading.Event) -> None:
         """Show it whenever it is time, until all is over."""
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        console = Console(file=self._terminal)
-        columns = (SpinnerColumn(), TextColumn(self._doing, markup=False), TimeElapsedColumn())
         while not is_over.wait(_LOOK):
             with self._lock:
                 is_silent = time.monotonic() - self._last > _SILENCE
@@ -72,11 +69,7 @@ class _Line:
                     continue
                 if is_over.is_set():
                     return
-                self._shown = Progress(
-                    *columns, console=console, transient=True,
-                    redirect_stdout=False, redirect_stderr=False,
-                )  # fmt: skip
-                self._shown.add_task("")
+                self._shown = line_of(self._doing, self._terminal)
                 self._shown.start()
 
 
