@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, sampled
 from mdsd_opt.decoding.device_laws.transfers import known
-from mdsd_opt.decoding.topology import Place, RateTable, Topology, in_draw_order, place_values
+from mdsd_opt.decoding.topology import Place, RateTable, Topology, drawn_shape
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -149,8 +149,7 @@ def grow(
         The root, without target laws.
     """
     make = scheme_maker(scheme)
-    topology = in_draw_order(topology, rates)
-    values = place_values(topology, rates)
+    topology, values = drawn_shape(topology, rates)
     root = Node((), ())
     level = [root]
     while level:

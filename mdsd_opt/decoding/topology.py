@@ -14,11 +14,13 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from heapq import heappop, heappush
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import InvalidInput
 
@@ -319,6 +321,30 @@ def in_draw_order(topology: Topology, table: RateTable | None = None) -> Topolog
             order = np.argsort(-values[old], kind="stable").tolist()
             renamed += [((*old, rank), (*new, n)) for n, rank in enumerate(order)]
     return replace(topology, num_drafts=num_drafts)
+
+
+def drawn_shape(
+    topology: Topology, table: RateTable | None = None
+) -> tuple[Topology, Mapping[Place, RateTable]]:
+    """`in_draw_order`, and `place_values` of it, read-only; the latest are kept.
+
+    A tree is drawn for every step, its shape seldom changes.
+    """
+    shape = tuple(topology.num_drafts.items())
+    rates = None if table is None else tuple(map(tuple, table.tolist()))
+    return _drawn_shape(shape, topology.name, topology.merges, rates)
+
+
+@lru_cache(maxsize=16)
+def _drawn_shape(
+    shape: tuple[tuple[Place, int], ...],
+    name: str,
+    merges: bool,
+    rates: tuple[tuple[float, ...], ...] | None,
+) -> tuple[Topology, Mapping[Place, RateTable]]:
+    table = None if rates is None else np.array(rates)
+    topology = in_draw_order(Topology(dict(shape), name, merges), table)
+    return topology, {place: frozen(at) for place, at in place_values(topology, table).items()}
 
 
 def expected_accepted(topology: Topology, table: RateTable | None = None) -> float:

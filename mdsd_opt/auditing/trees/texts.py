@@ -10,7 +10,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.decoding.draft_tree import Node, Tokens, hang
-from mdsd_opt.decoding.topology import Topology, in_draw_order, place_values
+from mdsd_opt.decoding.topology import Topology, drawn_shape
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
@@ -90,6 +90,8 @@ class Texts:
         """Law of the tokens up to the full length after a text, shape (V**(length - n),)."""
         if len(text) == self.length:
             return np.ones(1)
+        if len(text) == self.length - 1:
+            return self._target(text)
         if text not in self._rest:
             parts = [
                 p * self.rest((*text, token)) for token, p in enumerate(self._target(text).tolist())
@@ -128,8 +130,7 @@ def drawn_trees(
     target: Laws, draft: Laws, topology: Topology, make: SchemeMaker
 ) -> Iterator[tuple[Node, float]]:
     """Trees as `decoding.grow` draws them, with the target's laws at their nodes."""
-    topology = in_draw_order(topology)
-    values = place_values(topology)
+    topology, values = drawn_shape(topology)
     for hung, probability in _ways(draft, topology, make, [Node((), ())], {}, 1.0):
         root = Node((), ())
         nodes = [root]
