@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
@@ -204,7 +204,7 @@ def deviations(counts: Integers, probabilities: Vector) -> tuple[TokenDeviation,
         return ()
     each = statistics.two_sided(counts, trials, probabilities)
     bounds = statistics.least_scores(counts, trials, probabilities)
-    size = np.where(each > 1e-300, stats.norm.isf(each / 2), bounds)
+    size = np.where(each > 1e-300, -special.ndtri(each / 2), bounds)
     size = np.minimum(size, LARGEST_Z)
     expected = trials * probabilities
     scores = np.where(counts >= expected, size, -size)

@@ -16,7 +16,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from mdsd_opt.auditing.report import Check
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
@@ -108,7 +108,7 @@ def generator_of(rng: Any) -> np.random.Generator:
 
 def needed_noncentrality(dof: int, level: float, power: float) -> float:
     """Noncentrality at which chi-square with `dof` exceeds its `level` threshold with `power`."""
-    return float(special.chndtrinc(stats.chi2.isf(level, dof), dof, 1 - power))
+    return float(special.chndtrinc(special.chdtri(dof, level), dof, 1 - power))
 
 
 def detectable_bias(num_trials: int, num_cells: int, level: float, power: float) -> float:

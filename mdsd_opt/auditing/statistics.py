@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from mdsd_opt.auditing.report import LARGEST_Z, Interval
 from mdsd_opt.base.array_types import Integers, Vector
@@ -66,22 +66,41 @@ def binomial_scores(
 ) -> Vector:
     """Exactly standard normal scores of binomial counts (randomised)."""
     uniform = rng.random(hits.shape)
-    point = stats.binom.pmf(hits, trials, share)
-    below = stats.binom.cdf(hits - 1, trials, share) + uniform * point
-    above = stats.binom.sf(hits, trials, share) + (1.0 - uniform) * point
-    scores = np.where(below < 0.5, stats.norm.ppf(below), -stats.norm.ppf(above))
+    below, above = (
+        (1.0 - uniform) * tail(hits - 1, trials, share) + uniform * tail(hits, trials, share)
+        for tail in (binomial_at_most, binomial_above)
+    )
+    scores = np.where(below < 0.5, special.ndtri(below), -special.ndtri(above))
     return np.clip(scores, -LARGEST_Z, LARGEST_Z)
+
+
+def binomial_at_most(hits: Any, trials: Any, share: Any) -> Vector:
+    """Probability of so many hits or fewer, with all digits however small it is."""
+    hits = np.asarray(hits)
+    inside = (hits >= 0) & (hits < trials)
+    tail = special.betaincc(
+        np.where(inside, hits + 1, 1), np.where(inside, trials - hits, 1), share
+    )
+    return np.where(inside, tail, np.where(hits < 0, 0.0, 1.0))
+
+
+def binomial_above(hits: Any, trials: Any, share: Any) -> Vector:
+    """Probability of more hits, with all digits however small it is."""
+    hits = np.asarray(hits)
+    inside = (hits >= 0) & (hits < trials)
+    tail = special.betainc(np.where(inside, hits + 1, 1), np.where(inside, trials - hits, 1), share)
+    return np.where(inside, tail, np.where(hits < 0, 1.0, 0.0))
 
 
 def chi_square(scores: Vector) -> float:
     """p-value of a sum of squares of standard normal scores."""
-    return float(stats.chi2.sf(np.square(scores).sum(), scores.size)) if scores.size else 1.0
+    return float(special.chdtrc(scores.size, np.square(scores).sum())) if scores.size else 1.0
 
 
 def two_sided(hits: Any, trials: Any, share: Any) -> Vector:
     """Exact two-sided p-values of binomial counts."""
-    lower = stats.binom.cdf(hits, trials, share)
-    upper = stats.binom.sf(np.asarray(hits) - 1, trials, share)
+    lower = binomial_at_most(hits, trials, share)
+    upper = binomial_above(np.asarray(hits) - 1, trials, share)
     return np.asarray(np.minimum(1.0, 2.0 * np.minimum(lower, upper)))
 
 
@@ -99,7 +118,7 @@ def least_scores(hits: Any, trials: int, share: Vector) -> Vector:
 
 def at_most(hits: int, trials: int, share: float) -> float:
     """p-value of so many hits if the probability of a hit is at most `share`."""
-    return float(stats.binom.sf(hits - 1, trials, min(share, 1.0)))
+    return float(binomial_above(hits - 1, trials, min(share, 1.0)))
 
 
 def single_tokens(counts: Integers, probabilities: Vector) -> tuple[float, Vector]:
@@ -210,8 +229,10 @@ def rate_interval(hits: int, trials: int, confidence: float) -> Interval:
     """Clopper-Pearson interval of a probability."""
     if trials == 0:
         return Interval(0.0, 1.0)
-    result = stats.binomtest(hits, trials).proportion_ci(confidence, method="exact")
-    return Interval(float(result.low), float(result.high))
+    each = (1.0 - confidence) / 2
+    low = special.betaincinv(hits, trials - hits + 1, each) if hits else 0.0
+    high = special.betainccinv(hits + 1, trials - hits, each) if hits < trials else 1.0
+    return Interval(float(low), float(high))
 
 
 def distance(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
-from math import factorial
+from math import comb, factorial
 
 import numpy as np
 import pytest
@@ -51,6 +52,33 @@ def test_split_scores_of_biased_counts_are_not_normal() -> None:
     rng = np.random.default_rng(0)
     counts = rng.multinomial(4_000, np.array([0.36, 0.09, 0.3, 0.05, 0.2]))
     assert statistics.chi_square(statistics.split_scores(counts, p, rng)[0]) < 1e-20
+
+
+def test_binomial_tails_are_exact_at_both_ends() -> None:
+    for trials, share in product((0, 1, 7, 60), (Fraction(0), Fraction(1, 1000), Fraction(2, 3))):
+        chances = [
+            comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(trials + 1)
+        ]
+        hits = np.arange(-1, trials + 2)
+        below = statistics.binomial_at_most(hits, trials, float(share))
+        above = statistics.binomial_above(hits, trials, float(share))
+        for n, k in enumerate(hits.tolist()):
+            exact = sum(chances[: k + 1], Fraction(0))
+            assert below[n] == pytest.approx(float(exact), rel=1e-12, abs=0)
+            assert above[n] == pytest.approx(float(1 - exact), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (10, 10), (3, 10), (1, 20_000)])
+def test_intervals_of_rates_end_where_the_tails_have_their_share(hits: int, trials: int) -> None:
+    low, high = statistics.rate_interval(hits, trials, 0.999)
+    tails = (
+        statistics.binomial_above(hits - 1, trials, low) if hits else 0.0005,
+        statistics.binomial_at_most(hits, trials, high) if hits < trials else 0.0005,
+    )
+    assert tails == pytest.approx((0.0005, 0.0005), rel=1e-9)
+    assert low <= hits / trials <= high
+    assert (low == 0.0) == (hits == 0)
+    assert (high == 1.0) == (hits == trials)
 
 
 def test_scores_survive_counts_whose_tails_underflow() -> None:
