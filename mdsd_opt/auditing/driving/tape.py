@@ -129,8 +129,6 @@ class Tape:
             # Between the points of the grid too: the weights shall be found to more digits than it
             # has near 0.
             return np.exp(-np.array(rows)).clip(1e-38, grid.highest).reshape(shape)
-        if size == 1:
-            return np.full(shape, self._uniform(grid))
         return np.array([self._uniform(grid) for _ in range(size)]).reshape(shape)
 
     def clocks(self, clock: Clock, shape: Shape) -> Vector:
