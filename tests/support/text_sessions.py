@@ -15,8 +15,10 @@ TOKENS = 5
 
 
 def softmax(logits: Any) -> Any:
-    weights = np.exp(np.asarray(logits, dtype=np.float64) - np.max(logits))
-    return weights / weights.sum()
+    """Of each row."""
+    logits = np.asarray(logits, dtype=np.float64)
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def pick(weights: Any, uniform: float) -> int:
@@ -35,8 +37,8 @@ class Rows:
     """The laws after every beginning of a text, asked for once."""
 
     def __init__(self, target: Any, draft: Any, text: list[int]) -> None:
-        self.p = [softmax(row) for row in target(text)]
-        self.q = [softmax(row) for row in draft(text)]
+        self.p = list(softmax(target(text)))
+        self.q = list(softmax(draft(text)))
 
 
 def chain(
