@@ -1,9 +1,14 @@
-"""The functions of examples/torch_verifiers.py."""
+"""The functions of examples/torch_verifiers.py, and PyTorch in one thread."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 import torch_verifiers
+
+# The processes of a run have the cores to themselves; on tensors as small as these, threads that
+# wait for one another take longer than the work.
+torch.set_num_threads(1)
 
 
 def put_in_bins(monkeypatch, bins, race_bins):

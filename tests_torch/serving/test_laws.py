@@ -28,7 +28,7 @@ def audit(
 ) -> Any:
     return mo.audit_tree(
         verifier_of(operation, num_drawn), target, draft, tree, 0, scheme=scheme, method="driven",
-        driven_checks=2, seconds=600,
+        driven_checks=2, num_trials=300, seconds=600,
     )  # fmt: skip
 
 
