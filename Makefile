@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 QUIET := $(shell test -t 2 || echo --quiet)
 PIP := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
 
+# Tests start some hundred programs, each of which would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-shipped test-wheels lint bench docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
