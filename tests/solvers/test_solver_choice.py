@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -164,3 +166,16 @@ def test_auto_takes_the_limits_and_no_other_option() -> None:
         mo.solve(problem_of(SCHEMES["sets"]), backend="highs")
     shared = [o for o in mo.methods()["full_lp"].options if o in mo.methods()["max_flow"].options]
     assert list(LIMITS) == shared
+
+
+@pytest.mark.parametrize("backend", ["highs", "cvxpy"])
+def test_solvers_write_nothing_among_the_results(backend: str) -> None:
+    """Not once for a process either, as HiGHS does; what is printed before and after stays."""
+    code = f"""
+import mdsd_opt as mo
+print("before")
+problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+print(round(mo.solve(problem, "full_lp", backend="{backend}").acceptance_rate, 6))
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["before", "0.86"]
