@@ -16,7 +16,7 @@ from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import growth_of
-from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
+from mdsd_opt.decoding.rules import TreeRule, get_rule
 from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, step_laws
 from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
@@ -341,9 +341,10 @@ def generate_steps(
         outcome = verifier.verify(root, rng)
         if root.drafts is not None:
             growth.observe(root, outcome.tokens[: outcome.num_accepted])
+        new = laws.output(outcome, rng)
         decided = time.perf_counter()
 
-        tokens = _cut(outcome, max_new_tokens - (len(text) - start), stop_tokens)
+        tokens = _cut(new, max_new_tokens - (len(text) - start), stop_tokens)
         return tokens, Metrics(
             num_steps=1,
             num_tokens=len(tokens),
@@ -354,7 +355,7 @@ def generate_steps(
             draft_seconds=drafted - began,
             target_seconds=weighed - drafted,
             verify_seconds=decided - weighed,
-            **distance_of(tokens, distances)._asdict(),
+            **distance_of(outcome.tokens[: len(tokens)], distances)._asdict(),
         )
 
     while len(text) - start < max_new_tokens:
@@ -380,9 +381,9 @@ def _context_length(*models: Any) -> int:
     return min((length for length in lengths if length is not None), default=sys.maxsize)
 
 
-def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:
+def _cut(tokens: Tokens, room: int, stop_tokens: Collection[int]) -> Tokens:
     """The tokens of a step, up to a stop token, and no more than there is room for."""
-    tokens = outcome.tokens[:room]
+    tokens = tokens[:room]
     for n, token in enumerate(tokens):
         if token in stop_tokens:
             return tokens[: n + 1]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.decoding.device_laws.weights import probabilities
-from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, grow
+from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, drawn, grow
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
@@ -23,6 +23,7 @@ from mdsd_opt.decoding.topology import (
     expected_accepted,
     initial_rates,
     place_values,
+    valued,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
 from mdsd_opt.drafts import WithoutReplacement
@@ -39,14 +40,21 @@ _FIRST_REPLAN = 8
 class Growth:
     """How the trees of successive steps are drawn: of one topology, unless it is overridden."""
 
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
+    def __init__(self, topology: Topology, table: RateTable | None = None) -> None:
+        self.take(topology, table)
+
+    def take(self, topology: Topology, table: RateTable | None) -> None:
+        """Draw trees of this topology from now on, with values by a table."""
+        self._table, self.shape = table, valued(topology, table)
 
     def grow(
         self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
     ) -> Node:
         """Draw the tree of a step, of no more levels than `depth`."""
-        return grow(model, self.topology.cut(depth), make, rng)
+        topology = self.shape.topology
+        if topology.depth > depth:
+            return grow(model, topology.cut(depth), make, rng, self._table)
+        return drawn(model, self.shape, make, rng)
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
         """Learn from a step that is over."""
@@ -56,23 +64,18 @@ class PlannedGrowth(Growth):
     """A plan by the rates so far, which value the drafts, too."""
 
     def __init__(self, tree: PlannedTree) -> None:
-        super().__init__(first_plan(tree).topology)
-        self._tree, self._table = tree, _first_table(tree)
-        self._rates = RunningRates(self._table)
+        table = _first_table(tree)
+        super().__init__(first_plan(tree).topology, table)
+        self._tree, self._rates = tree, RunningRates(table)
         self._steps, self._due = 0, _FIRST_REPLAN
-
-    def grow(
-        self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
-    ) -> Node:
-        return grow(model, self.topology.cut(depth), make, rng, self._table)
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
         self._rates.observe(root, accepted)
         self._steps += 1
         if self._steps == self._due:
             self._due *= 2
-            tree, self._table = self._tree, self._rates.table
-            self.topology = plan_tree(self._table, tree.num_nodes, tree.max_depth).topology
+            tree, table = self._tree, self._rates.table
+            self.take(plan_tree(table, tree.num_nodes, tree.max_depth).topology, table)
 
 
 class DynamicGrowth(Growth):

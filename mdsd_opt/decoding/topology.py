@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
@@ -319,6 +320,19 @@ def in_draw_order(topology: Topology, table: RateTable | None = None) -> Topolog
             order = np.argsort(-values[old], kind="stable").tolist()
             renamed += [((*old, rank), (*new, n)) for n, rank in enumerate(order)]
     return replace(topology, num_drafts=num_drafts)
+
+
+class ValuedTopology(NamedTuple):
+    """A topology whose most valuable drafts are drawn first, and its `place_values`."""
+
+    topology: Topology
+    values: dict[Place, RateTable]
+
+
+def valued(topology: Topology, table: RateTable | None = None) -> ValuedTopology:
+    """`in_draw_order`, and the values there. Arguments as `place_values`."""
+    topology = in_draw_order(topology, table)
+    return ValuedTopology(topology, place_values(topology, table))
 
 
 def expected_accepted(topology: Topology, table: RateTable | None = None) -> float:
