@@ -105,7 +105,10 @@ def solve_lp(
     _accepted(highs.passModel(lp), "the model")
     if (highs.getNumRow(), highs.getNumCol()) != matrix.shape:
         raise SolverError(f"HiGHS took a model of another size than {matrix.shape}")
-    _accepted(highs.run(), "to run")
+    if highs.run() == highspy.HighsStatus.kError:
+        # Another user of HiGHS in this process may have started its threads, of another number.
+        highs.resetGlobalScheduler(True)
+        _accepted(highs.run(), "to run")
 
     status = highs.getModelStatus()
     if presolve and status == highspy.HighsModelStatus.kInfeasible:

@@ -179,3 +179,12 @@ print(round(mo.solve(problem, "full_lp", backend="{backend}").acceptance_rate, 6
 """
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.split() == ["before", "0.86"]
+
+
+def test_another_user_of_highs_may_have_started_its_threads() -> None:
+    problem = mo.TransportProblem(q(5, 1), mo.WithReplacement(q(5), 2))
+    for _ in range(2):
+        rates = [
+            mo.solve(problem, "full_lp", backend=x).acceptance_rate for x in ("cvxpy", "highs")
+        ]
+        assert rates[0] == pytest.approx(rates[1], abs=1e-7)
