@@ -132,15 +132,17 @@ class FeatureFeed:
                 f"the draft reads hidden states, and {type(target).__name__} shows none: give a "
                 "TreeModel as target"
             )
-        self._target, self._draft, self._num_told = target, draft, 0
+        self._target, self._draft = target, draft
+        self._num_told = self._told_of = 0
         target.keep_hidden_states(tuple(getattr(draft, "features", ())))
         if hasattr(draft, "begin"):
             draft.begin()
 
     def tell(self, text: Sequence[int]) -> None:
-        """Let the draft read what is new; before it is asked for drafts."""
-        if not self._reads:
+        """Let the draft read what is new, once a step; before it is asked for drafts."""
+        if not self._reads or self._told_of == len(text):
             return
+        self._told_of = len(text)
         states = self._target.hidden_states(text, self._num_told)
         if len(states):
             known = self._num_told + len(states)

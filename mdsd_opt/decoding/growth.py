@@ -13,6 +13,7 @@ from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, drawn,
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
+    AutoTree,
     DynamicTree,
     Place,
     PlannedTree,
@@ -56,8 +57,13 @@ class Growth:
             return grow(model, topology.cut(depth), make, rng, self._table)
         return drawn(model, self.shape, make, rng)
 
-    def observe(self, root: Node, accepted: Sequence[int]) -> None:
-        """Learn from a step that is over."""
+    def begin(self) -> None:
+        """A text begins."""
+
+    def observe(
+        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        """Learn from a step that is over, and from what its draft took, and all else of it."""
 
 
 class PlannedGrowth(Growth):
@@ -69,7 +75,9 @@ class PlannedGrowth(Growth):
         self._tree, self._rates = tree, RunningRates(table)
         self._steps, self._due = 0, _FIRST_REPLAN
 
-    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+    def observe(
+        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
         self._rates.observe(root, accepted)
         self._steps += 1
         if self._steps == self._due:
@@ -89,19 +97,6 @@ class DynamicGrowth(Growth):
     ) -> Node:
         tree = replace(self._tree, max_depth=min(depth, self._tree.max_depth))
         return grow_by_acceptance(model, tree, make, rng)
-
-
-def growth_of(tree: Tree) -> Growth:
-    """How the trees of successive steps are drawn."""
-    if isinstance(tree, PlannedTree):
-        return PlannedGrowth(tree)
-    if isinstance(tree, DynamicTree):
-        return DynamicGrowth(tree)
-    if isinstance(tree, Topology):
-        return Growth(tree)
-    raise InvalidInput(
-        f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree or DynamicTree"
-    )
 
 
 def first_plan(tree: PlannedTree) -> TreePlan:
@@ -209,9 +204,12 @@ def informed(
 ) -> tuple[Tree, float | None]:
     """The tree with the rates of the models on some texts, and the forecast by them.
 
-    A tree is planned, and grown, by the rates measured. The forecast is of accepted drafts a step;
-    None for a tree that grows. Settings are temperatures and filters.
+    A tree is planned, and grown, by the rates measured, but for one that finds them itself. The
+    forecast is of accepted drafts a step; None where the tree is not known beforehand. Settings are
+    temperatures and filters.
     """
+    if isinstance(tree, AutoTree):
+        return tree, None
     if isinstance(tree, PlannedTree):
         widest = MAX_DRAFTS
     elif isinstance(tree, DynamicTree):

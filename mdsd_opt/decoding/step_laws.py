@@ -26,7 +26,7 @@ from mdsd_opt.decoding.draft_objects import OwnTokens, spread, token_ids_of
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, TopDown, TreeRule
-from mdsd_opt.decoding.topology import Place, Topology, Tree
+from mdsd_opt.decoding.topology import Place, Topology
 from mdsd_opt.drafts.by_name import SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -194,7 +194,7 @@ class Distance(NamedTuple):
     tv: float = 0.0
 
 
-def check_tree(tree: Tree, rule: TreeRule) -> None:
+def check_tree(tree: Any, rule: TreeRule) -> None:
     """Raise `InvalidInput` unless the relaxed law after a text is one law, as the rule needs it.
 
     A rule that decides at one node after another takes any tree. Others weigh whole paths: the law
