@@ -35,9 +35,10 @@ from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
 from mdsd_opt.auditing.trees.texts import Laws, TableModel, Texts, drawn_trees
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.decoding.draft_tree import Node, grow
+from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.decoding.draft_tree import drawn as drawn_tree
 from mdsd_opt.decoding.generation import set_targets
-from mdsd_opt.decoding.topology import Topology, parse_topology
+from mdsd_opt.decoding.topology import Topology, ValuedTopology, parse_topology, valued
 from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
@@ -212,6 +213,7 @@ class TreeAudit:
     target: Laws
     draft: Laws
     topology: Topology
+    shape: ValuedTopology
     make: SchemeMaker
     texts: Texts
     settings: Settings
@@ -228,7 +230,8 @@ class TreeAudit:
     ) -> TreeAudit:
         """A rule on two models."""
         p, q = Laws(target, "target"), Laws(draft, "draft")
-        return cls(verify, p, q, topology, make, Texts(p, topology.depth + 1), settings)
+        texts = Texts(p, topology.depth + 1)
+        return cls(verify, p, q, topology, valued(topology), make, texts, settings)
 
     def run(self, options: Options, rng: np.random.Generator) -> TreeAuditReport:
         """Drive the rule where that is asked for and possible, or sample it."""
@@ -394,7 +397,7 @@ class TreeAudit:
         def laws(texts: Any) -> NDArray[Any]:
             return np.stack([self.draft(tuple(text)) for text in texts])
 
-        root = grow(laws, self.topology, self.make, rng)
+        root = drawn_tree(laws, self.shape, self.make, rng)
         set_targets(root, self.target)
         return root
 
