@@ -55,8 +55,8 @@ from mdsd_opt.decoding.value_bound import ValueBound, value_bound
 __all__ = [
     "Accepted", "AutoTree", "ConfidenceRates", "ContextEnds", "DynamicTree", "Generation",
     "Metrics", "Node", "PlannedTree", "PromptLookup", "PublishedRule", "RunningRates", "Stop",
-    "Topology", "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "best_first", "by_position",
-    "chain", "confidence_rates", "custom_generate", "expected_accepted", "generate",
+    "Topology", "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "best_first",
+    "by_position", "chain", "confidence_rates", "custom_generate", "expected_accepted", "generate",
     "generate_batch", "generate_steps", "get_rule", "grow", "grow_by_acceptance", "initial_rates",
     "k_ary", "measured_rates", "parse_topology", "place_rates", "place_values", "plan_tree",
     "published_rules", "rule_names", "set_targets", "sparse", "tree_bound", "tree_logits",
