@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -196,9 +196,7 @@ def _need_torch() -> None:
 def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
     """A function for chains, as a rule for trees: those of one branch."""
 
-    # A driven function is called hundreds of times on the same drafts.
-    @lru_cache(maxsize=1)
-    def laws(root: Node) -> tuple[Laws, Laws, Tokens]:
+    def rule(root: Node) -> Tokens:
         nodes, q = [root], []
         while nodes[-1].drafts is not None:
             node, drawn = nodes[-1], nodes[-1].drafts.random_draws
@@ -209,11 +207,9 @@ def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
                 )
             q.append(drawn.q)
             nodes.append(node.children[int(node.draws[0])])
-        return np.stack([node.target for node in nodes]), np.stack(q), nodes[-1].tokens
-
-    def rule(root: Node) -> Tokens:
-        target, draft, drafts = laws(root)
-        answer: Tokens = chain(target.copy(), draft.copy(), drafts)  # they may be written to
+        # The same as np.stack, which takes as long as a verifier of few tokens.
+        p = np.array([node.target for node in nodes])
+        answer: Tokens = chain(p, np.array(q), nodes[-1].tokens)
         return answer
 
     return rule

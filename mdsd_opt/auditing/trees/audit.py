@@ -395,7 +395,7 @@ class TreeAudit:
         """A tree of drafts with the target's laws at its nodes."""
 
         def laws(texts: Any) -> NDArray[Any]:
-            return np.stack([self.draft(tuple(text)) for text in texts])
+            return np.array([self.draft(tuple(text)) for text in texts])
 
         root = drawn_tree(laws, self.shape, self.make, rng)
         set_targets(root, self.target)
