@@ -16,29 +16,32 @@ demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table 
 
 KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile kernels race races types)
 
+# Processes begin with whole files, so that what a file prepares is seldom prepared by two.
+SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
 # One room's tests alone: make test ROOM=solvers.
 ROOM ?=
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
-	$(BIN)/python -m pytest --numprocesses auto $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%)
+	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%)
 
 # Share of all instances to try: a full run takes some ten minutes on two cores.
 STRESS_SCALE ?= 1
 
 test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand against exact rationals
-	$(BIN)/python -m pytest --numprocesses auto --scale $(STRESS_SCALE) tests_stress
+	$(SHARED) --scale $(STRESS_SCALE) tests_stress
 
 # Options of pytest that select some.
 KERNEL_OPTIONS ?=
 
 test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
-	$(BIN)/python -m pytest --numprocesses auto $(KERNEL_TESTS) $(KERNEL_OPTIONS)
+	$(SHARED) $(KERNEL_TESTS) $(KERNEL_OPTIONS)
 
 test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchmark; needs a CUDA device
 	./scripts/check-gpu $(BIN)/python .gpu-check
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
-	$(BIN)/python -m pytest --numprocesses auto tests_torch
+	$(SHARED) tests_torch
 
 test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
 	$(BIN)/python -m pytest tests_cluster
@@ -64,7 +67,7 @@ test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines 
 		lmdeploy==0.18.0 eagle-llm==1.2.1 vllm==0.33.0 sglang==0.5.23 triton==3.9.0
 
 test-shipped: $(VENV)/.torch .shipped  ## functions of packages, held against the page that tells of them
-	PYTHONPATH=.shipped $(BIN)/python -m pytest --numprocesses auto tests_shipped
+	PYTHONPATH=.shipped $(SHARED) tests_shipped
 
 # Beside the environment as well, of the versions that the page names.
 .shipped: $(BIN)/python tests_shipped/requirements.txt
