@@ -117,10 +117,9 @@ def test_what_is_learnt_in_a_text_serves_the_next():
     growth = growth_of(AutoTree(6, 3, COSTS["rows are dear"]))
     assert growth_of(growth) is growth
     for _ in range(2):
-        for _, metrics in generate_steps(
+        *_, (_, metrics) = generate_steps(
             after(TABLE), draft_of(None), [0], tree=growth, max_new_tokens=60, rng=0
-        ):
-            pass
+        )
     assert metrics.num_drafted < 20  # of 60 steps a few
     with pytest.raises(InvalidInput, match="AutoTree"):
         growth_of(7)
