@@ -250,6 +250,7 @@ def report(path: Path) -> None:
     for temperature in dict.fromkeys(record["temperature"] for record in records):
         part = [record for record in records if record["temperature"] == temperature]
         base = {x["prompt"]: x["seconds"] / x["tokens"] for x in part if x["way"] == "plain"}
+        part = [record for record in part if record["prompt"] in base]
         for name in dict.fromkeys(record["way"] for record in part):
             rows = [record for record in part if record["way"] == name]
             tokens, seconds, passes, taken, within = (
