@@ -1,4 +1,4 @@
-"""A draft of one decoder layer over its target's hidden states, of the kind of EAGLE [Li24].
+"""A draft of one decoder layer over its target's hidden states, of the kind of EAGLE [EAGLE].
 
 After a text it reads hidden states of the target, which are those before the last token, and the
 last token itself; further on its own state stands in for them. The target is a Llama.

@@ -14,7 +14,6 @@ import argparse
 import functools
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +89,7 @@ LOSSES = {
     "rejection4": functools.partial(rejection, num_drafts=4),
 }
 LATER = 0.8  # weight of a state that has read one draft more
+DEEPER_FROM = 0.6  # of the budget: from there on two drafts are read, before that one
 
 
 def loss_of(model: OneLayer, texts: dict[str, Tensor], depth: int, name: str) -> Tensor:
@@ -110,33 +110,59 @@ def rate_at(share: float) -> float:
     return min(1.0, share / 0.02 + 0.01) * (1.0 - min(share, 1.0)) ** 0.8
 
 
+def optimiser_of(model: OneLayer) -> torch.optim.Optimizer:
+    """AdamW, which draws matrices towards zero, and nothing else."""
+    matrices = [x for x in model.parameters() if x.ndim > 1]
+    others = [x for x in model.parameters() if x.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98))
+
+
+def steps(
+    model: OneLayer,
+    optimiser: torch.optim.Optimizer,
+    batches: Iterator[dict[str, Tensor]],
+    budget: Budget,
+    options: argparse.Namespace,
+) -> Iterator[None]:
+    """Train, step by step, until the budget is spent; the last steps are the smallest."""
+    while budget.share < 1.0:
+        for group in optimiser.param_groups:
+            group["lr"] = options.rate * rate_at(budget.share)
+        depth = 2 if budget.share < DEEPER_FROM else 3
+        loss = loss_of(model, next(batches), depth, options.loss)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        yield
+
+
+def begun(loaded: LoadedModel, texts: Texts, seed: int) -> OneLayer:
+    """A layer that is not trained yet: its linear maps are the best ones on some of the texts."""
+    rows = np.random.default_rng(seed).permutation(len(texts.rows))[:192]
+    sample = texts.get([texts.rows[n] for n in rows])
+    model = OneLayer(loaded, likeliest_tokens(loaded, sample, TOKENS), table_of_tokens(loaded))
+    model.start_linear(sample)
+    return model
+
+
 def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
     """Train until the budget is spent; a run that was interrupted goes on from its last minute."""
     texts, path = Texts(options.out / "texts"), options.out / "training.pt"
     torch.manual_seed(options.seed)
-    began = time.process_time()
+    budget = Budget(60 * options.training_minutes)
+    step = 0
     if path.exists():
         kept = torch.load(path)
         model = OneLayer(loaded, kept["model"]["token_ids"], kept["model"]["table"])
         model.load_state_dict(kept["model"])
+        step, budget = kept["step"], Budget(budget.seconds, kept["spent"])
     else:
-        kept = {"spent": 0.0, "step": 0}
-        rng = np.random.default_rng(options.seed)
-        some = [texts.rows[n] for n in rng.permutation(len(texts.rows))[:256]]
-        sample = texts.get(some)
-        model = OneLayer(loaded, likeliest_tokens(loaded, sample, TOKENS), table_of_tokens(loaded))
-        model.start_linear(sample)
-    groups = [
-        [x for x in model.parameters() if (x.ndim > 1) == decayed] for decayed in (True, False)
-    ]
-    optimiser = torch.optim.AdamW(
-        [{"params": groups[0], "weight_decay": 0.02}, {"params": groups[1], "weight_decay": 0.0}],
-        lr=options.rate, betas=(0.9, 0.98),
-    )  # fmt: skip
-    if "optimiser" in kept:
+        model = begun(loaded, texts, options.seed)
+    optimiser, aside = optimiser_of(model), texts.get(texts.aside)
+    if step:
         optimiser.load_state_dict(kept["optimiser"])
-    step, aside = kept["step"], texts.get(texts.aside)
-    budget = Budget(60 * options.training_minutes, kept["spent"] + time.process_time() - began)
 
     def keep() -> None:
         state = {"model": model.state_dict(), "optimiser": optimiser.state_dict()}
@@ -154,17 +180,10 @@ def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
         note(options.out, {"what": "training", "loss": options.loss, **found})
         tell(f"training: {found}")
 
-    batches = texts.batches(options.rows, options.seed + step)
-    reported = kept_at = budget.spent
     report()
-    while budget.share < 1.0:
-        for group in optimiser.param_groups:
-            group["lr"] = options.rate * rate_at(budget.share)
-        loss = loss_of(model, next(batches), 2 if budget.share < 0.6 else 3, options.loss)
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+    reported = kept_at = budget.spent
+    batches = texts.batches(options.rows, options.seed + step)
+    for _ in steps(model, optimiser, batches, budget, options):
         step += 1
         if budget.spent - reported > budget.seconds / 12:
             reported = budget.spent

@@ -7,6 +7,7 @@ from argparse import Namespace
 from functools import cache
 from typing import Any
 
+import draft_losses
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,7 @@ from draft_layer import OneLayer, TreeDrafts, feature_layers
 from draft_texts import Reader, Texts, chosen, save, written
 from support.model_families import SIZE, model_of
 
+from mdsd_opt import acceptance_rates
 from mdsd_opt.decoding import generate
 from mdsd_opt.decoding.models.tree_pass import TreeModel
 from mdsd_opt.errors import UnreadableFile
@@ -150,7 +152,7 @@ def test_greedy_text_stays_and_drafts_are_told_the_text() -> None:
 
 
 def options(folder: Any, **changed: Any) -> Namespace:
-    default = {"out": folder, "training_minutes": 0.15, "rows": 8, "rate": 5e-3, "seed": 0,
+    default = {"out": folder, "training_minutes": 0.1, "rows": 8, "rate": 5e-3, "seed": 0,
                "loss": "cross_entropy"}  # fmt: skip
     return Namespace(**default | changed)
 
@@ -180,7 +182,7 @@ def test_training_gives_a_draft_and_goes_on_where_it_ended(
     told = lines(tmp_path)
     assert told[-1]["step"] > 20
     assert told[-1]["overlap"][0] > told[0]["overlap"][0] + 0.01
-    again = train_draft.train(target(), options(tmp_path, training_minutes=0.2))
+    again = train_draft.train(target(), options(tmp_path, training_minutes=0.13))
     assert lines(tmp_path)[len(told)]["step"] == told[-1]["step"]
     assert lines(tmp_path)[-1]["step"] > told[-1]["step"]
     kept = train_draft.draft(target()).model.state_dict()
@@ -223,3 +225,20 @@ def test_rows_that_are_measured_are_those_of_drafts_after_the_prompt() -> None:
         assert np.isneginf(np.delete(q[row], np.arange(0, SIZE, 3))).all()
         logits = plain([[*text, *after]]).logits[0, -1]
         assert p[row] == pytest.approx(logits.numpy(), abs=1e-3)
+
+
+def test_rates_of_losses_are_exact() -> None:
+    """From the drafted tokens alone, as from all of them."""
+    model, found = layer(), texts()
+    rates, prompts = draft_losses.rates(model, found), draft_losses.prompts_of(found)
+    for n, start in enumerate(found["start"].tolist()):
+        rows = np.flatnonzero(prompts == n)
+        assert len(rows) == LENGTH - max(start - 1, 1)
+        text = found["tokens"][n].tolist()
+        for at in (0, 7):
+            read = text[: max(start, 2) + at]
+            q = np.full(SIZE, -np.inf)
+            q[::3] = without_cache(model, read, ()).numpy()
+            p = plain([read]).logits[0, -1].numpy()
+            expected = acceptance_rates(p, q, num_drafts=list(draft_losses.NUM_DRAFTS))
+            assert rates[rows[at]] == pytest.approx(expected, abs=1e-4)
