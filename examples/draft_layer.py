@@ -17,6 +17,8 @@ from mdsd_opt.decoding.models.loading import LoadedModel
 
 Text = tuple[int, ...]
 
+LENGTH = 4.0  # of the vectors that the layer reads at first, next to states; what it adds is small
+
 
 def feature_layers(loaded: LoadedModel) -> tuple[int, ...]:
     """Whose states the draft reads: after a quarter of the layers, after three fifths, the last."""
@@ -91,7 +93,7 @@ def rotary_of(loaded: LoadedModel, dtype: torch.dtype) -> Tensor:
 
 
 class OneLayer(nn.Module):
-    """States that are near the target's own last one, from those before the last token.
+    """States that are near the target's own last one before its norm, from those a token before.
 
     The vector that the layer reads is a linear map of states, the target's or its own, and of the
     new token: its embedding, and what a table has of the target's state after it.
@@ -100,12 +102,20 @@ class OneLayer(nn.Module):
     def __init__(self, loaded: LoadedModel, token_ids: Tensor, table: Tensor) -> None:
         super().__init__()
         inner, size = loaded.model.model, loaded.model.config.hidden_size
+        head, norm = (
+            loaded.model.get_output_embeddings().weight.detach(),
+            inner.norm.weight.detach(),
+        )
+        norm = norm.float()
         self.features = feature_layers(loaded)
+        self.register_buffer("centre", torch.zeros((len(self.features) + 2) * size))
+        self.register_buffer("spread", torch.ones((len(self.features) + 2) * size))
         self.register_buffer("token_ids", token_ids)
         self.register_buffer("table", table)
         for name, weight in {
             "embedding": inner.embed_tokens.weight.detach(),
-            "output": loaded.model.get_output_embeddings().weight.detach()[token_ids].float(),
+            "output": head[token_ids].float(),
+            "norm": norm,
             "rotary": rotary_of(loaded, torch.float32),
         }.items():
             self.register_buffer(name, weight, persistent=False)
@@ -113,22 +123,44 @@ class OneLayer(nn.Module):
         self.from_itself = nn.Linear(size, size)
         self.from_token = nn.Linear(2 * size, size, bias=False)
         self.layer = Layer(inner.layers[-1], loaded.model.config).float()
+        self.scale = own(norm)
         with torch.no_grad():  # at first what the linear maps say is all
             self.layer.mixed.zero_()
             self.layer.down.zero_()
 
     def normed(self, states: Tensor) -> Tensor:
         """Each of the states that stand side by side, of mean square one."""
-        parts = states.to(self.output.dtype).unflatten(-1, (-1, self.output.shape[1]))
+        parts = states.float().unflatten(-1, (-1, len(self.norm)))
         return functional.rms_norm(parts, parts.shape[-1:], eps=1e-5).flatten(-2)
+
+    def of_target(self, features: Tensor) -> Tensor:
+        """Normed features; the last without the weights of the target's norm, as own states are."""
+        middle, last = features.float().tensor_split([-len(self.norm)], -1)
+        return self.normed(torch.cat([middle, last / self.norm], -1))
 
     def of_tokens(self, tokens: Tensor) -> Tensor:
         """What is known of a token alone, [..., 2 D]."""
         return self.normed(torch.cat([self.embedding[tokens], self.table[tokens]], -1))
 
     def inputs(self, states: Tensor, tokens: Tensor, by_target: bool) -> Tensor:
+        """What the layer reads, [..., D], of the target's features or of states of its own."""
+        size = len(self.norm)
         read = self.from_target if by_target else self.from_itself
-        return read(self.normed(states)) + self.from_token(self.of_tokens(tokens))
+        parts = [
+            self.of_target(states) if by_target else self.normed(states),
+            self.of_tokens(tokens),
+        ]
+        first = 0 if by_target else -3 * size
+        known = (torch.cat(parts, -1) - self.centre[first:]) / self.spread[first:]
+        known = known.to(self.output.dtype)
+        return read(known[..., : -2 * size]) + self.from_token(known[..., -2 * size :])
+
+    def cast(self, dtype: torch.dtype) -> OneLayer:
+        """The weights in another precision; what standardises their inputs stays in float32."""
+        for x in self.parameters():
+            x.data = x.data.to(dtype)
+        self.output, self.rotary = self.output.to(dtype), self.rotary.to(dtype)
+        return self
 
     def unrolled(self, features: Tensor, tokens: Tensor, depth: int) -> list[Tensor]:
         """States after each token but the first and up to `depth` - 1 tokens on, each [B, T, D].
@@ -147,30 +179,38 @@ class OneLayer(nn.Module):
             values.append(found[2])
             own_too = torch.cat([mask, *n * [alone]], -1).to(x.dtype)
             attended = attend(found[0], torch.cat(keys, 2), torch.cat(values, 2), own_too)
-            states.append(self.layer.finish(x, attended))
+            states.append(self.state(x, attended))
         return states[1:]
+
+    def state(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The layer's output from its input and what its heads have read, of mean square one."""
+        return self.normed(self.layer.finish(x, attended)).to(x.dtype)
 
     def logits(self, states: Tensor) -> Tensor:
         """Of the tokens that can be drafted, [..., S]."""
-        return functional.linear(states, self.output)
+        return functional.linear(states * self.scale, self.output)
 
     @torch.no_grad()
     def start_linear(self, texts: dict[str, Tensor], ridge: float = 100.0) -> None:
-        """Begin with the best linear maps to the target's own last states."""
-        size = self.output.shape[1]
-        known, later = texts["features"][:, :-1].flatten(0, 1), texts["features"][:, 1:, -size:]
-        tokens = texts["tokens"][:, 1 : texts["features"].shape[1]].flatten()
-        x, y = torch.cat([self.normed(known), self.of_tokens(tokens)], -1), later.flatten(0, 1)
-        x, y = x.float(), y.float()
-        at, to = x.mean(0), y.mean(0)
-        gram = (x - at).T @ (x - at) + ridge * torch.eye(len(at))
-        found = torch.linalg.solve(gram, (x - at).T @ (y - to)).T
-        states, token = found.split([known.shape[-1], 2 * size], -1)
-        self.from_target.weight.copy_(states)
-        self.from_target.bias.copy_(to - found @ at)
-        self.from_token.weight.copy_(token)
-        self.from_itself.weight.copy_(states[:, -size:])
-        self.from_itself.bias.copy_(to - found[:, -3 * size :] @ at[-3 * size :])
+        """Begin with the best linear maps to the target's own last states.
+
+        They read standardised numbers: some of a target's are large and hardly vary, so that steps
+        of equal size for all weights would be far too large for theirs.
+        """
+        size, features = len(self.norm), texts["features"]
+        tokens = texts["tokens"][:, 1 : features.shape[1]]
+        x = torch.cat([self.of_target(features[:, :-1]), self.of_tokens(tokens)], -1).flatten(0, 1)
+        y = (features[:, 1:, -size:] / self.norm).flatten(0, 1).float()
+        self.centre.copy_(x.mean(0))
+        self.spread.copy_(x.std(0) + 1e-3)
+        x, mean = (x - self.centre) / self.spread, y.mean(0)
+        gram = x.T @ x + ridge * torch.eye(x.shape[1])
+        found = LENGTH * torch.linalg.solve(gram, x.T @ (y - mean)).T
+        self.from_target.weight.copy_(found[:, : -2 * size])
+        self.from_token.weight.copy_(found[:, -2 * size :])
+        self.from_itself.weight.copy_(found[:, -3 * size : -2 * size])
+        for linear in (self.from_target, self.from_itself):
+            linear.bias.copy_(LENGTH * mean)
 
 
 class TreeDrafts:
@@ -244,4 +284,4 @@ class TreeDrafts:
         queries, keys, values = model.layer.project(x, model.rotary[:, list(positions)])
         self._kept[0, :, :, start:end], self._kept[1, :, :, start:end] = keys, values
         known = self._kept[..., :end, :]
-        return model.layer.finish(x, attend(queries, known[0], known[1], mask))[0]
+        return model.state(x, attend(queries, known[0], known[1], mask))[0]

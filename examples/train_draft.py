@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from draft_texts import (
 )
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mdsd_opt import acceptance_rates
 from mdsd_opt.corpora.intervals import mean_interval
@@ -61,7 +63,7 @@ def trained_layer(loaded: LoadedModel, path: Path) -> OneLayer:
     weights = load_file(path)
     model = OneLayer(loaded, weights["token_ids"], weights["table"])
     model.load_state_dict(weights, strict=False)
-    return model.to(loaded.model.dtype).requires_grad_(False)
+    return model.cast(loaded.model.dtype).requires_grad_(False)
 
 
 def laws_and_logits(
@@ -75,7 +77,7 @@ def laws_and_logits(
     for n, state in enumerate(states, start=1):
         log_sum = normaliser[:, n : n + count]
         known = log_sum.isfinite()
-        exponents = model.logits(last[:, n : n + count][known].to(model.output.dtype)).detach()
+        exponents = functional.linear(last[:, n : n + count][known].float(), model.output)
         yield (
             torch.exp(exponents.float() - log_sum[known][:, None]),
             model.logits(state[known]).float(),
@@ -89,6 +91,7 @@ LOSSES = {
     "rejection4": functools.partial(rejection, num_drafts=4),
 }
 LATER = 0.8  # weight of a state that has read one draft more
+WARM_UP = 60  # steps
 DEEPER_FROM = 0.6  # of the budget: from there on two drafts are read, before that one
 
 
@@ -105,9 +108,12 @@ def overlaps(model: OneLayer, texts: dict[str, Tensor], depth: int = 4) -> list[
     return [round(float(torch.minimum(p, x.softmax(-1)).sum(-1).mean()), 4) for p, x in pairs]
 
 
-def rate_at(share: float) -> float:
-    """Of the largest learning rate, when so much of the budget is spent."""
-    return min(1.0, share / 0.02 + 0.01) * (1.0 - min(share, 1.0)) ** 0.8
+def rate_at(share: float, step: int) -> float:
+    """Of the largest learning rate, when so much of the budget is spent; the first steps are small.
+
+    At first all steps have one direction, in which the linear start is soon lost.
+    """
+    return min(1.0, (step + 1) / WARM_UP) * max(1.0 - share, 0.0) ** 0.8
 
 
 def optimiser_of(model: OneLayer) -> torch.optim.Optimizer:
@@ -126,9 +132,11 @@ def steps(
     options: argparse.Namespace,
 ) -> Iterator[None]:
     """Train, step by step, until the budget is spent; the last steps are the smallest."""
-    while budget.share < 1.0:
+    for step in itertools.count():
+        if budget.share >= 1.0:
+            return
         for group in optimiser.param_groups:
-            group["lr"] = options.rate * rate_at(budget.share)
+            group["lr"] = options.rate * rate_at(budget.share, step)
         depth = 2 if budget.share < DEEPER_FROM else 3
         loss = loss_of(model, next(batches), depth, options.loss)
         optimiser.zero_grad()
@@ -278,7 +286,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128, help="texts written at once")
     parser.add_argument("--length", type=int, default=144, help="tokens of a text")
     parser.add_argument("--rows", type=int, default=8, help="texts in a training step")
-    parser.add_argument("--rate", type=float, default=2e-3, help="the largest learning rate")
+    parser.add_argument("--rate", type=float, default=5e-4, help="the largest learning rate")
     parser.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
     parser.add_argument("--prompts", type=int, default=40, help="unseen ones to measure on")
     parser.add_argument("--seed", type=int, default=0)
