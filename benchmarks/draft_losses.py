@@ -63,7 +63,7 @@ def measure(options: argparse.Namespace) -> None:
     """A line of JSON for each loss and seed, with rates by position."""
     loaded, done = load_model(TARGET), {(x["loss"], x["seed"]) for x in lines(options)}
     texts, weights = Texts(options.draft / "texts"), load_file(options.draft / "draft.safetensors")
-    (unseen, *_) = unseen_texts(loaded, options)
+    unseen = unseen_texts(loaded, options, 1.0)
     groups = prompts_of(unseen).tolist()
     runs = [("at the start", 0), *((x, n) for n in range(options.seeds) for x in BY_NAME)]
     for loss, seed in runs:

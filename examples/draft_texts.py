@@ -117,7 +117,7 @@ class Budget:
 
     @property
     def share(self) -> float:
-        return self.spent / self.seconds
+        return self.spent / self.seconds if self.seconds else 1.0
 
 
 def tell(what: str) -> None:
@@ -159,7 +159,7 @@ def write_texts(loaded: LoadedModel, options: argparse.Namespace) -> None:
 
 def open_texts(path: Path) -> Any:
     """An open file of texts; what is asked for is read, and nothing else."""
-    return safe_open(path, "pt").__enter__()
+    return safe_open(path, "pt")
 
 
 def table_of_tokens(loaded: LoadedModel, batch: int = 512) -> Tensor:

@@ -210,16 +210,16 @@ def note(folder: Path, found: dict[str, Any]) -> None:
         file.write(json.dumps(found) + "\n")
 
 
-def unseen_texts(loaded: LoadedModel, options: argparse.Namespace) -> list[dict[str, Tensor]]:
-    """Texts after prompts that nothing was trained on, at each temperature."""
+def unseen_texts(
+    loaded: LoadedModel, options: argparse.Namespace, temperature: float, length: int = 72
+) -> dict[str, Tensor]:
+    """Texts after prompts that nothing was trained on."""
     path = Path(__file__).parent / "prompts.txt"
     prompts = [loaded.encode(text) for text in path.read_text().splitlines()[: options.prompts]]
-    found = []
-    for n, temperature in enumerate(TEMPERATURES):
-        with torch.inference_mode():
-            at = torch.full((len(prompts),), temperature)
-            found.append(written(loaded, prompts, at, 72, 10_000 + options.seed + n))
-    return found
+    at = torch.full((len(prompts),), temperature)
+    seed = 10_000 + 100 * options.seed + round(10 * temperature)
+    with torch.inference_mode():
+        return written(loaded, [x[-length // 2 :] for x in prompts], at, length, seed)
 
 
 def measure(loaded: LoadedModel, model: OneLayer, options: argparse.Namespace) -> None:
@@ -227,7 +227,8 @@ def measure(loaded: LoadedModel, model: OneLayer, options: argparse.Namespace) -
 
     alpha_1 to alpha_4 of drafts right after the text, and alpha_1 one to three drafts further on.
     """
-    for temperature, texts in zip(TEMPERATURES, unseen_texts(loaded, options), strict=True):
+    for temperature in TEMPERATURES:
+        texts = unseen_texts(loaded, options, temperature)
         pairs, prompts = rows_of(loaded, model, texts, depth=4)
         schemes = ("with_replacement", "without_replacement") if temperature else ("top_k",)
         for scheme in schemes:

@@ -13,7 +13,7 @@ import pytest
 import torch
 import train_draft
 from draft_layer import OneLayer, TreeDrafts, feature_layers
-from draft_texts import Reader, Texts, chosen, save, written
+from draft_texts import Reader, Texts, chosen, open_texts, save, write_texts, written
 from support.model_families import SIZE, model_of
 
 from mdsd_opt import acceptance_rates
@@ -25,8 +25,16 @@ PROMPTS = [[5, 9, 3], [5, 9, 3, 5, 9, 17], [8, 1, 44, 3]]
 LENGTH = 20
 
 
-class NoTokenizer:
-    eos_token_id = 2
+class Letters:
+    """A tokenizer with a chat template."""
+
+    eos_token_id, chat_template = 2, "a message"
+
+    def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
+        return {"input_ids": [3 + ord(letter) % 50 for letter in text]}
+
+    def apply_chat_template(self, messages: Any, **options: Any) -> str:
+        return f"<user>{messages[0]['content']}<assistant>"
 
 
 @cache
@@ -35,7 +43,7 @@ def target() -> Any:
     loaded = model_of("llama", 0)
     with torch.no_grad():
         loaded.model.get_output_embeddings().weight.mul_(20.0)
-    object.__setattr__(loaded, "tokenizer", NoTokenizer())
+    object.__setattr__(loaded, "tokenizer", Letters())
     return loaded
 
 
@@ -165,6 +173,35 @@ def write(folder: Any) -> None:
         with torch.inference_mode():
             found = written(target(), prompts, torch.ones(64), 24, n)
         save(found, folder / "texts" / f"{n:04}.safetensors", {"seconds": "1"})
+
+
+def test_texts_are_written_until_the_budget_is_spent(tmp_path: Any) -> None:
+    given = Namespace(out=tmp_path, writing_minutes=0.0, batch=6, length=30, seed=0)
+    write_texts(target(), given)
+    write_texts(target(), given)  # nothing is left to do
+    (path,) = (tmp_path / "texts").iterdir()
+    kept = open_texts(path)
+    assert kept.get_tensor("features").shape == (6, 30, 3 * 32)
+    assert kept.get_tensor("features").dtype == torch.float32
+    assert kept.get_tensor("start").max() == 15  # longer prompts lose their beginning
+    given.writing_minutes = float(kept.metadata()["seconds"]) / 60 + 1e-6
+    write_texts(target(), given)
+    one, two = (open_texts(x) for x in sorted((tmp_path / "texts").iterdir()))
+    assert not torch.equal(one.get_tensor("tokens"), two.get_tensor("tokens"))
+
+
+def test_what_is_measured_is_told(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    train_draft.measure(target(), layer(), options(tmp_path, prompts=3))
+    told = lines(tmp_path)
+    shown = capsys.readouterr().out.splitlines()
+    assert len(told) == len(shown) == 8
+    assert [x["temperature"] for x in told] == [1.0, 1.0, 1.0, 0.6, 0.6, 0.6, 0.0, 0.0]
+    for line in told:
+        assert line["prompts"] == 3
+        assert all(low <= mean <= high and 0.0 <= mean <= 1.0 for mean, low, high in line["rates"])
+        if line["what"] == "drafts 1 to 4":
+            means = [mean for mean, *_ in line["rates"]]
+            assert means == sorted(means)
 
 
 def lines(folder: Any) -> list[dict[str, Any]]:
