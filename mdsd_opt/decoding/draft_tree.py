@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, sampled
 from mdsd_opt.decoding.device_laws.transfers import known
-from mdsd_opt.decoding.topology import Place, RateTable, Topology, in_draw_order, place_values
+from mdsd_opt.decoding.topology import Place, RateTable, Topology, ValuedTopology, valued
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -56,6 +56,18 @@ class Node:
     target: Law = field(default_factory=lambda: np.empty(0))
     values: Law = field(default_factory=lambda: np.empty(0))
     merged: tuple[Place, ...] = ()
+    _make_target: Callable[[], Law] | None = None
+
+    def target_by(self, make: Callable[[], Law]) -> None:
+        """Let p be made when it is first looked at: rules do not come to all nodes of a tree."""
+        self._make_target = make
+        del self.target
+
+    def __getattr__(self, name: str) -> Any:  # of what has been deleted
+        if name != "target" or self._make_target is None:
+            raise AttributeError(f"a Node has no {name}")
+        self.target = self._make_target()
+        return self.target
 
     @property
     def depth(self) -> int:
@@ -148,31 +160,30 @@ def grow(
     Node
         The root, without target laws.
     """
-    make = scheme_maker(scheme)
-    topology = in_draw_order(topology, rates)
-    values = place_values(topology, rates)
+    return drawn(model, valued(topology, rates), scheme_maker(scheme), rng)
+
+
+def drawn(
+    model: DraftModel, shape: ValuedTopology, make: SchemeMaker, rng: np.random.Generator
+) -> Node:
+    """`grow` by a topology whose values are known."""
     root = Node((), ())
     level = [root]
     while level:
-        inner = [(node, places) for node in level if (places := node.next_places(topology))]
+        inner = [(node, places) for node in level if (places := node.next_places(shape.topology))]
         if not inner:
             break
         laws = model([node.tokens for node, _ in inner])
         made = [make(law, len(places)) for (_, places), law in zip(inner, laws, strict=True)]
         level = []
         for (node, _), drafts, draws in zip(inner, made, draw_all(made, rng), strict=True):
-            level += hang(node, drafts, draws, topology, values)
+            level += hang(node, drafts, draws, shape)
     return root
 
 
-def hang(
-    node: Node,
-    drafts: DraftScheme,
-    draws: Integers,
-    topology: Topology,
-    values: Mapping[Place, RateTable],
-) -> list[Node]:
+def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology) -> list[Node]:
     """`add_drafts` by a topology and its values; returns the new nodes."""
+    topology, values = shape
     if topology.merges and draws.dtype == object:
         raise InvalidInput(
             f"{topology.name} merges draws that coincide, but on this device they are not known "

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.draft_tree import Node, Tokens
-from mdsd_opt.decoding.growth import growth_of
-from mdsd_opt.decoding.rules import Accepted, TreeRule, get_rule
+from mdsd_opt.decoding.growth import Growth
+from mdsd_opt.decoding.rules import TreeRule, get_rule
 from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, step_laws
-from mdsd_opt.decoding.topology import MAX_DEPTH, Tree, parse_topology
+from mdsd_opt.decoding.topology import MAX_DEPTH, AutoTree, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.frontier.relaxation import checked_relax
@@ -166,8 +167,8 @@ def generate(
         `read`), see `mdsd_opt.decoding.draft_objects`.
     prompt : sequence of int
         Token ids, at least one.
-    tree : Topology, PlannedTree, DynamicTree or str
-        "4x3", "chain5", "sparse", "planned16", "dynamic24".
+    tree : Topology, PlannedTree, DynamicTree, AutoTree or str
+        "4x3", "chain5", "sparse", "planned16", "dynamic24", "auto16".
     scheme : str or callable
         How the drafts of a node are drawn: a name, or a function (q, num_drafts) -> scheme.
     rule : TreeRule or str
@@ -259,6 +260,9 @@ def generate_batch(
         As for `generate`; the message numbers an unfit prompt, from 1.
     """
     require_room(target, draft, prompts)
+    tree = options.get("tree")
+    if isinstance(tree := parse_topology(tree) if isinstance(tree, str) else tree, AutoTree):
+        options["tree"] = growth_of(tree)  # what is learnt in one text serves the next
     seed = int(np.random.default_rng().integers(2**62)) if rng is None else rng
     return (
         generate(
@@ -288,7 +292,7 @@ def generate_steps(
     draft: Any,
     prompt: Sequence[int],
     *,
-    tree: Tree | str = "4x3",
+    tree: Tree | Growth | str = "4x3",
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "traversal_hull",
     max_new_tokens: int = 64,
@@ -300,12 +304,16 @@ def generate_steps(
     relax: Mapping[str, float] | None = None,
     **filters: Any,
 ) -> Iterator[tuple[Tokens, Metrics]]:
-    """`generate` step by step: the tokens of each step, and the metrics of all so far."""
+    """`generate` step by step: the tokens of each step, and the metrics of all so far.
+
+    A `Growth` in place of the tree goes on where it was at the end of an earlier text.
+    """
     require_room(target, draft, [prompt])
     if max_new_tokens < 0:
         raise InvalidInput(f"max_new_tokens is {max_new_tokens}: give at least 0")
     tree = parse_topology(tree) if isinstance(tree, str) else tree
     growth = growth_of(tree)
+    growth.begin()
     verifier = get_rule(rule) if isinstance(rule, str) else rule
     if not hasattr(verifier, "verify"):
         raise InvalidInput(f"rule is {rule!r}: give the name of one, or a TreeRule")
@@ -326,24 +334,30 @@ def generate_steps(
     text = [int(token) for token in prompt]
     start, metrics, context = len(text), Metrics(), _context_length(target, draft)
 
+    def drafted_laws(continuations: Sequence[Tokens]) -> Any:
+        feed.tell(text)
+        return laws.drafts(text, continuations)
+
     def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
-        if feed.waits and not metrics.num_steps:
+        waits = feed.waits and not metrics.num_steps
+        if waits:
             root = Node((), ())
         else:
-            feed.tell(text)
             depth = min(context - len(text), MAX_DEPTH)
-            root = growth.grow(partial(laws.drafts, text), laws.make, rng, depth)
+            root = growth.grow(drafted_laws, laws.make, rng, depth)
         drafted = time.perf_counter()
         laws.set_targets(text, root.walk())
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
-        if root.drafts is not None:
-            growth.observe(root, outcome.tokens[: outcome.num_accepted])
+        new = laws.output(outcome, rng)
         decided = time.perf_counter()
+        if not waits:
+            took = drafted - began, decided - drafted
+            growth.observe(root, outcome.tokens[: outcome.num_accepted], took)
 
-        tokens = _cut(outcome, max_new_tokens - (len(text) - start), stop_tokens)
+        tokens = _cut(new, max_new_tokens - (len(text) - start), stop_tokens)
         return tokens, Metrics(
             num_steps=1,
             num_tokens=len(tokens),
@@ -354,7 +368,7 @@ def generate_steps(
             draft_seconds=drafted - began,
             target_seconds=weighed - drafted,
             verify_seconds=decided - weighed,
-            **distance_of(tokens, distances)._asdict(),
+            **distance_of(outcome.tokens[: len(tokens)], distances)._asdict(),
         )
 
     while len(text) - start < max_new_tokens:
@@ -380,9 +394,9 @@ def _context_length(*models: Any) -> int:
     return min((length for length in lengths if length is not None), default=sys.maxsize)
 
 
-def _cut(outcome: Accepted, room: int, stop_tokens: Collection[int]) -> Tokens:
+def _cut(tokens: Tokens, room: int, stop_tokens: Collection[int]) -> Tokens:
     """The tokens of a step, up to a stop token, and no more than there is room for."""
-    tokens = outcome.tokens[:room]
+    tokens = tokens[:room]
     for n, token in enumerate(tokens):
         if token in stop_tokens:
             return tokens[: n + 1]

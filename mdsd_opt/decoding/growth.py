@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.decoding.device_laws.weights import probabilities
-from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, grow
+from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, drawn, grow
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.decoding.topology import (
     MAX_DEPTH,
+    AutoTree,
     DynamicTree,
     Place,
     PlannedTree,
@@ -23,6 +24,7 @@ from mdsd_opt.decoding.topology import (
     expected_accepted,
     initial_rates,
     place_values,
+    valued,
 )
 from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
 from mdsd_opt.drafts import WithoutReplacement
@@ -39,40 +41,49 @@ _FIRST_REPLAN = 8
 class Growth:
     """How the trees of successive steps are drawn: of one topology, unless it is overridden."""
 
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
+    def __init__(self, topology: Topology, table: RateTable | None = None) -> None:
+        self.take(topology, table)
+
+    def take(self, topology: Topology, table: RateTable | None) -> None:
+        """Draw trees of this topology from now on, with values by a table."""
+        self._table, self.shape = table, valued(topology, table)
 
     def grow(
         self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
     ) -> Node:
         """Draw the tree of a step, of no more levels than `depth`."""
-        return grow(model, self.topology.cut(depth), make, rng)
+        topology = self.shape.topology
+        if topology.depth > depth:
+            return grow(model, topology.cut(depth), make, rng, self._table)
+        return drawn(model, self.shape, make, rng)
 
-    def observe(self, root: Node, accepted: Sequence[int]) -> None:
-        """Learn from a step that is over."""
+    def begin(self) -> None:
+        """A text begins."""
+
+    def observe(
+        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        """Learn from a step that is over, and from what its draft took, and all else of it."""
 
 
 class PlannedGrowth(Growth):
     """A plan by the rates so far, which value the drafts, too."""
 
     def __init__(self, tree: PlannedTree) -> None:
-        super().__init__(first_plan(tree).topology)
-        self._tree, self._table = tree, _first_table(tree)
-        self._rates = RunningRates(self._table)
+        table = _first_table(tree)
+        super().__init__(first_plan(tree).topology, table)
+        self._tree, self._rates = tree, RunningRates(table)
         self._steps, self._due = 0, _FIRST_REPLAN
 
-    def grow(
-        self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
-    ) -> Node:
-        return grow(model, self.topology.cut(depth), make, rng, self._table)
-
-    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+    def observe(
+        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
         self._rates.observe(root, accepted)
         self._steps += 1
         if self._steps == self._due:
             self._due *= 2
-            tree, self._table = self._tree, self._rates.table
-            self.topology = plan_tree(self._table, tree.num_nodes, tree.max_depth).topology
+            tree, table = self._tree, self._rates.table
+            self.take(plan_tree(table, tree.num_nodes, tree.max_depth).topology, table)
 
 
 class DynamicGrowth(Growth):
@@ -86,19 +97,6 @@ class DynamicGrowth(Growth):
     ) -> Node:
         tree = replace(self._tree, max_depth=min(depth, self._tree.max_depth))
         return grow_by_acceptance(model, tree, make, rng)
-
-
-def growth_of(tree: Tree) -> Growth:
-    """How the trees of successive steps are drawn."""
-    if isinstance(tree, PlannedTree):
-        return PlannedGrowth(tree)
-    if isinstance(tree, DynamicTree):
-        return DynamicGrowth(tree)
-    if isinstance(tree, Topology):
-        return Growth(tree)
-    raise InvalidInput(
-        f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree or DynamicTree"
-    )
 
 
 def first_plan(tree: PlannedTree) -> TreePlan:
@@ -206,9 +204,12 @@ def informed(
 ) -> tuple[Tree, float | None]:
     """The tree with the rates of the models on some texts, and the forecast by them.
 
-    A tree is planned, and grown, by the rates measured. The forecast is of accepted drafts a step;
-    None for a tree that grows. Settings are temperatures and filters.
+    A tree is planned, and grown, by the rates measured, but for one that finds them itself. The
+    forecast is of accepted drafts a step; None where the tree is not known beforehand. Settings are
+    temperatures and filters.
     """
+    if isinstance(tree, AutoTree):
+        return tree, None
     if isinstance(tree, PlannedTree):
         widest = MAX_DRAFTS
     elif isinstance(tree, DynamicTree):

@@ -239,7 +239,7 @@ class _ProcessedObject(_Processed):
         import torch
 
         own = torch.as_tensor(self._inner.tree_logits(ids, continuations))
-        logits = spread(own, self._token_ids, self._vocab_size, -torch.inf)
+        logits = spread(own, self._token_ids, self._vocab_size)
         return self._scored(logits, ids, continuations)
 
 

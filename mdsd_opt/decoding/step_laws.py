@@ -9,9 +9,11 @@ the sum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
@@ -20,11 +22,11 @@ from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
 from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
 from mdsd_opt.decoding.device_laws.weights import integer_weights
-from mdsd_opt.decoding.draft_objects import spread, token_ids_of
+from mdsd_opt.decoding.draft_objects import OwnTokens, spread, token_ids_of
 from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
-from mdsd_opt.decoding.rules import TopDown, TreeRule
-from mdsd_opt.decoding.topology import Place, Topology, Tree
+from mdsd_opt.decoding.rules import Accepted, TopDown, TreeRule
+from mdsd_opt.decoding.topology import Place, Topology
 from mdsd_opt.drafts.by_name import SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -38,27 +40,49 @@ Sampling = dict[str, Any]
 
 
 class HostLaws:
-    """float64 arrays of V numbers, for every rule and scheme."""
+    """float64 arrays, for every rule and scheme: of V numbers, or as many as the draft has tokens.
+
+    Where a draft has tokens of its own the trees are of these, see `OwnTokens`.
+    """
 
     def __init__(
         self, target: Any, draft: Any, make: SchemeMaker, sampling: Sampling, drafting: Sampling
     ) -> None:
         self.make, self._sampling, self._drafting = make, sampling, drafting
         self._target, self._draft = tree_logits(target), tree_logits(draft)
-        self._drafted, self._vocab_size = token_ids_of(draft), 0
+        token_ids = token_ids_of(draft)
+        self._own = None if token_ids is None else OwnTokens(token_ids)
+        self._rows: dict[Tokens, NDArray[Any]] = {}
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Floats:
         """The draft's laws after some continuations of a text, one a row."""
-        own = softmax(to_numpy(self._draft(text, continuations), "logits"), **self._drafting)
-        return spread(own, self._drafted, self._vocab_size, 0.0)
+        logits = self._draft(text, [self._ids(tokens) for tokens in continuations])
+        laws: Floats = softmax(to_numpy(logits, "logits"), **self._drafting)
+        return laws if self._own is None else self._own.of_draft(laws)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Give every node its target law."""
-        logits = self._target(text, [node.tokens for node in nodes])
-        laws = softmax(logits, **self._sampling)
-        self._vocab_size = laws.shape[-1]
-        for node, law in zip(nodes, laws, strict=True):
-            node.target = law
+        """Give every node its target law, for when a rule looks at it."""
+        logits = self._target(text, [self._ids(node.tokens) for node in nodes])
+        self._rows = {node.tokens: row for node, row in zip(nodes, logits, strict=True)}
+        for node in nodes:
+            node.target_by(partial(self._law, node.tokens))
+
+    def output(self, outcome: Accepted, rng: np.random.Generator) -> Tokens:
+        """The tokens of a step, as the target calls them."""
+        if self._own is None:
+            return outcome.tokens
+        *drafts, last = outcome.tokens
+        if self._own.has(last):
+            return self._own.ids(outcome.tokens)
+        law = softmax(self._rows[tuple(drafts)], **self._sampling)
+        return *self._own.ids(tuple(drafts)), self._own.other(law, rng.random())
+
+    def _ids(self, drafts: Tokens) -> Tokens:
+        return drafts if self._own is None else self._own.ids(drafts)
+
+    def _law(self, tokens: Tokens) -> Floats:
+        law: Floats = softmax(self._rows[tokens], **self._sampling)
+        return law if self._own is None else self._own.of_target(law)
 
 
 class DeviceLaws:
@@ -87,7 +111,7 @@ class DeviceLaws:
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
         """Weights of the draft's laws after some continuations of a text, one a row."""
         own = self._draft.tree_tensor(text, continuations)
-        logits = spread(own, self._drafted, self._vocab_size, -np.inf)
+        logits = spread(own, self._drafted, self._vocab_size)
         return integer_weights(logits, **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
@@ -125,6 +149,10 @@ class DeviceLaws:
                     promised.keep(token)
         if nodes[0].draws.dtype == object:
             settle(nodes[0])
+
+    def output(self, outcome: Accepted, rng: np.random.Generator) -> Tokens:
+        """The tokens of a step."""
+        return outcome.tokens
 
 
 def step_laws(
@@ -166,7 +194,7 @@ class Distance(NamedTuple):
     tv: float = 0.0
 
 
-def check_tree(tree: Tree, rule: TreeRule) -> None:
+def check_tree(tree: Any, rule: TreeRule) -> None:
     """Raise `InvalidInput` unless the relaxed law after a text is one law, as the rule needs it.
 
     A rule that decides at one node after another takes any tree. Others weigh whole paths: the law

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +46,8 @@ _SPARSE: dict[Place, int] = {
 _FORMS = (
     "as drafts x depth (4x3), chain5 for one draft at a time, paths3x4 for three whole paths of "
     "four drafts, sparse or sparse16, planned16 for "
-    "the plan that accepts most with 16 drafts, or dynamic24 for a tree of at most 24 drafts grown "
-    "where acceptance is likeliest"
+    "the plan that accepts most with 16 drafts, dynamic24 for a tree of at most 24 drafts grown "
+    "where acceptance is likeliest, or auto16 for what is fastest, with 16 drafts at most"
 )
 
 
@@ -149,8 +150,34 @@ class PlannedTree:
             raise InvalidInput(f"{self}: give at least 1 of each")
 
 
+@dataclass(frozen=True, slots=True)
+class AutoTree:
+    """The tree that brings most tokens a second, or plain decoding where that brings more.
+
+    It is chosen while decoding, by what is passed and what steps take. The first 50 tokens or so
+    find that out; later something else is tried for half a hundredth of the time.
+
+    Attributes
+    ----------
+    num_nodes : int
+        Drafts of the whole tree, at most.
+    max_depth : int
+    cost : callable, optional
+        Seconds of a step by its numbers of drafts and of levels, both 0 for plain decoding; by
+        default what the clock says, so that a text is another one each time.
+    """
+
+    num_nodes: int = 16
+    max_depth: int = 6
+    cost: Callable[[int, int], float] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if min(self.num_nodes, self.max_depth) < 1:
+            raise InvalidInput(f"{self}: give at least 1 of each")
+
+
 #: What trees can be drawn by.
-Tree = Topology | DynamicTree | PlannedTree
+Tree = Topology | DynamicTree | PlannedTree | AutoTree
 
 
 def k_ary(num_drafts: int, depth: int) -> Topology:
@@ -231,7 +258,7 @@ def parse_topology(text: str) -> Tree:
     """A tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16"."""
     if text == "sparse":
         return sparse()
-    if match := re.fullmatch(r"(chain|sparse|planned|dynamic)(\d{1,4})", text):
+    if match := re.fullmatch(r"(chain|sparse|planned|dynamic|auto)(\d{1,4})", text):
         return _SIZED[match[1]](int(match[2]))
     if match := re.fullmatch(r"(paths)?(\d{1,4})x(\d{1,4})", text):
         make = whole_paths if match[1] else k_ary
@@ -244,6 +271,7 @@ _SIZED: dict[str, Callable[[int], Tree]] = {
     "sparse": sparse,
     "planned": PlannedTree,
     "dynamic": DynamicTree,
+    "auto": AutoTree,
 }
 
 
@@ -319,6 +347,19 @@ def in_draw_order(topology: Topology, table: RateTable | None = None) -> Topolog
             order = np.argsort(-values[old], kind="stable").tolist()
             renamed += [((*old, rank), (*new, n)) for n, rank in enumerate(order)]
     return replace(topology, num_drafts=num_drafts)
+
+
+class ValuedTopology(NamedTuple):
+    """A topology whose most valuable drafts are drawn first, and its `place_values`."""
+
+    topology: Topology
+    values: dict[Place, RateTable]
+
+
+def valued(topology: Topology, table: RateTable | None = None) -> ValuedTopology:
+    """`in_draw_order`, and the values there. Arguments as `place_values`."""
+    topology = in_draw_order(topology, table)
+    return ValuedTopology(topology, place_values(topology, table))
 
 
 def expected_accepted(topology: Topology, table: RateTable | None = None) -> float:

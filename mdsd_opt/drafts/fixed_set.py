@@ -127,9 +127,9 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
 
     def _likeliest(self, count: int) -> Integers:
         """The `count` likeliest tokens of positive probability, ties towards the lowest id."""
-        positive = int((self.q > 0).sum())
-        count = min(count, positive)
-        least = np.partition(self.q, -count)[-count]
+        positive = self.q[self.q > 0]  # many zeros are many ties, over which selection is slow
+        count = min(count, positive.size)
+        least = np.partition(positive, -count)[-count]
         candidates = np.flatnonzero(self.q >= least)
         return candidates[np.argsort(-self.q[candidates], kind="stable")[:count]]
 

@@ -37,11 +37,11 @@ _NEGLIGIBLE = 1e-40
 
 def rates_left(q: Vector, num_drafts: int) -> float:
     """1 minus the K-1 largest q, as the sum of the others: the slowest rate that matters."""
-    if q.size < num_drafts:
-        return 0.0
     if num_drafts == 1:
         return float(q.sum())
-    return float(np.partition(q, q.size - num_drafts + 1)[: q.size - num_drafts + 1].sum())
+    positive = q[q > 0.0]  # many zeros are many ties, over which selection is slow
+    left = positive.size - num_drafts + 1
+    return float(np.partition(positive, left)[:left].sum()) if left > 0 else 0.0
 
 
 @kernel(reassociate=True)

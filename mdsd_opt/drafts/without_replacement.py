@@ -35,6 +35,9 @@ from mdsd_opt.prefix_search.random_draws import RandomDraws
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
 
+#: So many draws are found one after another sooner than by selecting them all at once.
+_FEW_DRAFTS = 16
+
 #: Bounds on the draft sets listed in exact arithmetic, about a minute each. The sum over them that
 #: containment is has a denominator that grows with every one.
 _MAX_SUMMED = 15_000
@@ -208,7 +211,14 @@ class WithoutReplacement(OneDraft):
         rows = max(1, _CHUNK // rates.size)
         for start in range(0, size, rows):
             stop = min(start + rows, size)
-            clocks = rng.standard_exponential((stop - start, rates.size)) / rates
+            clocks = rng.standard_exponential((stop - start, rates.size))
+            clocks /= rates
+            if drafted <= _FEW_DRAFTS:
+                for k in range(drafted):
+                    first = clocks.argmin(axis=1)
+                    result[start:stop, k] = self.support[first]
+                    clocks[np.arange(stop - start), first] = np.inf
+                continue
             if drafted < rates.size:
                 first = np.argpartition(clocks, drafted - 1, axis=1)[:, :drafted]
             else:

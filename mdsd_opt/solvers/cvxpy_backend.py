@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import sys
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -59,7 +65,7 @@ def maximise(
     if time_limit is not None and solver in _TIME_LIMITS:
         options[_TIME_LIMITS[solver]] = float(time_limit)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _silent_stdout():
             warnings.simplefilter("ignore")  # inaccurate solutions are told by the certificate
             problem.solve(solver=solver, **options)
     except cp.SolverError as error:
@@ -84,3 +90,29 @@ def maximise(
 
 def _unsolved(matrix: SparseMatrix, message: str) -> LpResult:
     return LpResult(np.zeros(matrix.shape[1]), np.zeros(matrix.shape[0]), False, 0, message)
+
+
+@contextlib.contextmanager
+def _silent_stdout() -> Iterator[None]:
+    """Keep what solvers in C write out of results: HiGHS 1.16 announces itself, verbose or not."""
+    _flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # there is no stdout
+        yield
+        return
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        _flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _flush() -> None:
+    """Write what Python and C hold back."""
+    sys.stdout.flush()
+    if os.name == "posix":
+        ctypes.CDLL(None).fflush(None)

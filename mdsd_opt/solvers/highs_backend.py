@@ -87,7 +87,8 @@ def solve_lp(
     lp.a_matrix_.index_ = matrix.rows[by_column].astype(np.int32)
     lp.a_matrix_.value_ = matrix.values[by_column]
 
-    highs = highspy.Highs()
+    # Without the callbacks of the class in Python, which version 1.16 announces on stdout.
+    highs = highspy.Highs.__base__()
     options: dict[str, Any] = {
         "output_flag": False,
         "threads": 1,
@@ -104,7 +105,10 @@ def solve_lp(
     _accepted(highs.passModel(lp), "the model")
     if (highs.getNumRow(), highs.getNumCol()) != matrix.shape:
         raise SolverError(f"HiGHS took a model of another size than {matrix.shape}")
-    _accepted(highs.run(), "to run")
+    if highs.run() == highspy.HighsStatus.kError:
+        # Another user of HiGHS in this process may have started its threads, of another number.
+        highs.resetGlobalScheduler(True)
+        _accepted(highs.run(), "to run")
 
     status = highs.getModelStatus()
     if presolve and status == highspy.HighsModelStatus.kInfeasible:

@@ -333,6 +333,15 @@ def test_importing_the_package_does_not_import_an_engine():
     subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
 
 
+def test_no_engine_leaves_the_processor_rounding_upwards():
+    code = (
+        "from mdsd_opt.cddlib_checks import with_cddlib, with_ppl; rows = [(0, 1), (1, -1)];"
+        "[engine.generators(rows) for engine in (with_cddlib, with_ppl)];"
+        "one, tiny = map(float, ('1', '1e-18')); assert one + tiny == one == one - tiny"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+
+
 # --- both engines, which must agree --------------------------------------------------------------
 
 needs_both = pytest.mark.skipif(

@@ -10,7 +10,8 @@ import pytest
 from scipy.stats import chisquare
 
 import mdsd_opt as mo
-from mdsd_opt.decoding import generate
+from mdsd_opt.decoding import Node, generate, step_laws
+from mdsd_opt.decoding.draft_objects import OwnTokens
 from mdsd_opt.errors import InvalidInput
 
 BEGINNING = 0  # a prompt of one token, which is no part of the text
@@ -74,9 +75,9 @@ class Draft:
 def test_texts_keep_their_law(swapped: bool) -> None:
     """With a draft that knows two of the tokens and reads the target; and a control that must not.
 
-    The control gives the target's rows of a tree in another order.
+    The control gives the target's rows of a tree in another order. Two tokens are never drafted.
     """
-    table = 1.5 * np.random.default_rng(5).normal(size=(4, 3))  # after the last token, 0 at first
+    table = 1.5 * np.random.default_rng(5).normal(size=(5, 4))  # after the last token, 0 at first
 
     class Mixed(Target):
         def tree_logits(self, ids: Sequence[int], continuations: Sequence[Any]) -> Any:
@@ -85,8 +86,8 @@ def test_texts_keep_their_law(swapped: bool) -> None:
 
     target = Mixed(lambda text: table[[0, *(1 + token for token in text)]])
     draft, rng = Draft((2, 0)), np.random.default_rng(0)
-    counts = np.zeros((3, 3, 3))
-    for _ in range(900):
+    counts = np.zeros((4, 4, 4))
+    for _ in range(1500):
         tokens = generate(
             target, draft, [BEGINNING], tree="2x2", scheme="without_replacement", rule="rrs",
             max_new_tokens=3, rng=rng,
@@ -94,8 +95,65 @@ def test_texts_keep_their_law(swapped: bool) -> None:
         counts[tokens] += 1
     law = mo.softmax(table)
     expected = law[0][:, None, None] * law[1:][:, :, None] * law[1:][None, :, :]
-    p_value = chisquare(counts.ravel(), 900 * expected.ravel()).pvalue
+    p_value = chisquare(counts.ravel(), 1500 * expected.ravel()).pvalue
     assert p_value < 1e-9 if swapped else p_value > 1e-3
+
+
+def test_tokens_that_are_never_drafted_are_one_and_come_out_by_their_probabilities() -> None:
+    own, law = OwnTokens(np.array([4, 0, 2])), np.array([0.1, 0.3, 0.15, 0.0, 0.05, 0.4])
+    np.testing.assert_allclose(own.of_target(law), [0.05, 0.1, 0.15, 0.7], atol=1e-16)
+    assert own.ids((2, 0, 1)) == (2, 4, 0)
+    assert [own.has(token) for token in range(4)] == [True, True, True, False]
+    ends = np.cumsum([0.3, 0.4]) / 0.7
+    assert [own.other(law, u) for u in (0.0, ends[0] - 1e-9, ends[0] + 1e-9, 1.0)] == [1, 1, 5, 5]
+
+
+def test_a_vocabulary_as_large_as_the_target_s_leaves_no_others() -> None:
+    own, law = OwnTokens(np.array([1, 0])), np.array([0.25, 0.75])
+    np.testing.assert_array_equal(own.of_target(law), [0.75, 0.25, 0.0])
+
+
+@pytest.mark.parametrize("budget", [{"kl": 0.02}, {"tv": 0.05}, {"chi2": 0.03}])
+def test_the_closest_law_does_not_tell_apart_what_is_never_drafted(budget: Any) -> None:
+    p, q = np.random.default_rng(7).dirichlet(np.ones(9), 2)
+    ids = np.array([3, 8, 0, 5])
+    own = OwnTokens(ids)
+    wide = np.zeros(9)
+    wide[ids] = q[ids] / q[ids].sum()
+    whole = mo.relax(mo.TransportProblem(p, mo.WithoutReplacement(wide, 2)), **budget)
+    (drafted,) = own.of_draft(wide[None, ids])
+    part = mo.relax(
+        mo.TransportProblem(own.of_target(p), mo.WithoutReplacement(drafted, 2)), **budget
+    )
+    assert part.acceptance_rate == pytest.approx(whole.acceptance_rate, abs=1e-9)
+    assert part.kl == pytest.approx(whole.kl, abs=1e-7)
+    np.testing.assert_allclose(part.target, own.of_target(whole.target), atol=1e-5)
+
+
+def test_laws_of_nodes_that_no_rule_comes_to_are_not_made(monkeypatch: Any) -> None:
+    """Eight leaves and the two nodes above them: a rule from the root down needs three at most."""
+    rows, asked = np.random.default_rng(2).normal(size=(6, 6)), []
+    softmax = step_laws.softmax
+
+    def counted(logits: Any, **options: Any) -> Any:
+        asked.append(np.ndim(logits))
+        return softmax(logits, **options)
+
+    monkeypatch.setattr(step_laws, "softmax", counted)
+
+    def model(ids: Any) -> Any:
+        return rows[ids[-1]]
+
+    steps = generate(
+        model, model, [0], tree="2x3", rule="optimal", max_new_tokens=60, rng=0
+    ).metrics.num_steps
+    assert asked.count(1) <= 4 * steps  # on the way down, and after it
+    assert asked.count(2) == 3 * steps  # the draft's levels
+    node = Node((), ())
+    node.target_by(lambda: rows[0])
+    assert node.target is node.target
+    with pytest.raises(AttributeError, match="no law"):
+        _ = node.law
 
 
 def test_a_prompt_is_read_by_the_target_first_and_the_draft_is_told() -> None:

@@ -331,12 +331,12 @@ def test_a_plan_follows_what_is_passed():
     """A target that never takes a draft twice in a row makes the plan wide."""
     tree = PlannedTree(6, 6, initial_rates(6, first=0.9))
     growth = PlannedGrowth(tree)
-    deep = growth.topology.depth
+    deep = growth.shape.topology.depth
     rng = np.random.default_rng(0)
     for _ in range(64):
         root = growth.grow(lambda w: np.full((len(w), 9), 1 / 9), mo.WithReplacement, rng)
         growth.observe(root, ())
-    assert growth.topology.depth < deep
+    assert growth.shape.topology.depth < deep
 
 
 def test_a_draft_equal_to_the_target_is_accepted_as_forecast():

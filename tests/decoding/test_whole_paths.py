@@ -26,11 +26,11 @@ from mdsd_opt.decoding import (
 )
 from mdsd_opt.decoding.draft_tree import hang
 from mdsd_opt.decoding.text_tree import MergedTrees, TextTree
+from mdsd_opt.decoding.topology import valued
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.problem.solution import Status
 
 ANY_TREE = ("traversal", "traversal_hull", "level_sequential")
-ONE_LEVEL = {(): np.ones(2)}
 UNEVEN = Topology({(): 2, (0,): 2, (1,): 1, (1, 0): 1}, "merged, uneven", merges=True)
 
 
@@ -172,9 +172,7 @@ def test_names_and_what_is_refused():
             whole_paths(*arguments)
     promised = np.array([None, None], dtype=object)  # tokens that a device has not told yet
     with pytest.raises(InvalidInput, match="leave on_device out"):
-        hang(
-            Node((), ()), mo.WithReplacement([0.5, 0.5], 2), promised, whole_paths(2, 1), ONE_LEVEL
-        )
+        hang(Node((), ()), mo.WithReplacement([0.5, 0.5], 2), promised, valued(whole_paths(2, 1)))
     target, draft = tables(8, 3, 2)
     with pytest.raises(UnsupportedScheme, match="with_replacement"):
         tree_bound(target, draft, whole_paths(2, 2), "without_replacement")

@@ -25,6 +25,7 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.drafts.base import inverse_cdf
+from mdsd_opt.drafts.plackett_luce_kernels import rates_left
 
 FALSE_ALARM = 1e-6
 NUM_TUPLES = 40_000
@@ -152,3 +153,20 @@ def test_no_uniform_draws_an_impossible_token(uniform: float) -> None:
     q = np.array([0.0, 0.3, 0.0, 0.7, 0.0])
     drawn = inverse_cdf(q, Uniforms(uniform), (2,))  # type: ignore[arg-type]
     assert drawn.tolist() == [1, 1] if uniform == 0 else [3, 3]
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 5])
+def test_few_draws_and_many_are_the_first_arrivals_of_one_race(num_drafts, monkeypatch):
+    q = np.random.default_rng(3).dirichlet(np.full(40, 0.2))
+    q[:7] = 0.0
+    drafts = WithoutReplacement(q / q.sum(), num_drafts)
+    one_by_one = drafts.sample(np.random.default_rng(5), 50)
+    monkeypatch.setattr("mdsd_opt.drafts.without_replacement._FEW_DRAFTS", 0)
+    np.testing.assert_array_equal(one_by_one, drafts.sample(np.random.default_rng(5), 50))
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 4, 6, 7])
+def test_what_the_likeliest_leave_is_summed_beside_zeros(num_drafts):
+    q = np.array([0.0, 0.1, 0.0, 0.3, 0.2, 0.0, 0.4, 0.0])
+    left = np.sort(q)[: q.size - num_drafts + 1].sum()
+    assert rates_left(q, num_drafts) == pytest.approx(left, abs=1e-16)

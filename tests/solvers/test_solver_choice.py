@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -164,3 +166,25 @@ def test_auto_takes_the_limits_and_no_other_option() -> None:
         mo.solve(problem_of(SCHEMES["sets"]), backend="highs")
     shared = [o for o in mo.methods()["full_lp"].options if o in mo.methods()["max_flow"].options]
     assert list(LIMITS) == shared
+
+
+@pytest.mark.parametrize("backend", ["highs", "cvxpy"])
+def test_solvers_write_nothing_among_the_results(backend: str) -> None:
+    """Not once for a process either, as HiGHS does; what is printed before and after stays."""
+    code = f"""
+import mdsd_opt as mo
+print("before")
+problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+print(round(mo.solve(problem, "full_lp", backend="{backend}").acceptance_rate, 6))
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["before", "0.86"]
+
+
+def test_another_user_of_highs_may_have_started_its_threads() -> None:
+    problem = mo.TransportProblem(q(5, 1), mo.WithReplacement(q(5), 2))
+    for _ in range(2):
+        rates = [
+            mo.solve(problem, "full_lp", backend=x).acceptance_rate for x in ("cvxpy", "highs")
+        ]
+        assert rates[0] == pytest.approx(rates[1], abs=1e-7)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
 from mdsd_opt.decoding.draft_tree import hang as hang_drafts
-from mdsd_opt.decoding.topology import place_values
+from mdsd_opt.decoding.topology import ValuedTopology, place_values
 from mdsd_opt.drafts.by_name import scheme_maker
 
 
@@ -79,7 +79,7 @@ def trees(draft, topology, scheme, values=None) -> Iterator[tuple[Node, float]]:
     def hang(node, way):
         if way:
             drafts, draws, parts = way
-            children = hang_drafts(node, drafts, draws, topology, values)
+            children = hang_drafts(node, drafts, draws, ValuedTopology(topology, values))
             for child, part in zip(children, parts, strict=True):
                 hang(child, part)
 

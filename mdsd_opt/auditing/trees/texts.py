@@ -10,7 +10,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.decoding.draft_tree import Node, Tokens, hang
-from mdsd_opt.decoding.topology import Topology, in_draw_order, place_values
+from mdsd_opt.decoding.topology import Topology, valued
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
@@ -128,16 +128,15 @@ def drawn_trees(
     target: Laws, draft: Laws, topology: Topology, make: SchemeMaker
 ) -> Iterator[tuple[Node, float]]:
     """Trees as `decoding.grow` draws them, with the target's laws at their nodes."""
-    topology = in_draw_order(topology)
-    values = place_values(topology)
-    for hung, probability in _ways(draft, topology, make, [Node((), ())], {}, 1.0):
+    shape = valued(topology)
+    for hung, probability in _ways(draft, shape.topology, make, [Node((), ())], {}, 1.0):
         root = Node((), ())
         nodes = [root]
         for node in nodes:
             node.target = target(node.tokens)
             if node.tokens in hung:
                 drafts, draws = hung[node.tokens]
-                nodes += hang(node, drafts, draws, topology, values)
+                nodes += hang(node, drafts, draws, shape)
         yield root, probability
 
 

@@ -136,12 +136,14 @@ def skipped_layers(draft: str) -> list[int]:
 
 def load_pair(
     target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
-    precision: str, device: str, attention: str | None = None,
+    precision: str, device: str, attention: str | None = None, packed: bool = False,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
     """Target and draft of one vocabulary; the draft is the target without layers where some are."""
     from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
 
-    common: dict[str, Any] = {"dtype": precision, "device": device, "attention": attention}
+    common: dict[str, Any] = {
+        "dtype": precision, "device": device, "attention": attention, "packed": packed,
+    }  # fmt: skip
     big = load_model(target, revision=revision, **common)
     if skip:
         return big, without_layers(big, skip)

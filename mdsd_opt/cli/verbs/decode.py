@@ -69,6 +69,9 @@ def decode(
         str | None,
         "Implementation of attention: eager, sdpa, ...; the library's choice if left out.",
     ] = None,
+    packed: Annotated[
+        bool, "Pack weights for the few rows of a tree, on a CPU: ten take little longer than one."
+    ] = False,
     on_device: Annotated[
         bool,
         "Leave the laws where the logits are and decide by sums over bins: for "
@@ -130,9 +133,10 @@ def decode(
     make_draft = _maker_of_drafts(draft)
     if make_draft is None:
         skip = skipped_layers(draft)
-        big, small = load_pair(target, draft, skip, None, None, precision, device, attention)
+        placed = (precision, device, attention, packed)
+        big, small = load_pair(target, draft, skip, None, None, *placed)
     else:
-        big = load_model(target, dtype=precision, device=device, attention=attention)
+        big = load_model(target, dtype=precision, device=device, attention=attention, packed=packed)
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
 

@@ -25,18 +25,21 @@ class Stop:
     node : Node
     probability : float
         Given the tree.
-    masses : ndarray, shape (V,)
-        The extra token is drawn in proportion to their positive part; from p where they have none.
+    masses : ndarray, shape (V,), or None
+        The extra token is drawn in proportion to their positive part; from p where they have none,
+        or are None.
     """
 
     node: Node
     probability: float
-    masses: Law
+    masses: Law | None = None
 
     @property
     def law(self) -> Law:
         """Law of the extra token, shape (V,), made when it is asked for: one way alone is taken."""
         masses: Any = self.masses
+        if masses is None:
+            return self.node.target
         if isinstance(masses, BinnedLaw):
             left = masses.normalised()
         else:
@@ -106,5 +109,5 @@ def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:
     while nothing of p is left for other tokens. Then nothing is accepted, and the token follows p.
     """
     if left > 0.0:
-        found.append(Stop(root, left, root.target))
+        found.append(Stop(root, left))
     return found

@@ -47,7 +47,7 @@ def ends_along(nodes: Sequence[Node], laws: Sequence[Law]) -> list[Stop]:
     for (node, child), q in zip(pairwise(nodes), laws, strict=True):
         token = child.tokens[-1]
         passed.append(accepted(passed[-1] * node.target[token], q[token]))
-    found = [Stop(nodes[-1], passed[-1], nodes[-1].target)]
+    found = [Stop(nodes[-1], passed[-1])]
     reach = 1 - passed[-1]
     for node, r, q in zip(nodes[-2::-1], passed[-2::-1], laws[::-1], strict=True):
         masses = np.maximum(r * node.target - q, 0)

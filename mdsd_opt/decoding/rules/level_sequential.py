@@ -20,7 +20,7 @@ class _Passed:
     node: Node
     mass: float
     goes_on: float
-    rest: Law
+    rest: Law | None = None  # of a leaf all
 
 
 class LevelSequential(TreeRule):
@@ -68,7 +68,7 @@ def _next_level(
     remains = mean = _one(masses[0][0])  # of what may go on: given these draws, and on average
     for node, mass in sorted(masses, key=lambda item: (-item[1], item[0].tokens)):
         if node.drafts is None:
-            passed.append(_Passed(node, mass, 0, node.target))
+            passed.append(_Passed(node, mass, 0))
             continue
         demand = min(mass / mean, 1) if mean > 0 else 0
         target = demand * node.target

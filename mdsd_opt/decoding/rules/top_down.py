@@ -34,7 +34,7 @@ class TopDown(TreeRule):
         while waiting:
             node, probability = waiting.pop()
             if node.drafts is None:
-                found.append(Stop(node, probability, node.target))
+                found.append(Stop(node, probability))
                 continue
             masses, rest = self._decided(node)
             waiting += [
@@ -67,7 +67,7 @@ class TopDown(TreeRule):
         while True:
             if node.drafts is None:
                 _, extra = rng.random(2)
-                token = Stop(node, 1.0, node.target).draw(extra)
+                token = Stop(node, 1.0).draw(extra)
                 return Accepted((*node.tokens, token), node.depth)
             if isinstance(node.target, BinnedLaw):
                 masses, rest = self._decided(node)

@@ -76,7 +76,7 @@ def _visit(
     if reach <= 0.0 or demand <= 0.0:
         return reach
     if node.drafts is None:
-        found.append(Stop(node, reach * demand, node.target))
+        found.append(Stop(node, reach * demand))
         return reach * (1 - demand)
     drafts: Any = node.drafts  # with tries, one that has a q
     target, draws, values = demand * node.target, node.draws, node.values

@@ -1,0 +1,201 @@
+r"""Trees that are chosen while decoding, by what is passed and what steps cost; or none at all.
+
+A step costs a pass of the draft model for each level, and a pass of the target over the tree. Both
+are timed, and what is passed is counted; every so often `plan_tree` looks for the tree that brings
+most tokens a second. Where plain decoding brings more, it decodes plainly. What was not chosen is
+tried again now and then, so seldom that it costs half a hundredth of the time.
+
+Trees depend on steps that are over alone, so that every rule stays lossless. By the clock a text is
+another one each time, of the same law.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from mdsd_opt.decoding.draft_tree import DraftModel, Node
+from mdsd_opt.decoding.growth import MAX_DRAFTS, DynamicGrowth, Growth, PlannedGrowth
+from mdsd_opt.decoding.place_rates import PRIOR_VISITS, RunningRates
+from mdsd_opt.decoding.topology import (
+    MAX_DEPTH,
+    AutoTree,
+    DynamicTree,
+    PlannedTree,
+    RateTable,
+    Topology,
+    Tree,
+    initial_rates,
+    k_ary,
+)
+from mdsd_opt.decoding.tree_plans import CostByDepth, plan_tree
+from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.errors import InvalidInput
+
+#: Share of the time that tries may cost.
+_TRIED = 0.005
+
+#: Steps of one kind, the median of whose seconds counts.
+_WINDOW = 9
+
+#: Steps of a tree that is tried; in the first a draft model reads what it has missed.
+_TRY = 3
+
+#: Steps between two plans.
+_STAY = 8
+
+#: Steps of trees by which forecasts are held to account, and what counts beside them.
+_RECENT, _BESIDE = 48, 8.0
+
+#: What a tree counts for after one more: texts change.
+_REMEMBERED = 0.98
+
+#: Chance that one draft is passed before any was seen, and for how many visits that counts.
+_FIRST_RATE, _FIRST_VISITS = 0.5, 2.0
+
+
+class PooledRates(RunningRates):
+    r"""Running rates of late, that go by all nodes for numbers of drafts that few of them had.
+
+    There :math:`\alpha_K = 1 - (1 - a)^K`, with the a by which as many drafts would have been
+    passed as there were.
+    """
+
+    def __init__(self, max_drafts: int) -> None:
+        super().__init__(np.zeros((max_drafts + 1, max_drafts)))
+        self._visits[:] = 0.0
+
+    @property
+    def table(self) -> RateTable:
+        found = self._passes + PRIOR_VISITS * initial_rates(self.max_drafts, self._of_one())
+        return found / (self._visits + PRIOR_VISITS)[:, None]
+
+    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+        if root.drafts is not None:
+            self._visits *= _REMEMBERED
+            self._passes *= _REMEMBERED
+        super().observe(root, accepted)
+
+    def _of_one(self) -> float:
+        """a, by bisection."""
+        passed = self._passes.sum() + _FIRST_VISITS * _FIRST_RATE
+        counts, low, high = np.arange(self.max_drafts + 1), 0.0, 1.0 - 1e-6
+        for _ in range(30):
+            a = (low + high) / 2.0
+            foretold = self._visits @ (1.0 - (1.0 - a) ** counts) + _FIRST_VISITS * a
+            low, high = (a, high) if foretold < passed else (low, a)
+        return low
+
+
+class RunningCosts:
+    """Seconds of a step by its drafts and levels, from steps that were timed."""
+
+    def __init__(self) -> None:
+        self._of_level: deque[float] = deque(maxlen=_WINDOW)
+        self._of_rows: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOW))
+
+    def add(self, drafts: int, levels: int, seconds: tuple[float, float]) -> None:
+        """Count a step: what its draft took, and what the target and the rule did."""
+        if levels:
+            self._of_level.append(seconds[0] / levels)
+        self._of_rows[drafts].append(seconds[1])
+
+    def __call__(self, drafts: int, levels: int) -> float:
+        """Between and beyond the numbers of drafts that were met by straight lines."""
+        sizes = sorted(self._of_rows)
+        seconds = [float(np.median(self._of_rows[n])) for n in sizes]
+        rows = float(np.interp(drafts, sizes, seconds))
+        if drafts > sizes[-1] > sizes[0]:
+            slope = max(seconds[-1] - seconds[0], 0.0) / (sizes[-1] - sizes[0])
+            rows += slope * (drafts - sizes[-1])
+        return rows + levels * float(np.median(self._of_level or [0.0]))
+
+
+class AutoGrowth(Growth):
+    """The tree that brings most tokens a second, or none; see `AutoTree`."""
+
+    def __init__(self, tree: AutoTree) -> None:
+        super().__init__(k_ary(2, 2))
+        self._tree, self._rates = tree, PooledRates(MAX_DRAFTS)
+        self._timed = RunningCosts()
+        self._cost: CostByDepth = tree.cost or self._timed
+        self._kept: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._promised = 0.0  # tokens a second of the present tree
+        self._best = 0.0  # of what is done
+        self._seconds = self._tokens = 0.0
+        self._begins = True
+        self._course = self._steps()
+        self._is_plain = next(self._course)
+
+    def begin(self) -> None:
+        self._begins = True
+
+    def grow(
+        self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
+    ) -> Node:
+        return Node((), ()) if self._is_plain else super().grow(model, make, rng, depth)
+
+    def observe(
+        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        self._rates.observe(root, accepted)
+        if self._begins:  # a text's first step reads the prompt
+            self._begins = False
+            return
+        nodes = root.walk()
+        size = len(nodes) - 1, len({node.depth for node in nodes if node.drafts is not None})
+        self._timed.add(*size, seconds)
+        took, tokens = sum(seconds), 1.0 + len(accepted)
+        if self._tree.cost is not None:
+            took = self._tree.cost(*size)
+        self._seconds += took
+        self._tokens += tokens
+        if root.drafts is not None and self._promised > 0.0:
+            self._kept.append((tokens, self._promised * took))
+        self._is_plain = next(self._course)
+
+    def _steps(self) -> Iterator[bool]:
+        """Step after step whether it is plain; the others are of the tree that was taken last."""
+        yield from [False] * _TRY
+        yield from [True] * _TRY
+        due = 0.0
+        while True:
+            pays = self._plan()
+            yield from [not pays] * _STAY
+            if self._seconds >= due:  # what is not done is tried, and earns its cost afterwards
+                seconds, tokens = self._seconds, self._tokens
+                yield from [pays] * (1 if pays else _TRY)
+                seconds, tokens = self._seconds - seconds, self._tokens - tokens
+                due = self._seconds + max(seconds - tokens / self._best, 0.0) / _TRIED
+
+    def _plan(self) -> bool:
+        """Take the tree that is best by now; return whether it pays."""
+        tree, table = self._tree, self._rates.table
+        plan = plan_tree(table, tree.num_nodes, tree.max_depth, self._cost)
+        self.take(plan.topology, table)
+        assert plan.tokens_per_second is not None  # there is a cost
+        self._promised = plan.tokens_per_second
+        tokens, promised = (sum(x) for x in zip((_BESIDE, _BESIDE), *self._kept, strict=True))
+        forecast, plain = self._promised * min(tokens / promised, 1.0), 1.0 / self._cost(0, 0)
+        self._best = max(forecast, plain)
+        return forecast > plain
+
+
+def growth_of(tree: Tree | Growth) -> Growth:
+    """How the trees of successive steps are drawn; what has been learnt stays learnt."""
+    if isinstance(tree, Growth):
+        return tree
+    if isinstance(tree, AutoTree):
+        return AutoGrowth(tree)
+    if isinstance(tree, PlannedTree):
+        return PlannedGrowth(tree)
+    if isinstance(tree, DynamicTree):
+        return DynamicGrowth(tree)
+    if isinstance(tree, Topology):
+        return Growth(tree)
+    raise InvalidInput(
+        f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree, DynamicTree or "
+        "AutoTree"
+    )
