@@ -168,7 +168,8 @@ def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
         step, budget = kept["step"], Budget(budget.seconds, kept["spent"])
     else:
         model = begun(loaded, texts, options.seed)
-    optimiser, aside = optimiser_of(model), texts.get(texts.aside)
+    optimiser = optimiser_of(model)
+    aside, known = texts.get(texts.aside), texts.get(texts.rows[: len(texts.aside)])
     if step:
         optimiser.load_state_dict(kept["optimiser"])
 
@@ -179,11 +180,12 @@ def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
         partial.rename(path)
         save(model.state_dict(), options.out / "draft.safetensors")
 
-    def report() -> None:
+    def report() -> None:  # were the draft better on texts it knows, more texts would help
         found = {
             "step": step,
             "CPU seconds": round(budget.spent),
             "overlap": overlaps(model, aside),
+            "known texts": overlaps(model, known, 1),
         }
         note(options.out, {"what": "training", "loss": options.loss, **found})
         tell(f"training: {found}")
