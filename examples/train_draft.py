@@ -284,8 +284,8 @@ def tell_rates(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=FOLDER, help="a folder, for texts and weights")
-    parser.add_argument("--writing-minutes", type=float, default=12.0, help="of CPU time")
-    parser.add_argument("--training-minutes", type=float, default=24.0, help="of CPU time")
+    parser.add_argument("--writing-minutes", type=float, default=20.0, help="of CPU time")
+    parser.add_argument("--training-minutes", type=float, default=16.0, help="of CPU time")
     parser.add_argument("--batch", type=int, default=128, help="texts written at once")
     parser.add_argument("--length", type=int, default=144, help="tokens of a text")
     parser.add_argument("--rows", type=int, default=8, help="texts in a training step")
