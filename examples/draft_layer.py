@@ -102,11 +102,8 @@ class OneLayer(nn.Module):
     def __init__(self, loaded: LoadedModel, token_ids: Tensor, table: Tensor) -> None:
         super().__init__()
         inner, size = loaded.model.model, loaded.model.config.hidden_size
-        head, norm = (
-            loaded.model.get_output_embeddings().weight.detach(),
-            inner.norm.weight.detach(),
-        )
-        norm = norm.float()
+        head = loaded.model.get_output_embeddings().weight.detach()
+        norm = inner.norm.weight.detach().float()
         self.features = feature_layers(loaded)
         self.register_buffer("centre", torch.zeros((len(self.features) + 2) * size))
         self.register_buffer("spread", torch.ones((len(self.features) + 2) * size))

