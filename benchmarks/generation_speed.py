@@ -19,10 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from transformers.generation.candidate_generator import CandidateGenerator
 from tree_rules import append, read
 
 from mdsd_opt.base.distributions import softmax
@@ -112,6 +113,57 @@ def of_library(
     return int(found.shape[1]) - len(ids)
 
 
+class Candidates(CandidateGenerator):  # type: ignore[misc]
+    """The library's assisted generation with a draft object: chains of its drafts."""
+
+    requires_model_outputs = True
+    model_kwargs_overrides: ClassVar[dict[str, Any]] = {"output_hidden_states": True}
+
+    def __init__(self, draft: Any, depth: int, temperature: float, vocab_size: int) -> None:
+        self._draft, self._depth, self._temperature = draft, depth, temperature
+        self._vocab_size, self._told = vocab_size, 0
+        draft.begin()
+
+    def get_candidates(
+        self, input_ids: Any, model_outputs: Any = None, n_last_matches: int = 0, **_: Any
+    ) -> tuple[Any, Any]:
+        """Some more tokens, and the logits that they were drawn from."""
+        if model_outputs is None:  # the target has not read the prompt yet
+            return input_ids, None
+        ids, draft = input_ids[0].tolist(), self._draft
+        states = [model_outputs.hidden_states[layer][0] for layer in draft.features]
+        known, before = len(ids) - 1, self._told
+        draft.read(tuple(ids[before:known]), torch.cat(states, -1)[: known - before])
+        self._told, tokens, rows = known, (), []
+        for _ in range(self._depth):
+            own = torch.as_tensor(draft.tree_logits(ids, [tokens])[0])
+            own = own.float() / (self._temperature or 1.0)
+            best = int(own.argmax())
+            place = int(torch.multinomial(own.softmax(-1), 1)) if self._temperature else best
+            tokens = (*tokens, int(draft.token_ids[place]))
+            row = torch.full((self._vocab_size,), -torch.inf)
+            row[torch.as_tensor(draft.token_ids)] = own
+            rows.append(row)
+        logits = torch.stack(rows)[None] if self._temperature else None
+        return torch.cat([input_ids, torch.tensor([tokens])], 1), logits
+
+    def update_candidate_strategy(self, *_: Any) -> None:
+        """The depth stays."""
+
+
+def assisted_by(
+    make: Callable[[], Any], depth: int, loaded: Any, ids: Ids, count: int, temperature: float,
+    seed: int,
+) -> int:  # fmt: skip
+    """Continue a text by the library's assisted generation with a draft object."""
+    candidates = Candidates(make(), depth, temperature, loaded.vocab_size)
+    loaded.model._get_candidate_generator = lambda **_: candidates
+    try:
+        return of_library(loaded, ids, count, temperature, seed, assistant_model=loaded.model)
+    finally:
+        del loaded.model._get_candidate_generator
+
+
 class Drafted:
     """Continue texts by drafts; what is learnt of trees in one serves the next."""
 
@@ -142,7 +194,11 @@ def ways_of(given: argparse.Namespace, loaded: Any) -> dict[str, Any]:
             "generate, assisted": partial(of_library, assistant_model=smaller.model)
         }
     else:
-        make, assisted = partial(attribute(given.draft), loaded), {}
+        make = partial(attribute(given.draft), loaded)
+        assisted = {
+            f"generate, assisted, {depth} drafts": partial(assisted_by, make, depth)
+            for depth in (1, 2)
+        }
     lookup = partial(PromptLookup, loaded.vocab_size)
     return {
         "plain": plain,
@@ -189,7 +245,7 @@ def report(path: Path) -> None:
     """As Markdown: of plain decoding's speed, prompt by prompt."""
     records = read(path)
     print("| T | way | times plain's speed | ms a token | passes a token | tokens read a pass "
-          "| ms a pass | rest, ms a token |")  # fmt: skip
+          "| ms a pass | draft and rest, ms a token |")  # fmt: skip
     print("|---" * 8 + "|")
     for temperature in dict.fromkeys(record["temperature"] for record in records):
         part = [record for record in records if record["temperature"] == temperature]

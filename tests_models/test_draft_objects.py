@@ -10,6 +10,7 @@ import torch
 from support.model_families import SIZE, model_of
 
 from mdsd_opt.decoding import PromptLookup, custom_generate, generate
+from mdsd_opt.decoding.models.read_drafts import ReadDraft
 from mdsd_opt.decoding.models.tree_pass import TreeModel
 from mdsd_opt.errors import InvalidInput
 
@@ -119,3 +120,33 @@ def test_models_that_are_read_path_by_path_say_that_they_keep_no_states() -> Non
         pytest.raises(InvalidInput, match="hidden states are kept only"),
     ):
         generate(TreeModel(model_of("mamba", 0)), Head(), PROMPT, max_new_tokens=2, rng=0)
+
+
+def test_what_is_captured_of_a_draft_is_what_it_says_while_decoding() -> None:
+    """After every token of a text; the tokens that it does not have are impossible."""
+    loaded, asked = model_of("llama", 0), {}
+
+    class Watched(Head):
+        def tree_logits(self, ids: Any, continuations: Any) -> Any:
+            found = super().tree_logits(ids, continuations)
+            asked[len(ids)] = found[continuations.index(())].numpy()
+            return found
+
+    output = generate(TreeModel(loaded), Watched(), PROMPT, tree="2x1", max_new_tokens=20, rng=0)
+    text, said = [*PROMPT, *output.tokens], dict(asked)
+    rows = list(range(len(text) - 1))
+    found = ReadDraft(loaded, Head(), "heads:make").logits(text[:-1], rows)
+    assert found.shape == (len(rows), SIZE)
+    assert np.isneginf(np.delete(found, Head.token_ids, 1)).all()
+    assert len(said) > 5
+    for length, logits in said.items():
+        np.testing.assert_allclose(found[length - 1, Head.token_ids], logits, atol=5e-4)
+    assert (found[0, Head.token_ids] == 0.0).all()  # nothing has been read yet
+
+
+def test_a_draft_that_reads_nothing_is_captured_and_one_that_does_not_fit_is_named() -> None:
+    loaded = model_of("llama", 0)
+    found = ReadDraft(loaded, PromptLookup(SIZE), "lookup").logits(PROMPT, [3, 4])
+    assert found.argmax(1).tolist() == [9, 3]
+    with pytest.raises(InvalidInput, match="must fit"):
+        ReadDraft(loaded, PromptLookup(SIZE + 1), "lookup").logits(PROMPT, [3])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from mdsd_opt.base.installed import loaded as attribute
 from mdsd_opt.base.long_runs import token_progress_bar
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 def capture(
     *,
     target: options.TargetModel,
-    draft: options.DraftModel,
+    draft: Annotated[
+        str,
+        "The same, skip:14,18 for the target without these decoder layers, or module:function, "
+        "which is given the target and makes a draft of its own kind.",
+    ],
     out: Annotated[Path, "Folder for the shards and their manifest."],
     prompts: Annotated[Path | None, 'One prompt a line, or .jsonl with the field "prompt".'] = None,
     text: Annotated[Path | None, "A text, cut into prompts of --window tokens."] = None,
@@ -64,15 +70,18 @@ def capture(
     With --rates-only nothing but the rates of every position is kept, at --temperature and with the
     filters given: mdsd-opt rates shows them as it does those of stored logits.
     """
-    from mdsd_opt.cli.output import remark
+    from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.view import Form, View, present
     from mdsd_opt.corpora import capture as capturing
+    from mdsd_opt.decoding.models.loading import load_model
+    from mdsd_opt.decoding.models.read_drafts import ReadDraft
 
     if (prompts is None) == (text is None):
         raise InvalidInput("give either --prompts or --text")
     if not shard_mb > 0:
         raise InvalidInput(f"--shard-mb is {shard_mb:g}: give a positive size")
-    skip = skipped_layers(draft)
+    look_here_for_modules()
+    make_draft, skip = maker_of_drafts(draft), skipped_layers(draft)
     settings = capturing.CaptureSettings(
         tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
     )
@@ -88,7 +97,12 @@ def capture(
     # read before the models, which take longer to load
     lines = capturing.read_prompts(prompts) if prompts is not None else []
     whole = capturing.read_text(text) if text is not None else ""
-    big, small = load_pair(target, draft, skip, revision, draft_revision, precision, device)
+    small: Any
+    if make_draft is None:
+        big, small = load_pair(target, draft, skip, revision, draft_revision, precision, device)
+    else:
+        big = load_model(target, revision=revision, dtype=precision, device=device)
+        small = ReadDraft(big, make_draft(big), draft)
     ids = [big.encode(line) for line in lines] or capturing.windows(big.encode(whole), window)
     _require_room(ids, tokens, big, small)
     try:
@@ -152,9 +166,17 @@ def load_pair(
     return big, small
 
 
-def _require_room(
-    ids: list[list[int]], tokens: int, target: LoadedModel, draft: LoadedModel
-) -> None:
+def maker_of_drafts(draft: str) -> Callable[[LoadedModel], Any] | None:
+    """What ``module:function`` names; None where the draft is a model."""
+    if ":" not in draft or draft.startswith(("skip:", "wheel:")) or Path(draft).exists():
+        return None
+    made = attribute(draft)
+    if not callable(made):
+        raise InvalidInput(f"{draft} is a {type(made).__name__}: give a function of the target")
+    return cast("Callable[[LoadedModel], Any]", made)
+
+
+def _require_room(ids: list[list[int]], tokens: int, target: LoadedModel, draft: Any) -> None:
     longest = max(map(len, ids)) + tokens
     for model in (target, draft):
         if model.context_length is not None and longest > model.context_length:
@@ -165,7 +187,7 @@ def _require_room(
             )
 
 
-def _description(target: LoadedModel, draft: LoadedModel) -> dict[str, Any]:
+def _description(target: LoadedModel, draft: Any) -> dict[str, Any]:
     import torch
     import transformers
 

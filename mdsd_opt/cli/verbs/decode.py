@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdsd_opt.base.installed import loaded
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MdsdError
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from mdsd_opt.decoding import Generation, Metrics
     from mdsd_opt.decoding.comparison import Begin, ComparedRule
     from mdsd_opt.decoding.draft_tree import Tokens
-    from mdsd_opt.decoding.models.loading import LoadedModel
 
 #: What is called after a step with the prompt's number, the new tokens and all metrics so far.
 OnStep = Callable[[int, "Tokens", "Metrics"], None]
@@ -95,7 +93,7 @@ def decode(
     of the prompts' own tokens, and stands beside what came of it.
     """
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.cli.verbs.capture import load_pair, skipped_layers
+    from mdsd_opt.cli.verbs.capture import load_pair, maker_of_drafts, skipped_layers
     from mdsd_opt.corpora.capture import read_prompts
     from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.comparison import warm_up
@@ -130,7 +128,7 @@ def decode(
     texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
     if any(not text.strip() for text in texts):
         raise InvalidInput("an empty prompt: give some text")
-    make_draft = _maker_of_drafts(draft)
+    make_draft = maker_of_drafts(draft)
     if make_draft is None:
         skip = skipped_layers(draft)
         placed = (precision, device, attention, packed)
@@ -185,16 +183,6 @@ def decode(
     if chat and not as_json:
         texts = [f"{text}\n" for text in texts]  # the answer is not the rest of the message
     _continue_all(every | {"prompts": ids, "rng": seed}, texts, big.tokenizer, as_json, facts)
-
-
-def _maker_of_drafts(draft: str) -> Callable[[LoadedModel], Any] | None:
-    """What ``module:function`` names; None where the draft is a model."""
-    if ":" not in draft or draft.startswith(("skip:", "wheel:")) or Path(draft).exists():
-        return None
-    made = loaded(draft)
-    if not callable(made):
-        raise InvalidInput(f"{draft} is a {type(made).__name__}: give a function of the target")
-    return cast("Callable[[LoadedModel], Any]", made)
 
 
 def _continue_all(

@@ -27,12 +27,17 @@ class PackedLinear(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
     def __init__(self, layer: torch.nn.Linear) -> None:
         super().__init__()
         packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _ROWS)
-        self.weight = torch.nn.Parameter(packed, requires_grad=False)
+        self.packed = torch.nn.Parameter(packed, requires_grad=False)
         self.bias = layer.bias
         self.in_features, self.out_features = layer.in_features, layer.out_features
 
+    @property
+    def weight(self) -> Any:
+        """W, unpacked each time it is asked for."""
+        return self.packed.to_dense()
+
     def forward(self, rows: Any) -> Any:
-        return torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
 
 
 def pack_linear_layers(model: torch.nn.Module) -> int:

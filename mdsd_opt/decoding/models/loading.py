@@ -72,7 +72,7 @@ class LoadedModel:
     @property
     def vocab_size(self) -> int:
         """Number of logits, which may exceed the number of tokens."""
-        return int(self.model.get_output_embeddings().weight.shape[0])
+        return num_logits(self.model)
 
     @property
     def context_length(self) -> int | None:
@@ -144,6 +144,12 @@ class LoadedModel:
         configured = getattr(self.model.generation_config, "eos_token_id", None)
         given = configured if isinstance(configured, list) else [configured]
         return {int(x) for x in [*given, self.tokenizer.eos_token_id] if x is not None}
+
+
+def num_logits(model: Any) -> int:
+    """Size of a model's vocabulary, as its head has it."""
+    head = model.get_output_embeddings()
+    return int(head.out_features if hasattr(head, "out_features") else len(head.weight))
 
 
 def load_model(

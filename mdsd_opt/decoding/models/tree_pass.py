@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.decoding.device_laws.transfers import PromisedToken
-from mdsd_opt.decoding.models.loading import LoadedModel
+from mdsd_opt.decoding.models.loading import LoadedModel, num_logits
 from mdsd_opt.decoding.models.passes import (
     READERS,
     StaticTreePass,
@@ -209,7 +209,7 @@ def agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
         return False  # compiled for a CPU it writes beyond its memory when it gets a mask of a tree
 
     rng = np.random.default_rng(0)
-    size = int(model.get_output_embeddings().weight.shape[0])
+    size = num_logits(model)
     tokens = rng.integers(size, size=_TEXT + 2 if window is None else window + 2).tolist()
     branches = list(dict.fromkeys(rng.integers(size, size=_BRANCHES).tolist()))
     first, last = branches[0], branches[-1]
