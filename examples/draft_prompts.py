@@ -1,0 +1,62 @@
+"""Beginnings of texts that a draft is trained on: prose, questions in the chat format, code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+SUBJECTS = (
+    "the history of glass", "how tides work", "a missing umbrella", "coral reefs", "learning Greek",
+    "a family restaurant", "the Vikings", "dreams", "comets", "rooftop gardens", "an old piano",
+    "how dams are built", "ants", "a dry summer", "fractions", "the invention of the telephone",
+    "jealousy", "birds of prey", "a secret tunnel", "trains", "breakfast", "earthquakes",
+    "the French Revolution", "a birthday party", "spreadsheets", "the immune system", "recycling",
+    "a shy dragon", "the stock market", "wool", "how to sleep better", "a job interview", "jazz",
+    "the Amazon rainforest", "robots at school", "honey", "a long bus ride", "chess openings",
+    "public libraries", "the human eye", "solar power", "a clever thief", "the Great Wall",
+    "running a marathon", "mushrooms", "an honest mistake", "statistics", "old maps", "penguins",
+    "electric guitars", "a broken promise", "rivers", "the first day at work", "vaccines",
+    "the colour blue", "a house by the sea", "search engines", "wolves", "negotiation", "soup",
+    "the Moon landing", "a stubborn goat", "climate change", "handwriting", "loneliness",
+    "machine learning", "a village market", "cancer research", "the alphabet", "good manners",
+)  # fmt: skip
+
+#: Messages to the assistant that the target is.
+REQUESTS = (
+    "Tell me about {}.", "Write a short story about {}.", "Explain {} to a child.",
+    "Give me five facts about {}.", "What is difficult about {}?", "Write a poem about {}.",
+    "I want to write an article on {}. How do I begin?", "Write an email to a friend on {}.",
+    "What are the pros and cons of {}?", "Summarize what is known of {} in one paragraph.",
+    "Write a dialogue between two people about {}.", "Make a plan for a lesson on {}.",
+)  # fmt: skip
+
+OPENINGS = (
+    "An article about {}.\n\n", "Once upon a time, in a tale of {},", "Chapter 1: {}\n\n",
+    "Question: What is {}?\nAnswer:", "Notes on {}:\n\n1.", "Most people believe that {}",
+    "She had never cared for {}, but", "According to a new study on {},", "Dear Sir, about {}:",
+    "The teacher asked the class about {}, and", "The trouble with {} is that", "# {}\n\n##",
+    "He was thinking of {} when", "Unlike other books on {}, this one", "My memories of {}:",
+    "Yesterday the council discussed {}.", "In this chapter we look at {}.", "Why {}? Because",
+)  # fmt: skip
+
+#: Some end in the middle of a word's line, and some are hardly a beginning at all.
+STARTS = (
+    "The", "In", "A", "I", "It was", "When", "This", "If you", "We", "My", "On", "\"", "He", "She",
+    "For", "As", "To", "1.", "##", "There is", "What", "How to", "You", "At", "After", "They",
+    "def add(a, b):", "def count_words(text):\n    ", "class Account:\n    def __init__(self",
+    "SELECT id, price FROM orders WHERE", "import os\n\ndef", "for (int i = 0; i < 10; i++) {",
+    "The capital of Spain is Madrid. The capital of Norway is", "Solve: 4x - 3 = 13.\n",
+    "Translate to French: \"Where is my hat?\"\n", "Ingredients:\n- 200 g of flour\n-",
+    "Es war einmal ein", "Les enfants sont", "El perro", "Tuesday: sun. Wednesday:",
+    "In 1912,", "The law says that", "Method: first heat", "\"Come in,\" said the", "Let n be a",
+    "The patient was given", "Article 5.", "The company said on Monday that", "Q:", "Dear Maria,",
+    "Step 1:", "The first of the three reasons", "The sun rose over", "Water freezes at",
+)  # fmt: skip
+
+
+def prompts_for(count: int, rng: np.random.Generator) -> list[tuple[str, bool]]:
+    """As many prompts, drawn; whether each is a message in the chat format."""
+    found = []
+    for kind in rng.choice(3, size=count, p=(0.3, 0.4, 0.3)):
+        start = str(rng.choice((REQUESTS, OPENINGS, STARTS)[kind]))
+        found.append((start.replace("{}", str(rng.choice(SUBJECTS))), kind == 0))
+    return found
