@@ -27,8 +27,8 @@ from mdsd_opt.decoding.topology import (
     RateTable,
     Topology,
     Tree,
-    initial_rates,
     k_ary,
+    rates_from_alphas,
 )
 from mdsd_opt.decoding.tree_plans import CostByDepth, plan_tree
 from mdsd_opt.drafts.by_name import SchemeMaker
@@ -50,7 +50,7 @@ _STAY = 8
 _RECENT, _BESIDE = 48, 8.0
 
 #: What a tree counts for after one more: texts change.
-_REMEMBERED = 0.98
+_REMEMBERED = 0.99
 
 #: Chance that one draft is passed before any was seen, and for how many visits that counts.
 _FIRST_RATE, _FIRST_VISITS = 0.5, 2.0
@@ -59,24 +59,44 @@ _FIRST_RATE, _FIRST_VISITS = 0.5, 2.0
 class PooledRates(RunningRates):
     r"""Running rates of late, that go by all nodes for numbers of drafts that few of them had.
 
-    There :math:`\alpha_K = 1 - (1 - a)^K`, with the a by which as many drafts would have been
-    passed as there were.
+    There :math:`\alpha_K = 1 - (1 - a)^D`, with the a by which as many drafts would have been
+    passed as there were. D is the number of different drafts among K, by how many there were of
+    others: where the draft model is certain, it is 1 whatever K.
     """
 
     def __init__(self, max_drafts: int) -> None:
         super().__init__(np.zeros((max_drafts + 1, max_drafts)))
         self._visits[:] = 0.0
+        self._nodes = np.zeros(max_drafts + 1)  # by their different drafts
+        self._beside = np.full(2, _FIRST_VISITS)  # drafts beside the first, and different ones
 
     @property
     def table(self) -> RateTable:
-        found = self._passes + PRIOR_VISITS * initial_rates(self.max_drafts, self._of_one())
+        extra, different = self._beside
+        distinct = 1.0 + np.arange(self.max_drafts) * different / extra
+        prior = rates_from_alphas(1.0 - (1.0 - self._of_one()) ** distinct)
+        found = self._passes + PRIOR_VISITS * prior
         return found / (self._visits + PRIOR_VISITS)[:, None]
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
-        if root.drafts is not None:
-            self._visits *= _REMEMBERED
-            self._passes *= _REMEMBERED
+        if root.drafts is None:
+            return
+        for counts in (self._visits, self._passes, self._nodes, self._beside):
+            counts *= _REMEMBERED
         super().observe(root, accepted)
+        node = root
+        for token in (*accepted, None):
+            count, different = node.draws.size, len(node.children)
+            if not 0 < count <= self.max_drafts:
+                break
+            self._nodes[different] += 1.0
+            self._beside += (count - 1, different - 1)
+            if token is not None:
+                node = node.children[token]
+
+    def add(self, table: RateTable, visits: float) -> None:
+        super().add(table, visits)
+        self._nodes += visits
 
     def _of_one(self) -> float:
         """a, by bisection."""
@@ -84,7 +104,7 @@ class PooledRates(RunningRates):
         counts, low, high = np.arange(self.max_drafts + 1), 0.0, 1.0 - 1e-6
         for _ in range(30):
             a = (low + high) / 2.0
-            foretold = self._visits @ (1.0 - (1.0 - a) ** counts) + _FIRST_VISITS * a
+            foretold = self._nodes @ (1.0 - (1.0 - a) ** counts) + _FIRST_VISITS * a
             low, high = (a, high) if foretold < passed else (low, a)
         return low
 

@@ -61,12 +61,15 @@ class Watched:
         self._observe(root, accepted, seconds)
 
 
-def speed(tree: Any, noise: float | None, cost: Cost, temperature: float) -> float:
+def speed(
+    tree: Any, noise: float | None, cost: Cost, temperature: float,
+    scheme: str = "with_replacement",
+) -> float:  # fmt: skip
     """Tokens for the cost of one plain step."""
     growth = growth_of(tree)
     watched = Watched(growth, cost)
     steps = generate_steps(
-        after(TABLE), draft_of(noise), [0], tree=growth, rule="level_sequential",
+        after(TABLE), draft_of(noise), [0], tree=growth, scheme=scheme, rule="level_sequential",
         max_new_tokens=600, temperature=temperature, rng=0,
     )  # fmt: skip
     for _ in steps:
@@ -83,6 +86,18 @@ def test_it_is_not_slower_than_plain_decoding_and_near_the_best_tree(name, noise
     assert found > 0.97
     fixed = [
         speed(tree, noise, cost, temperature) for tree in (k_ary(1, 2), k_ary(3, 1), k_ary(2, 2))
+    ]
+    assert found > 0.93 * max(fixed)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_without_replacement_a_draft_that_is_certain_is_followed_in_a_chain(temperature):
+    """One draft is all that it has at a node, however many are asked for."""
+    cost = COSTS["rows are dear"]
+    found = speed(AutoTree(16, 6, cost), 0.3, cost, temperature, "without_replacement")
+    fixed = [
+        speed(tree, 0.3, cost, temperature, "without_replacement")
+        for tree in (k_ary(1, 2), k_ary(1, 4), k_ary(2, 2))
     ]
     assert found > 0.93 * max(fixed)
 
@@ -141,7 +156,8 @@ def test_pooled_rates_are_those_of_the_chance_that_was_seen():
     rates.add(initial_rates(3, 0.2), 10_000.0)
     np.testing.assert_allclose(rates.table, initial_rates(3, 0.2), atol=2e-3)
     rates = PooledRates(3)
-    rates._visits[1], rates._passes[1, 0] = 1000.0, 300.0  # seen with one draft alone
+    rates._visits[1] = rates._nodes[1] = 1000.0  # seen with one draft alone
+    rates._passes[1, 0] = 300.0
     np.testing.assert_allclose(rates.table[3], initial_rates(3, 0.3)[3], atol=1e-2)
 
 
