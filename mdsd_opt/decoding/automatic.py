@@ -84,15 +84,10 @@ class PooledRates(RunningRates):
         for counts in (self._visits, self._passes, self._nodes, self._beside):
             counts *= _REMEMBERED
         super().observe(root, accepted)
-        node = root
-        for token in (*accepted, None):
-            count, different = node.draws.size, len(node.children)
-            if not 0 < count <= self.max_drafts:
-                break
+        for node, _ in self._come_to(root, accepted):
+            different = len(node.children)
             self._nodes[different] += 1.0
-            self._beside += (count - 1, different - 1)
-            if token is not None:
-                node = node.children[token]
+            self._beside += (node.draws.size - 1, different - 1)
 
     def add(self, table: RateTable, visits: float) -> None:
         super().add(table, visits)

@@ -64,15 +64,14 @@ def spread(own: Any, token_ids: Integers | None, vocab_size: int) -> Any:
     if token_ids is None:
         return own
     if own.shape[-1] != token_ids.size or token_ids.max() >= vocab_size:
-        raise unfit(own.shape[-1], token_ids, vocab_size)
+        raise _unfit(own.shape[-1], token_ids, vocab_size)
     import torch
 
     whole = own.new_full((len(own), vocab_size), -torch.inf)
     return whole.index_copy_(1, torch.as_tensor(token_ids, device=own.device), own)
 
 
-def unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
-    """Error for logits of a draft that are not of its tokens, or not of the target's."""
+def _unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
     return InvalidInput(
         f"the draft gives {given:,} logits for {token_ids.size:,} token_ids up to "
         f"{token_ids.max():,}, and the target has {vocab_size:,} tokens: these must fit"
@@ -95,14 +94,14 @@ class OwnTokens:
     def of_draft(self, own: Floats) -> Floats:
         """Laws of the draft, [n, S], with a zero for the others."""
         if own.shape[-1] != self._ids.size:
-            raise unfit(own.shape[-1], self._ids, self._vocab_size)
+            raise _unfit(own.shape[-1], self._ids, self._vocab_size)
         return np.pad(own, ((0, 0), (0, 1)))
 
     def of_target(self, law: Floats) -> Floats:
         """A law of the target, shape (V,), with the sum of the others; shape (S + 1,)."""
         if law.size != self._vocab_size:
             if self._ids.max() >= law.size:
-                raise unfit(self._ids.size, self._ids, law.size)
+                raise _unfit(self._ids.size, self._ids, law.size)
             self._vocab_size = law.size
             self._others = np.setdiff1d(np.arange(law.size), self._ids)
         return np.append(law[self._ids], law[self._others].sum())

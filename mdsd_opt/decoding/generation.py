@@ -261,7 +261,8 @@ def generate_batch(
     """
     require_room(target, draft, prompts)
     tree = options.get("tree")
-    if isinstance(tree := parse_topology(tree) if isinstance(tree, str) else tree, AutoTree):
+    tree = parse_topology(tree) if isinstance(tree, str) else tree
+    if isinstance(tree, AutoTree):
         options["tree"] = growth_of(tree)  # what is learnt in one text serves the next
     seed = int(np.random.default_rng().integers(2**62)) if rng is None else rng
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,12 +214,18 @@ class RunningRates:
         accepted : sequence of int
             Drafts that were accepted, from the root on.
         """
-        node = root
-        for token in (*accepted, None):
+        for node, token in self._come_to(root, accepted):
             count = node.draws.size
-            if not 0 < count <= self.max_drafts:
-                break
             self._visits[count] += 1.0
             if token is not None:
+                self._passes[count, node.children[token].place[-1]] += 1.0
+
+    def _come_to(self, root: Node, accepted: Sequence[int]) -> Iterator[tuple[Node, int | None]]:
+        """The nodes with drafts that a step came to, and which draft of each it has passed."""
+        node = root
+        for token in (*accepted, None):
+            if not 0 < node.draws.size <= self.max_drafts:
+                break
+            yield node, token
+            if token is not None:
                 node = node.children[token]
-                self._passes[count, node.place[-1]] += 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.decoding.draft_objects import token_ids_of, unfit
+from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.models.loading import LoadedModel
 from mdsd_opt.decoding.models.tree_pass import TreeModel
 
@@ -24,23 +24,27 @@ class ReadDraft:
     def __init__(self, target: LoadedModel, draft: Any, name: str) -> None:
         self.vocab_size, self.context_length = target.vocab_size, target.context_length
         self.identity = {"model": name}
-        self._target, self._draft, self._token_ids = target, draft, token_ids_of(draft)
+        self._target, self._draft = target, draft
+        token_ids = token_ids_of(draft)
+        self._token_ids = np.arange(self.vocab_size) if token_ids is None else token_ids
 
     def logits(self, ids: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
         """Logits after each of the prefixes that end at `rows`, ascending; [len(rows), V]."""
+        import torch
+
         draft, states, told = self._draft, self._states(ids), 0
         if hasattr(draft, "begin"):
             draft.begin()
-        found = np.full((len(rows), self.vocab_size), -np.inf, np.float32)
+        found = np.empty((len(rows), self.vocab_size), np.float32)
         for n, row in enumerate(rows):
             if states is not None and row > told:
                 draft.read(tuple(ids[told:row]), states[told:row])
                 told = row
             if states is not None and not told:
-                own = np.zeros(self.vocab_size if self._token_ids is None else len(self._token_ids))
+                own = torch.zeros(1, self._token_ids.size)
             else:
-                (own,) = to_numpy(draft.tree_logits(ids[: row + 1], [()]), "logits")
-            self._put(found[n], own)
+                own = torch.as_tensor(draft.tree_logits(ids[: row + 1], [()]))
+            found[n] = to_numpy(spread(own, self._token_ids, self.vocab_size))[0]
         return found
 
     def _states(self, ids: Sequence[int]) -> Any:
@@ -51,9 +55,3 @@ class ReadDraft:
         model.keep_hidden_states(tuple(getattr(self._draft, "features", ())))
         model.tree_tensor(list(ids), [()])
         return model.hidden_states(list(ids))
-
-    def _put(self, row: NDArray[Any], own: NDArray[Any]) -> None:
-        ids = np.arange(row.size) if self._token_ids is None else self._token_ids
-        if own.size != ids.size or ids.max() >= row.size:
-            raise unfit(own.size, ids, row.size)
-        row[ids] = own
