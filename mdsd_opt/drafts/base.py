@@ -459,6 +459,10 @@ class PrefixDraftScheme(DraftScheme):
         """
         raise UnsupportedScheme(f"{self.scheme} drafts have always-drafted tokens without weight")
 
+    def prefix_containment_and_slopes(self, order: Integers) -> tuple[Floats, Floats]:
+        """`prefix_containment` and `prefix_slopes`, in one pass where one finds both."""
+        return self.prefix_containment(order), self.prefix_slopes(order)
+
     @abstractmethod
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
         """`prefix_containment` in exact arithmetic."""

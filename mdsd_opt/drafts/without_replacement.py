@@ -127,9 +127,18 @@ class WithoutReplacement(OneDraft):
     def prefix_containment(self, order: Integers) -> Floats:
         if self.drafts_whole_support:
             return _all_drafted(np.isin(order, self.support), self.support.size)
-        if comb(self.support.size, self._num_drawn) << self._num_drawn <= _FEW_TERMS:
+        if self._has_few_sets:
             return self._listed_containment(order)
         return self._prefix_curve(order)[0]
+
+    def prefix_containment_and_slopes(self, order: Integers) -> tuple[Floats, Floats]:
+        if self.drafts_whole_support or self._has_few_sets:
+            return super().prefix_containment_and_slopes(order)
+        return self._prefix_curve(order)
+
+    @property
+    def _has_few_sets(self) -> bool:
+        return comb(self.support.size, self._num_drawn) << self._num_drawn <= _FEW_TERMS
 
     def _listed_containment(self, order: Integers) -> Floats:
         """Q of every prefix where there are few draft sets: each counts from its last token on."""

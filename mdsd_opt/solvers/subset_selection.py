@@ -119,15 +119,23 @@ def best_prefix(masses: Numbers, drafts: PrefixDraftScheme) -> tuple[Integers, N
     The masses, shape (V,), in float64 or in Fractions, may sum to less than one.
     """
     order, contained = drafts.ordered(masses)
+    return order, contained, *best_length(masses[order], contained)
+
+
+def best_length(masses: Numbers, contained: Numbers) -> tuple[int, Any]:
+    """Length of the shortest prefix for which P - Q is least, and P - Q there.
+
+    The masses, shape (n,), and Q of every prefix, shape (n + 1,), are along one order.
+    """
     if masses.dtype == object:
-        differences = running_sums(masses[None, order])[0] - contained
+        differences = running_sums(masses[None])[0] - contained
         length = int(differences.argmin())
-        return order, contained, length, differences[length]
-    if order.size <= FEW_TOKENS:
-        differences = np.array([fsum(masses[order[:j]]) for j in range(order.size + 1)]) - contained
+        return length, differences[length]
+    if masses.size <= FEW_TOKENS:
+        differences = np.array([fsum(masses[:j]) for j in range(masses.size + 1)]) - contained
         length = int(differences.argmin())
-        return order, contained, length, float(differences[length])
+        return length, float(differences[length])
     from mdsd_opt.solvers.scan_kernels import smallest_prefix_difference
 
-    difference, length = smallest_prefix_difference(masses[order], contained)
-    return order, contained, length, difference
+    difference, length = smallest_prefix_difference(masses, contained)
+    return length, difference

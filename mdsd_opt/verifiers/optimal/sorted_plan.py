@@ -10,7 +10,7 @@ from mdsd_opt.base.array_types import Numbers, Tokens
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.solvers.subset_selection import best_prefix
+from mdsd_opt.solvers.subset_selection import best_length
 from mdsd_opt.verifiers.base import draw, target_of
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,
@@ -40,12 +40,15 @@ class SortedPlan(TokenPlan):
         self.target[fixed] = target[:1].sum() * 0
         exact = target.dtype == object
         self.q: Numbers = np.array(drafts.exact_weights, object) if exact else drafts.weights
-        self.order, contained, self.split, _ = best_prefix(self.target, drafts)
-        self.w = self.q[self.order]
         if exact:
+            self.order, contained = drafts.ordered(self.target)
             self.gains = np.diff(contained)
         else:
-            self.gains = self.w * drafts.prefix_slopes(self.order)
+            self.order = drafts.prefix_order(self.target)
+            contained, slopes = drafts.prefix_containment_and_slopes(self.order)
+            self.gains = self.q[self.order] * slopes
+        self.w = self.q[self.order]
+        self.split, _ = best_length(self.target[self.order], contained)
         self.p, inside = self.target[self.order], contained[self.split]
         filled = fill(self.p, self.w, self.split, inside, 1 - inside)
         self.x, self.raised, _, self.capped, _ = filled
