@@ -18,7 +18,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 
 
 def audited(verify: Any, **options: Any) -> Any:
-    settings = {"num_drafts": 2, "num_trials": 1000, "driven_checks": 5, "seconds": 900.0} | options
+    settings = {"num_drafts": 2, "num_trials": 500, "driven_checks": 5, "seconds": 900.0} | options
     return mo.audit_chain(verify, rng=0, **settings)
 
 
@@ -37,7 +37,7 @@ def of_mistaken(name: str) -> Any:
     """On laws that show each of these mistakes; their tests look for no more than the worst."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         limit_laws(monkeypatch, "random", "certain target", "wide", "widest")
-        return audited(LOSSY[name])
+        return audited(LOSSY[name], num_trials=1000)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_what_it_takes(takes: str, batch: bool, only_on: Callable[..., None]) ->
 def test_one_draft_and_samples_alone(only_on: Callable[..., None]) -> None:
     only_on("random", "zeros", "widest")
     assert audited(standard, num_drafts=1).lossless
-    report = audited(LOSSY["target resampled"], method="sampling")
+    report = audited(LOSSY["target resampled"], method="sampling", num_trials=1000)
     assert report.verdict_class == "lossy"
     assert report.total_variation_interval.low > 0.05
     assert report.worst.report.method == "sampling"

@@ -59,8 +59,8 @@ def test_the_law_of_what_is_right_is_the_target_s(name: str) -> None:
 
 def test_a_merged_tree_has_the_law_of_the_whole_one() -> None:
     for vocab_size, generate in (
-        (3, chain(tokens=3)),
-        (2, chain(fault="cut before the token")),
+        (2, chain(tokens=3)),
+        (3, chain(fault="cut before the token", tokens=3)),
         (2, block(tokens=3)),
     ):
         tables = Tables(vocab_size, 2, 6)

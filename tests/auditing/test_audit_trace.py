@@ -15,7 +15,7 @@ from mdsd_opt.auditing import load_trace
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
 
 WRONG = {wrong.name: wrong.verify for wrong in gallery()}
-STEPS, VOCAB_SIZE, NUM_DRAFTS = 1_500, 120, 2
+STEPS, VOCAB_SIZE, NUM_DRAFTS = 1_000, 120, 2
 
 
 def samples_target(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> int:
@@ -160,7 +160,7 @@ def test_tokens_that_repeat_with_the_right_law_are_found() -> None:
 def test_false_alarms_come_as_rarely_as_stated() -> None:
     alarms = 0
     for seed in range(100):
-        steps = record(faultless, seed=seed, steps=60)
+        steps = record(faultless, seed=seed, steps=30)
         report = mo.audit_trace(*steps, logits=True, false_alarm=0.05, rng=seed)
         alarms += not report.faultless
     assert alarms <= 15  # Pr(more | 5 %) < 1e-4

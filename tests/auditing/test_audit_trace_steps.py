@@ -96,7 +96,7 @@ def test_a_lossless_chain_passes_at_its_optimum(right: dict[str, Any]) -> None:
 @pytest.mark.parametrize("tree", ["chain2", "chain3"])
 def test_what_goes_wrong_after_the_first_token_is_found(tree: str) -> None:
     """The row of logits before the right one, which the first tokens do not show."""
-    trace = record(chain(wrong_row=True), tree, 1_200)
+    trace = record(chain(wrong_row=True), tree, 900)
     report = mo.audit_trace(**trace)
     assert not report.lossless, report.verdict
     assert report.drafts_follow_law
@@ -127,7 +127,7 @@ def test_more_than_the_optimum_is_found() -> None:
 
 
 def test_trees_pass_and_their_mistakes_are_found() -> None:
-    trace = record(get_rule("traversal").verify, "2x2", 800)
+    trace = record(get_rule("traversal").verify, "2x2", 500)
     report = mo.audit_trace(**trace)
     assert report.faultless, report.verdict
     assert report.optimal_accept_length is None
@@ -177,7 +177,7 @@ def test_impossible_tokens_and_paths_are_enough(right: dict[str, Any]) -> None:
 def test_false_alarms_come_as_rarely_as_stated() -> None:
     alarms = 0
     for seed in range(1, 51):
-        trace = record(block() if seed % 2 else chain(), "chain2", 60, seed)
+        trace = record(block() if seed % 2 else chain(), "chain2", 30, seed)
         alarms += not mo.audit_trace(**trace, false_alarm=0.05, rng=seed).faultless
     assert alarms <= 10  # Pr(more | 5 %) < 1e-4
 

@@ -232,7 +232,7 @@ def test_sampling_finds_what_is_large_enough() -> None:
 def test_false_alarms_of_sampling_come_as_rarely_as_stated() -> None:
     alarms = sum(
         not mo.audit_tree(
-            chain(), *tables(3), "chain2", seed, 200,
+            chain(), *tables(3), "chain2", seed, 100,
             method="sampling", false_alarm=0.05, edge_probes=0,
         ).lossless
         for seed in range(50)
