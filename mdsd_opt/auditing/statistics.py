@@ -62,12 +62,19 @@ def split_scores(
 
 
 def binomial_scores(
-    hits: Integers, trials: Integers, share: Vector, rng: np.random.Generator
+    hits: Integers, trials: Integers | int, share: Vector | float, rng: np.random.Generator
 ) -> Vector:
-    """Exactly standard normal scores of binomial counts (randomised)."""
+    """Exactly standard normal scores of binomial counts (randomised), shape (N,).
+
+    Trials and share are those of each count, or numbers where they are the same for all.
+    """
     uniform = rng.random(hits.shape)
+    met, place = hits, np.arange(hits.size)
+    if np.ndim(trials) == 0 and np.ndim(share) == 0:  # then few counts differ
+        met, place = np.unique(hits, return_inverse=True)
     below, above = (
-        (1.0 - uniform) * tail(hits - 1, trials, share) + uniform * tail(hits, trials, share)
+        (1.0 - uniform) * tail(met - 1, trials, share)[place]
+        + uniform * tail(met, trials, share)[place]
         for tail in (binomial_at_most, binomial_above)
     )
     scores = np.where(below < 0.5, special.ndtri(below), -special.ndtri(above))
@@ -181,8 +188,7 @@ def _of_windows(signs: Vector, rng: np.random.Generator) -> float:
     while 2 * size <= signs.size:
         windows = signs[: signs.size // size * size].reshape(-1, size)
         hits = (windows > 0).sum(axis=1)
-        trials, share = np.full(hits.size, size), np.full(hits.size, 0.5)
-        above = chi_square(binomial_scores(hits, trials, share, rng))
+        above = chi_square(binomial_scores(hits, size, 0.5, rng))
         p_values.append(2.0 * min(above, 1.0 - above))
         size *= 2
     return min([1.0, *(len(p_values) * x for x in p_values)])

@@ -9,7 +9,9 @@ is reached at all depends on what came before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -134,6 +136,7 @@ def later_tokens(
     overlaps = np.zeros(size)
     drafted: dict[int, Vector] = {}
     for n in range(size):
+        law, scheme_after = cache(partial(steps.law, n)), cache(partial(steps.scheme, n))
         row = tokens[n, : lengths[n]].tolist()
         path = tree.path(drafts[n], row[:-1]) if drafts.shape[1] else list(range(len(row)))
         if path is None:
@@ -142,7 +145,7 @@ def later_tokens(
             points[:, n] = np.nan
             continue
         for place, (node, token) in enumerate(zip(path[1:], row[1:], strict=True)):
-            p, scheme = steps.law(n, node), steps.scheme(n, node)
+            p, scheme = law(node), scheme_after(node)
             if p[token] <= 0:
                 message = f"step {n}: token {token} came out in place {place + 1}, whose target "
                 wrong_tokens.add("impossible token", drafts[n], f"{message}probability is zero")
@@ -151,14 +154,14 @@ def later_tokens(
             ratio = None if scheme is None else ratios(p, scheme)
             points[:, n, place] = _points(p, ratio, token, points[:, n, place])
         for node in range(1, len(tree.children)):
-            scheme = steps.scheme(n, node)
+            scheme = scheme_after(node)
             if scheme is not None:
                 uniforms = _drafted(steps, n, node, scheme, rng, wrong_drafts)
                 if node not in drafted:
                     drafted[node] = rng.random((size, uniforms.size))
                 drafted[node][n] = uniforms
         if is_chain:
-            overlaps[n] = _overlap(steps, n)
+            overlaps[n] = _overlap(drafts[n].tolist(), law, scheme_after)
     return LaterTokens(
         by_rank=points[0],
         by_ratio=points[1],
@@ -222,19 +225,23 @@ def _optimum(p: Vector, scheme: DraftScheme) -> float:
         return np.nan
 
 
-def _overlap(steps: RecordedSteps, n: int) -> float:
+def _overlap(
+    chain: list[int],
+    law: Callable[[int], Vector],
+    scheme_after: Callable[[int], DraftScheme | None],
+) -> float:
     r"""Sum over the levels of a chain of :math:`r_i = \min(1, r_{i-1} p_i(x_i) / q_i(x_i))`.
 
     Its mean over chains is what block verification accepts, and no lossless rule accepts more
     (arXiv 2403.10444).
     """
     total, ratio = 0.0, 1.0
-    for node, token in enumerate(steps.drafts[n].tolist()):  # of a chain, node by node
-        scheme = steps.scheme(n, node)
+    for node, token in enumerate(chain):  # node by node
+        scheme = scheme_after(node)
         if token < 0 or scheme is None:
             break
         q = float(scheme.next_law(np.empty(0, dtype=np.int64))[token])
-        p = float(steps.law(n, node)[token])
+        p = float(law(node)[token])
         ratio = min(1.0, ratio * p / q) if q > 0 else 1.0
         total += ratio
     return total

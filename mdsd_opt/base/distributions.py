@@ -239,15 +239,8 @@ def _validated(values: Floats, name: str) -> Floats:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
         )
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        raise InvalidDistribution(f"{name}[{bad[0]}] is {values[bad[0]]}: give finite numbers")
-    bad = np.flatnonzero(values < 0)
-    if bad.size:
-        raise InvalidDistribution(
-            f"{name}[{bad[0]}] is {values[bad[0]]:.6g}, negative. Were these logits? "
-            "Pass them through mdsd_opt.softmax first."
-        )
+    if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
+        raise _bad_number(values, name)
     total = values.sum()
     if abs(total - 1) > SUM_TOLERANCE:
         raise InvalidDistribution(
@@ -255,6 +248,17 @@ def _validated(values: Floats, name: str) -> Floats:
             "TransportProblem.from_logits or mdsd_opt.softmax; divide counts by their sum."
         )
     return values / total
+
+
+def _bad_number(values: Floats, name: str) -> InvalidDistribution:
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        return InvalidDistribution(f"{name}[{bad[0]}] is {values[bad[0]]}: give finite numbers")
+    bad = np.flatnonzero(values < 0)
+    return InvalidDistribution(
+        f"{name}[{bad[0]}] is {values[bad[0]]:.6g}, negative. Were these logits? "
+        "Pass them through mdsd_opt.softmax first."
+    )
 
 
 def is_rational(weights: Any) -> bool:

@@ -490,8 +490,7 @@ def checked_num_drafts(num_drafts: Any) -> int:
 
 def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> Integers:
     """Draw tokens from q; a token of probability zero is never drawn, whatever the uniform."""
-    support = np.flatnonzero(q > 0)
-    cumulative = np.cumsum(q[support])
-    points = rng.random(shape) * cumulative[-1]
-    index = np.searchsorted(cumulative, points, side="right")
+    support = q.nonzero()[0]
+    cumulative = q[support].cumsum()
+    index = cumulative.searchsorted(rng.random(shape) * cumulative[-1], side="right")
     return support[np.minimum(index, support.size - 1)]

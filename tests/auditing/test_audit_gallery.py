@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import wrong_verifiers
 from wrong_verifiers import WrongVerifier, faultless, gallery, main
 
 import mdsd_opt as mo
@@ -58,15 +59,12 @@ def test_the_bias_of_the_race_in_half_precision() -> None:
     p = GALLERY["races_in_half_precision"].problem.target
     with np.errstate(divide="ignore"):
         times = np.sort(-np.log(np.arange(2048) / 2048))
-    law = np.zeros(p.size)
-    for i in range(p.size):
-        at = times / p[i]
-        survive = np.ones(at.size)
-        for j in range(p.size):
-            if j != i:  # ties go to the lower token
-                side = "right" if j < i else "left"
-                survive *= 1 - np.searchsorted(times / p[j], at, side=side) / 2048
-        law[i] = survive.mean()
+        later = np.log(np.arange(2048, -1, -1) / 2048)  # that a clock comes after so many times
+    token = np.repeat(np.arange(p.size), 2048)
+    order = np.lexsort((token, (times / p[:, None]).ravel()))  # ties go to the lower token
+    place = order % 2048
+    all_later = np.concatenate([[0.0], np.cumsum(np.diff(later)[place])[:-1]])
+    law = np.bincount(token[order], np.exp(all_later - later[place])) / 2048
     bias = 0.5 * np.abs(law - p).sum()
     assert bias == pytest.approx(GALLERY["races_in_half_precision"].total_variation, abs=1e-6)
 
@@ -89,6 +87,8 @@ def test_the_example_runs(
     assert shown.count("NOT LOSSLESS") == len(GALLERY) - 2
     assert shown.count("EDGE ONLY") == 1
     assert shown.count("NOT FROM THIS LAW") == 1
+    few = [GALLERY[name] for name in ("resamples_the_target", "shares_its_uniforms")]
+    monkeypatch.setattr(wrong_verifiers, "gallery", lambda: few)
     monkeypatch.setattr("sys.argv", ["wrong_verifiers.py", "--power", "1"])
     main()
-    assert capsys.readouterr().out.count("caught in 1 of 1 audits") == len(GALLERY)
+    assert capsys.readouterr().out.count("caught in 1 of 1 audits") == 2

@@ -175,7 +175,7 @@ class TestCommand:
             "    return int(rng.choice(target.size, p=residual / residual.sum()))\n"
         )
         monkeypatch.chdir(tmp_path)
-        arguments = ("audit", "--verifier", "lenient_rule:rule", "-k", "1", "--trials", "20000")
+        arguments = ("audit", "--verifier", "lenient_rule:rule", "-k", "1", "--trials", "5000")
         done = run_cli(*arguments, "--lossy")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "best rate at its TV" in done.stdout

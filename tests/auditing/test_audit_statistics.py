@@ -47,6 +47,16 @@ def test_split_scores_are_exactly_normal_at_tiny_counts() -> None:
     assert stats.kstest(p_values, "uniform").pvalue > 1e-4
 
 
+def test_binomial_scores_of_one_size_are_those_of_each_count() -> None:
+    hits = np.array([0, 8, 3, 3, 5, 0])
+    each, same = (
+        statistics.binomial_scores(hits, trials, share, np.random.default_rng(0))
+        for trials, share in ((np.full(6, 8), np.full(6, 0.5)), (8, 0.5))
+    )
+    np.testing.assert_array_equal(each, same)
+    assert np.isfinite(same).all()
+
+
 def test_split_scores_of_biased_counts_are_not_normal() -> None:
     p = np.array([0.4, 0.05, 0.3, 0.05, 0.2])
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from support.tree_rules import block, chain, drawn, path
 import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.decoding import Node, get_rule, grow, parse_topology
+from mdsd_opt.decoding import Node, get_rule, parse_topology
+from mdsd_opt.decoding.draft_tree import drawn as drawn_tree
 from mdsd_opt.decoding.generation import set_targets
-from mdsd_opt.decoding.topology import Topology
+from mdsd_opt.decoding.topology import Topology, valued
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 V, STEPS = 5, 800
@@ -24,7 +27,7 @@ class Laws:
     """Laws that differ from step to step, as the contexts of an engine do."""
 
     def __init__(self, step: int) -> None:
-        self.target, self.draft = TableModel(V, 2 * step), TableModel(V, 2 * step + 1)
+        self.target, self.draft = cache(TableModel(V, 2 * step)), cache(TableModel(V, 2 * step + 1))
 
     def drafted(self, texts: Any) -> Any:
         return np.stack([self.draft(tuple(text)) for text in texts])
@@ -34,6 +37,7 @@ def record(verify: Any, tree: str, steps: int, seed: int = 0) -> dict[str, Any]:
     """What an engine would have written down: a row for the root and for each draft."""
     topology = parse_topology(tree)
     assert isinstance(topology, Topology)
+    shape, make = valued(topology), scheme_maker("with_replacement")
     rng = np.random.default_rng(seed)
     hung = [(*place, k) for place, count in topology.num_drafts.items() for k in range(count)]
     places = sorted(hung, key=lambda place: (len(place), place))
@@ -43,7 +47,7 @@ def record(verify: Any, tree: str, steps: int, seed: int = 0) -> dict[str, Any]:
     tokens = np.full((steps, topology.depth + 1), -1)
     for n in range(steps):
         laws = Laws(1_000 * seed + n)
-        root = grow(laws.drafted, topology, "with_replacement", rng)
+        root = drawn_tree(laws.drafted, shape, make, rng)
         set_targets(root, laws.target)
         texts: dict[tuple[int, ...], tuple[int, ...]] = {(): ()}
         by_text = {node.tokens: node for node in root.walk()}
@@ -92,7 +96,7 @@ def test_a_lossless_chain_passes_at_its_optimum(right: dict[str, Any]) -> None:
 @pytest.mark.parametrize("tree", ["chain2", "chain3"])
 def test_what_goes_wrong_after_the_first_token_is_found(tree: str) -> None:
     """The row of logits before the right one, which the first tokens do not show."""
-    trace = record(chain(wrong_row=True), tree, 1_200)
+    trace = record(chain(wrong_row=True), tree, 900)
     report = mo.audit_trace(**trace)
     assert not report.lossless, report.verdict
     assert report.drafts_follow_law
@@ -123,7 +127,7 @@ def test_more_than_the_optimum_is_found() -> None:
 
 
 def test_trees_pass_and_their_mistakes_are_found() -> None:
-    trace = record(get_rule("traversal").verify, "2x2", 800)
+    trace = record(get_rule("traversal").verify, "2x2", 500)
     report = mo.audit_trace(**trace)
     assert report.faultless, report.verdict
     assert report.optimal_accept_length is None
@@ -173,14 +177,14 @@ def test_impossible_tokens_and_paths_are_enough(right: dict[str, Any]) -> None:
 def test_false_alarms_come_as_rarely_as_stated() -> None:
     alarms = 0
     for seed in range(1, 51):
-        trace = record(block() if seed % 2 else chain(), "chain2", 60, seed)
+        trace = record(block() if seed % 2 else chain(), "chain2", 30, seed)
         alarms += not mo.audit_trace(**trace, false_alarm=0.05, rng=seed).faultless
     assert alarms <= 10  # Pr(more | 5 %) < 1e-4
 
 
 def test_the_optimum_is_what_block_verification_accepts() -> None:
     """Of many chains under one law; .022 less than the overlap of the laws of the tokens."""
-    target, draft = TableModel(3, 6), TableModel(3, 7)
+    target, draft = cache(TableModel(3, 6)), cache(TableModel(3, 7))
     exact = mo.audit_tree(block(), target, draft, "chain2", 0, driven_checks=1)
     rng = np.random.default_rng(0)
     rows, laws, drafts = [], [], []
@@ -190,7 +194,7 @@ def test_the_optimum_is_what_block_verification_accepts() -> None:
         drafts.append((x, y))
         rows.append([target(text) for text in ((), (x,), (x, y))])
         laws.append([draft(text) for text in ((), (x,), (x, y))])
-    tokens = [[int(rng.choice(3, p=target(()))), -1, -1] for _ in range(3_000)]
+    tokens = [[token, -1, -1] for token in rng.choice(3, 3_000, p=target(())).tolist()]
     report = mo.audit_trace(np.array(rows), np.array(laws), drafts, tokens)
     assert report.optimal_accept_length == pytest.approx(exact.accept_length, abs=0.015)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from support.text_sessions import pick
+
 
 def drawn(weights: Any) -> int:
     """A token in proportion to the weights, from NumPy's global generator."""
@@ -82,10 +84,10 @@ def block(p: Any, q: Any, drafts: Any) -> list[int]:
         if random.random() < h:
             accepted = i
     if accepted == n:
-        return [*map(int, drafts), drawn(p[n])]
+        return [*map(int, drafts), pick(p[n], random.random())]
     left = np.maximum(r[accepted] * p[accepted] - q[accepted], 0.0)
     left = left if left.sum() > 0 else p[accepted]
-    return [*map(int, drafts[:accepted]), drawn(left)]
+    return [*map(int, drafts[:accepted]), pick(left, random.random())]
 
 
 def hierarchical(p: Any, q: Any, drafts: Any, *, whole_capped: bool = True) -> list[int]:
@@ -100,14 +102,14 @@ def hierarchical(p: Any, q: Any, drafts: Any, *, whole_capped: bool = True) -> l
         if whole_capped:
             ratio[-1] = min(1.0, ratio[-1])
     if random.random() < ratio[n]:
-        return [*map(int, drafts), drawn(p[n])]
+        return [*map(int, drafts), pick(p[n], random.random())]
     for i in range(n - 1, -1, -1):
         r = min(1.0, ratio[i])
         left = np.maximum(r * p[i] - q[i], 0.0)
         stay = left.sum() / (left.sum() + 1 - r) if left.sum() > 0 else 0.0
         if i == 0 or ratio[i + 1] >= 1 or random.random() < stay:
             break
-    return [*map(int, drafts[:i]), drawn(left if left.sum() > 0 else p[i])]
+    return [*map(int, drafts[:i]), pick(left if left.sum() > 0 else p[i], random.random())]
 
 
 def until_it_differs(p: Any, q: Any, drafts: Any) -> list[int]:
@@ -124,8 +126,8 @@ def certain_drafts(p: Any, q: Any, drafts: Any) -> list[int]:
     """Takes every draft as certain: accepted with p(x), and p without x after a refusal."""
     for n, x in enumerate(drafts):
         if not random.random() < p[n, x]:
-            return [*map(int, drafts[:n]), drawn(struck_out(p[n], q[n], int(x)))]
-    return [*map(int, drafts), drawn(p[len(drafts)])]
+            return [*map(int, drafts[:n]), pick(struck_out(p[n], q[n], int(x)), random.random())]
+    return [*map(int, drafts), pick(p[len(drafts)], random.random())]
 
 
 def gumbel(p: Any, q: Any, drafts: Any) -> list[int]:
@@ -147,7 +149,7 @@ def uniforms_first(p: Any, q: Any, drafts: Any) -> list[int]:
     accepted = [bool(u[n] * q[n, x] < p[n, x]) for n, x in enumerate(drafts)]
     n = accepted.index(False) if False in accepted else len(drafts)
     row = p[n] if n == len(drafts) else residual(p[n], q[n])
-    return [*map(int, drafts[:n]), drawn(row)]
+    return [*map(int, drafts[:n]), pick(row, random.random())]
 
 
 #: Kinds of correct code.
@@ -182,8 +184,8 @@ def mistaken(
     def verify(p: Any, q: Any, drafts: Any) -> list[int]:
         for n, x in enumerate(drafts):
             if not accept(random.random(), p[n, x], q[n, x]):
-                return [*map(int, drafts[:n]), drawn(left(p[n], q[n], int(x)))]
-        return [*map(int, drafts), drawn(p[len(drafts) - bonus_row])]
+                return [*map(int, drafts[:n]), pick(left(p[n], q[n], int(x)), random.random())]
+        return [*map(int, drafts), pick(p[len(drafts) - bonus_row], random.random())]
 
     return verify
 

@@ -23,10 +23,10 @@ def softmax(logits: Any) -> Any:
 
 def pick(weights: Any, uniform: float) -> int:
     """By an inverse CDF; a token of weight zero never."""
-    support = np.flatnonzero(weights)
-    reached = np.cumsum(weights[support])
-    place = int(np.searchsorted(reached, uniform * reached[-1], side="right"))
-    return int(support[min(place, support.size - 1)])
+    reached = weights.cumsum()
+    place = int(reached.searchsorted(uniform * reached[-1], side="right"))
+    # the product may round up to the total
+    return place if place < reached.size else int(np.flatnonzero(weights)[-1])
 
 
 def of_numpy() -> Uniform:
@@ -93,14 +93,18 @@ def _drafted(draft: Any, text: list[int], gamma: int, uniform: Uniform, fault: s
 
 
 def block(
-    uniforms: Callable[[], Uniform] = of_numpy, *, gamma: int = 2, capped: bool = True
+    uniforms: Callable[[], Uniform] = of_numpy,
+    *,
+    gamma: int = 2,
+    capped: bool = True,
+    tokens: int = TOKENS,
 ) -> Callable[[Any, Any], list[int]]:
     """Block verification; without the cap the last draft is accepted at its own ratio."""
 
     def generate(target: Any, draft: Any) -> list[int]:
         uniform = uniforms()
         text: list[int] = []
-        while len(text) < TOKENS:
+        while len(text) < tokens:
             drafts = _drafted(draft, text, gamma, uniform, "")
             rows = Rows(target, draft, text + drafts)
             p, q = rows.p[len(text) :], rows.q[len(text) :]

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.decoding import Node
+from support.text_sessions import pick
 
 
 def drawn(weights: Any, rng: np.random.Generator) -> int:
     """By one uniform; a token of weight zero never."""
-    support = np.flatnonzero(weights)
-    reached = np.cumsum(weights[support])
-    place = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
-    return int(support[min(place, support.size - 1)])
+    return pick(weights, rng.random())
 
 
 def path(root: Node) -> list[Node]:

@@ -108,6 +108,7 @@ class Tape:
         self._race_width = race_width if race_width > 1 else 0
         self.handed_out_rows = False  # whether uniforms were ever answered as a race
         self._bits = SourceBits(self)
+        self._uniform_draw = UniformDraw(DOUBLE)
         self.restart((), Tail(0))
 
     def restart(self, values: Sequence[Value], tail: Tail) -> None:
@@ -122,6 +123,8 @@ class Tape:
         return self._bits
 
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:
+        if shape == (1,):  # most draws: of these, a law that is driven takes thousands
+            return np.array((self._uniform(grid),))
         size = math.prod(shape)
         if self._race_width and shape and shape[-1] == self._race_width:
             self.handed_out_rows = True
@@ -159,7 +162,9 @@ class Tape:
         return self._values[place] if place < len(self._values) else None
 
     def _uniform(self, grid: Grid) -> float:
-        k = self._next(UniformDraw(grid))
+        if self._uniform_draw.grid is not grid:
+            self._uniform_draw = UniformDraw(grid)
+        k = self._next(self._uniform_draw)  # the same object, which is soon compared
         if not isinstance(k, int):
             fraction = self._tail.fraction(len(self.seen) - 1)
             k = min(int(fraction * grid.size), grid.size - 1)

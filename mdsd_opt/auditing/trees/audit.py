@@ -40,6 +40,7 @@ from mdsd_opt.decoding.draft_tree import drawn as drawn_tree
 from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.topology import Topology, ValuedTopology, parse_topology, valued
 from mdsd_opt.decoding.tree_optimum import tree_bound
+from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 
@@ -182,6 +183,19 @@ class Options(NamedTuple):
     progress: bool | None
 
 
+def _making_once(make: SchemeMaker) -> SchemeMaker:
+    """The maker, which is asked for the drafts of one law once: thousands of trees have them."""
+    made: dict[tuple[bytes, int], DraftScheme] = {}
+
+    def known(law: NDArray[np.float64], num_drafts: int) -> DraftScheme:
+        key = law.tobytes(), num_drafts
+        if key not in made:
+            made[key] = make(law, num_drafts)
+        return made[key]
+
+    return known
+
+
 def _beside_wider_laws(
     report: TreeAuditReport, audit: TreeAudit, options: Options, rng: np.random.Generator
 ) -> TreeAuditReport:
@@ -231,7 +245,7 @@ class TreeAudit:
         """A rule on two models."""
         p, q = Laws(target, "target"), Laws(draft, "draft")
         texts = Texts(p, topology.depth + 1)
-        return cls(verify, p, q, topology, valued(topology), make, texts, settings)
+        return cls(verify, p, q, topology, valued(topology), _making_once(make), texts, settings)
 
     def run(self, options: Options, rng: np.random.Generator) -> TreeAuditReport:
         """Drive the rule where that is asked for and possible, or sample it."""
