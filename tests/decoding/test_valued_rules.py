@@ -370,13 +370,14 @@ def test_growing_trees_are_lossless_for_values_known_before_the_draws(name, sche
     either = np.array([[0.0, 0.0], [0.8, 0.0], [0.4, 0.4]])
     tree = DynamicTree(6, num_drafts=2, max_depth=3, rates=either)
     target, draft = tables(8, 3, 3)
+    found = list(dynamic_trees(draft, tree, scheme))
 
     def valued(values):
-        for root, probability in dynamic_trees(draft, tree, scheme):
+        for root, _ in found:
             for node in root.walk():
                 if node.drafts is not None:
                     node.values = values(node)
-            yield root, probability
+        return found
 
     def planned(node):
         return np.array([5.0, 1.0]) if node.depth % 2 else np.array([1.0, 5.0])
@@ -387,7 +388,7 @@ def test_growing_trees_are_lossless_for_values_known_before_the_draws(name, sche
     def of_tokens(node):
         return 1.0 + 4.0 * (node.draws == node.draws.max())
 
-    check_law(name, target, draft, tree, scheme)
+    check_law(name, target, draft, tree, scheme, found)
     check_law(name, target, draft, tree, scheme, valued(planned))
     wrong = [of_tokens]
     if scheme == "with_replacement":
