@@ -154,7 +154,5 @@ def target_law(target, length, after=()):
     law = np.zeros_like(np.asarray(target(())), shape=(target.vocab_size,) * left)
     for rest in product(range(target.vocab_size), repeat=left):
         whole = (*after, *rest)
-        law[rest] = prod(
-            np.asarray(target(whole[:n]))[whole[n]] for n in range(len(after), length)
-        )
+        law[rest] = prod(np.asarray(target(whole[:n]))[whole[n]] for n in range(len(after), length))
     return law
