@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from support.selection_law import selection_law
@@ -19,6 +21,7 @@ from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
 V = 131_072
 
 
+@cache
 def full_vocabulary(num_drafts, scheme):
     rng = np.random.default_rng(num_drafts)
     target = (2.5 * rng.standard_normal(V)).astype(np.float32)

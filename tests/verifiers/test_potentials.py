@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,16 @@ from mdsd_opt.verifiers.optimal import Optimal, fitted
 from mdsd_opt.verifiers.optimal.potentials import fit, leagues_of, win_probabilities
 from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.ratio_hull import RatioHull, hull_of
+
+
+@cache
+def full_vocabulary(num_drafts: int) -> tuple[mo.TransportProblem, mo.Solution]:
+    """Noise on the logits of one model, and the optimum of it."""
+    rng = np.random.default_rng(num_drafts)
+    logits = 2.5 * rng.standard_normal(131_072)
+    models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
+    problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
+    return problem, mo.solve(problem, "submodular")
 
 
 class TestNoisyChoice:
@@ -109,10 +120,8 @@ class TestOptimal:
 
     @pytest.mark.parametrize("num_drafts", [2, 3, 8])
     def test_full_vocabulary(self, num_drafts: int) -> None:
+        problem, solution = full_vocabulary(num_drafts)
         rng = np.random.default_rng(num_drafts)
-        logits = 2.5 * rng.standard_normal(131_072)
-        models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
-        problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
         verifier = Optimal()
         rate = verifier.acceptance_rate(problem)
         assert isinstance(rate, CertifiedRate)
@@ -120,7 +129,7 @@ class TestOptimal:
         selection = fitted(problem, 1e-6).selection
         assert selection.sum() == pytest.approx(1.0, abs=1e-12)
         # The certificate knows nothing of potentials: its bounds enclose the optimum.
-        certificate = mo.certify(problem, mo.solve(problem, "submodular"))
+        certificate = mo.certify(problem, solution)
         rounding = 1e-12  # of sums over the vocabulary
         assert certificate.lower - 1.1e-6 <= rate <= certificate.upper + rounding
         assert rate + rate.gap >= certificate.lower - rounding
@@ -241,12 +250,9 @@ class TestRatioHull:
 
     @pytest.mark.parametrize("num_drafts", [2, 3, 8])
     def test_nearly_optimal_at_full_vocabulary(self, num_drafts: int) -> None:
-        rng = np.random.default_rng(num_drafts)
-        logits = 2.5 * rng.standard_normal(131_072)
-        models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
-        problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
+        problem, solution = full_vocabulary(num_drafts)
         rule = RatioHull()
         bound = rule.acceptance_bound(problem)
         assert hull_of(problem).selection.sum() == pytest.approx(1.0, abs=1e-12)
-        optimum = mo.solve(problem).acceptance_rate
+        optimum = solution.acceptance_rate
         assert optimum - 0.02 < bound <= optimum + 1e-12
