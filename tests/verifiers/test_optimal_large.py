@@ -64,9 +64,11 @@ def random_problem(rng, scheme, size):
 def explicit_token(plan, tokens, uniforms):
     """Output by the death levels of all boundaries between tokens, and the law of the residual."""
     drawn = plan.drawn(tokens)
-    blocks = list(blocks_around(int(drawn.places.max()), plan.death_levels))
-    until = np.cumsum([length for length, _, _ in blocks])
-    _, *block = blocks[min(int(np.searchsorted(until, uniforms.mixing, "right")), len(blocks) - 1)]
+    until = 0.0
+    for length, *block in blocks_around(int(drawn.places.max()), plan.death_levels):
+        until += length
+        if until > uniforms.mixing:
+            break
     shares = plan.block_rule(drawn)(*block)
     chosen = int(np.searchsorted(np.cumsum(shares), uniforms.draft, side="right"))
     place = drawn.places[min(chosen, int(np.flatnonzero(shares)[-1]))]
