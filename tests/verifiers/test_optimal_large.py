@@ -65,7 +65,8 @@ def explicit_token(plan, tokens, uniforms):
     """Output by the death levels of all boundaries between tokens, and the law of the residual."""
     drawn = plan.drawn(tokens)
     until = 0.0
-    for length, *block in blocks_around(int(drawn.places.max()), plan.death_levels):
+    for length, start, stop in blocks_around(int(drawn.places.max()), plan.death_levels):
+        block = start, stop
         until += length
         if until > uniforms.mixing:
             break
