@@ -1,4 +1,4 @@
-"""Which loss should train a draft? Four of them from the same weights, for the same CPU time.
+"""Which loss should train a draft? Four of them from the same weights, on the same positions.
 
 The draft of `examples/train_draft.py` is begun by cross-entropy, and trained further by each loss
 with several seeds. The rates of one, two and four drafts after texts that were kept aside are
@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,9 @@ import numpy as np
 import torch
 from acceptance_losses import rejection
 from draft_layer import OneLayer
-from draft_texts import Budget, Texts, save, tell
+from draft_texts import Texts, save, tell
 from safetensors.torch import load_file
+from torch import Tensor
 from train_draft import TARGET, begun, laws_and_logits, note, optimiser_of, steps
 
 from mdsd_opt.corpora.intervals import mean_interval
@@ -48,14 +52,34 @@ def rates(model: OneLayer, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
     return torch.cat(found).numpy(), torch.cat(numbers).numpy()
 
 
+@dataclass
+class StepBudget:
+    """A budget of steps, not of seconds: losses that take longer are not read on fewer texts."""
+
+    steps: int
+    taken: int = 0
+    positions: int = 0  # that were learned from
+
+    @property
+    def share(self) -> float:
+        return self.taken / self.steps if self.steps else 1.0
+
+    def counted(self, batches: Iterator[dict[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+        for batch in batches:
+            self.positions += int(batch["normaliser"][:, 1:].isfinite().sum())
+            yield batch
+
+
 def trained(
-    model: OneLayer, texts: Texts, options: argparse.Namespace, loss: str, seconds: float
-) -> int:
-    """Train for so much CPU time; the number of positions that were read."""
+    model: OneLayer, texts: Texts, options: argparse.Namespace, loss: str, budget: StepBudget
+) -> float:
+    """Train until the budget is spent; the CPU seconds that took."""
+    began = time.process_time()
     options = argparse.Namespace(**{**vars(options), "loss": loss})
-    batches, budget = texts.batches(options.rows, options.seed), Budget(seconds)
-    count = sum(1 for _ in steps(model, optimiser_of(model), batches, budget, options))
-    return count * options.rows * texts.get(texts.rows[:1])["normaliser"].shape[1]
+    batches = budget.counted(texts.batches(options.rows, options.seed))
+    for _ in steps(model, optimiser_of(model), batches, budget, options):
+        budget.taken += 1
+    return time.process_time() - began
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -65,21 +89,20 @@ def measure(options: argparse.Namespace) -> None:
     beginning = options.out / "beginning.safetensors"
     model = begun(loaded, texts, options.seed)
     if not beginning.exists():
-        trained(model, texts, options, "cross_entropy", options.beginning)
+        trained(model, texts, options, "cross_entropy", StepBudget(options.beginning))
         save(model.state_dict(), beginning)
     for loss, seed in [(BEGINNING, 0), *((x, n) for n in range(options.seeds) for x in BY_NAME)]:
         if (loss, seed) in done:
             continue
         model.load_state_dict(load_file(beginning), strict=False)
-        count = 0
-        if loss != BEGINNING:
-            settings = argparse.Namespace(**{**vars(options), "seed": seed + 1})
-            count = trained(model, texts, settings, loss, options.seconds)
+        budget = StepBudget(0 if loss == BEGINNING else options.steps)
+        settings = argparse.Namespace(**{**vars(options), "seed": seed + 1})
+        seconds = trained(model, texts, settings, loss, budget)
         found, numbers = rates(model, texts)
         np.savez_compressed(options.out / f"{loss}-{seed}.npz", rates=found, texts=numbers)
-        line = {"loss": loss, "seed": seed, "read": count, "positions": len(found)}
+        line = {"loss": loss, "seed": seed, "learned": budget.positions, "seconds": seconds}
         note(options.out, {**line, "rates": found.mean(0).round(5).tolist()})
-        tell(f"{loss}, seed {seed}, {count:,} positions: {found.mean(0).round(4).tolist()}")
+        tell(f"{loss}, seed {seed}, {seconds:.0f} CPU s: {found.mean(0).round(4).tolist()}")
 
 
 def lines(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -102,7 +125,7 @@ def report(options: argparse.Namespace) -> None:
         shown = " | ".join(f"{x.mean:.4f} ± {x.half_width:.4f}" for x in cells)
         print(f"| {BY_NAME.get(name, name)} | {len(runs)} | {shown} |")
     usual = found.pop("cross_entropy", [])
-    for name in BY_NAME.keys() & found.keys():
+    for name in [x for x in BY_NAME if x in found]:
         pairs = list(zip(found[name], usual, strict=False))
         cells = [mean_interval(x, groups) for x in np.mean([a - b for a, b in pairs], 0).T]
         shown = " | ".join(f"{x.mean:+.4f} ± {x.half_width:.4f}" for x in cells)
@@ -122,12 +145,12 @@ def main() -> None:
     parser.add_argument("--draft", type=Path, required=True, help="where make draft has put it")
     parser.add_argument("--out", type=Path, default=Path("build/draft-losses"))
     parser.add_argument("--report", action="store_true", help="print what is there, and end")
-    parser.add_argument("--beginning", type=float, default=200.0, help="CPU s of cross-entropy")
-    parser.add_argument("--seconds", type=float, default=110.0, help="CPU s of each run")
+    parser.add_argument("--beginning", type=int, default=250, help="steps of cross-entropy")
+    parser.add_argument("--steps", type=int, default=100, help="steps of each run")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=8, help="texts in a training step")
-    parser.add_argument("--rate", type=float, default=5e-4, help="the largest learning rate")
-    parser.add_argument("--aside", type=int, default=768, help="texts to measure on")
+    parser.add_argument("--rate", type=float, default=1e-3, help="the largest learning rate")
+    parser.add_argument("--aside", type=int, default=800, help="texts to measure on")
     parser.add_argument("--seed", type=int, default=0, help="of the beginning")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,7 @@ LOSSES = {
 }
 LATER = 0.8  # weight of a state that has read one draft more
 WARM_UP = 60  # steps
-DEEPER_FROM = 0.6  # of the budget: from there on two drafts are read, before that one
+DEEPER_FROM = (0.5, 0.8)  # of the budget: from there on one draft is read as well, and then two
 
 
 def loss_of(model: OneLayer, texts: dict[str, Tensor], depth: int, name: str) -> Tensor:
@@ -136,7 +136,7 @@ def steps(
     model: OneLayer,
     optimiser: torch.optim.Optimizer,
     batches: Iterator[dict[str, Tensor]],
-    budget: Budget,
+    budget: Budget,  # or anything with a `share`
     options: argparse.Namespace,
 ) -> Iterator[None]:
     """Train, step by step, until the budget is spent; the last steps are the smallest."""
@@ -145,7 +145,7 @@ def steps(
             return
         for group in optimiser.param_groups:
             group["lr"] = options.rate * rate_at(budget.share, step)
-        depth = 2 if budget.share < DEEPER_FROM else 3
+        depth = 1 + sum(budget.share >= share for share in DEEPER_FROM)
         loss = loss_of(model, next(batches), depth, options.loss)
         optimiser.zero_grad()
         loss.backward()
@@ -292,12 +292,12 @@ def tell_rates(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=FOLDER, help="a folder, for texts and weights")
-    parser.add_argument("--writing-minutes", type=float, default=20.0, help="of CPU time")
-    parser.add_argument("--training-minutes", type=float, default=16.0, help="of CPU time")
+    parser.add_argument("--writing-minutes", type=float, default=25.0, help="of CPU time")
+    parser.add_argument("--training-minutes", type=float, default=13.0, help="of CPU time")
     parser.add_argument("--batch", type=int, default=128, help="texts written at once")
     parser.add_argument("--length", type=int, default=144, help="tokens of a text")
     parser.add_argument("--rows", type=int, default=8, help="texts in a training step")
-    parser.add_argument("--rate", type=float, default=5e-4, help="the largest learning rate")
+    parser.add_argument("--rate", type=float, default=1e-3, help="the largest learning rate")
     parser.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
     parser.add_argument("--prompts", type=int, default=40, help="unseen ones to measure on")
     parser.add_argument("--seed", type=int, default=0)

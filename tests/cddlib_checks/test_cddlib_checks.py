@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
-from mdsd_opt.cddlib_checks import cones, double_description, two_values, with_ppl
+from mdsd_opt.cddlib_checks import checking, cones, double_description, two_values, with_ppl
 from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.false_conditions import power_above, power_below
@@ -46,6 +47,23 @@ TOO_STRONG = {
     "mean_draft_power",
     "with_replacement_formula_without_replacement",
 }
+
+
+@pytest.fixture
+def own_processes():
+    """For tests of what is decided by time, or in a process of its own."""
+
+
+@pytest.fixture(autouse=True)
+def jobs_run_here(request, monkeypatch):
+    """Jobs run in this process, pickled as for another: to start one takes longer than most."""
+    if "own_processes" in request.fixturenames:
+        return
+
+    def run(job, arguments, **limits):
+        return pickle.loads(pickle.dumps(job(**pickle.loads(pickle.dumps(arguments)))))
+
+    monkeypatch.setattr(checking, "run_in_child", run)
 
 
 def acceptance_of(counterexample):
@@ -113,7 +131,7 @@ def test_smallest_sizes(v, k):
         assert cddlib_checks.check(name, vocab_size=v, num_drafts=k).holds is True
 
 
-def test_acceptance_one_with_given_drafts_lists_the_facets():
+def test_acceptance_one_with_given_drafts_lists_the_facets(own_processes):
     result = cddlib_checks.check(
         "acceptance_one", vocab_size=3, num_drafts=2, draft=["1/2", "1/3", "1/6"]
     )
@@ -413,7 +431,7 @@ def test_memory_runs_out():
         run_in_child(_fill_memory, {}, timeout=60, memory=2**30)
 
 
-def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones() -> None:
+def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones(own_processes: None) -> None:
     result = cddlib_checks.check("acceptance_one", vocab_size=8, num_drafts=8, timeout=1000)
     assert result.holds
     assert "every q, every K" in result.scope
@@ -422,14 +440,14 @@ def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones() -> None:
     assert result.seconds < 500
 
 
-def test_undecided_results_say_why():
+def test_undecided_results_say_why(own_processes):
     result = cddlib_checks.check("optimal_value", vocab_size=12, num_drafts=9, timeout=1.5)
     assert result.holds is None
     assert "time ran out" in result.reason
     assert result.seconds < 5
 
 
-def test_what_runs_out_of_time_leaves_what_is_proven():
+def test_what_runs_out_of_time_leaves_what_is_proven(own_processes):
     result = cddlib_checks.check("projection", vocab_size=6, num_drafts=4, timeout=6)
     assert result.holds is True
     assert "elimination of the plan: time ran out" in result.reason

@@ -66,6 +66,7 @@ def build(
     (folder / "kernel_list.inc").write_text("".join(f"KERNEL({name})\n" for name in names))
     library = folder / f"kernels_{cluster_size}{'_' + sanitizer if sanitizer else ''}.so"
     command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off"]
+    command += ["-fvisibility=hidden", "-finline-small-functions"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     command += _SANITIZERS[sanitizer][0] if sanitizer else ()
     command += [f"-DMDSD_CLUSTER_SIZE={cluster_size}", f"-I{folder}", f"-I{KERNEL_FOLDER}"]

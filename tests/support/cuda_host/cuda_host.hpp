@@ -36,8 +36,13 @@ using std::min;
 #define blockIdx (HostIndex{cuda_host::first_block() + cuda_host::block_in_cluster()})
 #define blockDim (HostIndex{cuda_host::block_size()})
 #define gridDim (HostIndex{cuda_host::num_blocks()})
-#define __syncthreads() cuda_host::barrier(cuda_host::Waits::block, __FILE__, __LINE__)
-#define cluster_sync() cuda_host::barrier(cuda_host::Waits::cluster, __FILE__, __LINE__)
+#define CUDA_HOST_BARRIER(what)                    \
+  do {                                             \
+    static cuda_host::Place here(__FILE__, __LINE__); \
+    cuda_host::barrier(what, here);                \
+  } while (false)
+#define __syncthreads() CUDA_HOST_BARRIER(cuda_host::Waits::block)
+#define cluster_sync() CUDA_HOST_BARRIER(cuda_host::Waits::cluster)
 #define __syncwarp() cuda_host::wait(cuda_host::Waits::warp, __FILE__, __LINE__)
 
 namespace cuda_host {

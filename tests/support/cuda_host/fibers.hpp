@@ -13,11 +13,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "places.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -29,16 +30,6 @@ namespace cuda_host {
 
 enum class Waits { nothing, warp, block, cluster, forever };
 enum Schedule { forward, backward, random_order, first_warp_ahead, last_warp_ahead };
-
-struct Site {
-  const char* file;
-  int line;
-  bool operator==(const Site& other) const { return line == other.line && !strcmp(file, other.file); }
-  std::string text() const {
-    const char* name = strrchr(file, '/');
-    return std::string(name ? name + 1 : file) + ":" + std::to_string(line);
-  }
-};
 
 struct Fiber {
   ucontext_t context;
@@ -93,15 +84,6 @@ inline unsigned next_random() {
   x ^= x << 13, x ^= x >> 17, x ^= x << 5;
   return x;
 }
-// The barrier that is left out, "file:line", and how often each one was met.
-inline std::string& removed_barrier() {
-  static std::string site;
-  return site;
-}
-inline std::map<std::string, long long>& barriers_met() {
-  static std::map<std::string, long long> counts;
-  return counts;
-}
 
 inline Fiber& current() { return cluster().fibers[cluster().current]; }
 inline unsigned block_in_cluster() { return cluster().current / cluster().block_size; }
@@ -150,10 +132,9 @@ inline void wait(Waits what, const char* file, int line) {
   leave();
 }
 
-inline void barrier(Waits what, const char* file, int line) {
-  std::string name = Site{file, line}.text();
-  ++barriers_met()[name];
-  if (name != removed_barrier()) wait(what, file, line);
+inline void barrier(Waits what, Place& place) {
+  ++place.met;
+  if (!place.is_removed) wait(what, place.site.file, place.site.line);
 }
 
 // Let a group of threads go on if all that are still running wait at the same barrier.

@@ -27,6 +27,7 @@ std::function<void()> find(const std::string& name, void** values) {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 int cluster_size() { return MDSD_CLUSTER_SIZE; }
@@ -46,7 +47,7 @@ int launch(const char* name, unsigned num_blocks, unsigned block_size, unsigned 
   }
 }
 
-void remove_barrier(const char* site) { cuda_host::removed_barrier() = site; }
+void remove_barrier(const char* site) { cuda_host::remove_barrier(site); }
 
 // "file:line count" of every barrier met so far, one a line.
 void read_barriers(char* text, size_t size) {
@@ -56,3 +57,4 @@ void read_barriers(char* text, size_t size) {
   snprintf(text, size, "%s", all.c_str());
 }
 }
+#pragma GCC visibility pop

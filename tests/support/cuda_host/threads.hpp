@@ -6,11 +6,11 @@
 
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
+
+#include "places.hpp"
 
 namespace cuda_host {
 
@@ -31,7 +31,6 @@ struct Cluster {
   std::vector<std::unique_ptr<Barrier>> warps, blocks;
   std::vector<unsigned> exited;  // threads of each block
   std::unique_ptr<Barrier> all;
-  std::string removed;
 };
 
 inline Cluster& cluster() {
@@ -48,12 +47,6 @@ inline unsigned& random_state() {
   static unsigned unused = 0;
   return unused;
 }
-inline std::string& removed_barrier() { return cluster().removed; }
-inline std::map<std::string, long long>& barriers_met() {  // not counted here
-  static std::map<std::string, long long> none;
-  return none;
-}
-
 inline void abandon() {}
 
 inline unsigned block_size() { return cluster().block_size; }
@@ -73,10 +66,8 @@ inline void wait(Waits what, const char*, int) {
   pthread_barrier_wait(&barrier.barrier);
 }
 
-inline void barrier(Waits what, const char* file, int line) {
-  const char* name = strrchr(file, '/');
-  std::string site = std::string(name ? name + 1 : file) + ":" + std::to_string(line);
-  if (site != cluster().removed) wait(what, file, line);
+inline void barrier(Waits what, Place& place) {  // not counted here
+  if (!place.is_removed) wait(what, place.site.file, place.site.line);
 }
 
 template <class T, class Change>
