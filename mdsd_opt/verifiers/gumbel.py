@@ -15,6 +15,7 @@ finite sums of exponentials in t, and integrating over t leaves rational functio
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -156,20 +157,22 @@ def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> l
 
     p and q are floats or Fractions, and drafts have q > 0.
     """
-    k = len(drafts)
+    k, counts = len(drafts), Counter(drafts)
     one = p[0] * 0 + 1
-    other_rows = []
-    for row in range(k):
+    alone = {x: draft_probability(p, q, x) for x in counts}
+    other_rows = {}  # of a row that has the draft
+    for x in counts:
         product: ExponentialSum = {0 * one: one}
-        for x in (*drafts[:row], *drafts[row + 1 :]):
-            product = _product(product, draft_probability(p, q, x))
-        other_rows.append(product)
+        for other in (counts - Counter([x])).elements():
+            product = _product(product, alone[other])
+        other_rows[x] = product
     masses = []
     for j in range(len(p)):
         mass = p[j] * 0
         if p[j] > 0:
-            for x, others in zip(drafts, other_rows, strict=True):
-                mass += _integral(_product(_winning_row(p, q, j, x), others), k)
+            for x, count in counts.items():
+                row = _winning_row(p, q, j, x)
+                mass += count * _integral(_product(row, other_rows[x]), k)
         masses.append(p[j] * mass / k)
     return masses
 

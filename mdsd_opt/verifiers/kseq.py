@@ -12,7 +12,7 @@ from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
 from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import RatioSums, draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Law
@@ -32,6 +32,10 @@ class KSeq(Verifier):
     name: ClassVar[str] = "kseq"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement,)
 
+    def __init__(self) -> None:
+        self._scale = Remembered(_scale_of)
+        self._exact_scale = Remembered(self._lossless_scale)
+
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
         rates = BatchRates(lambda p, q, counts, seed: kseq_rates(p, q, counts), device="kseq")
@@ -39,9 +43,7 @@ class KSeq(Verifier):
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         p, q, k = target_of(problem, exact), draft_of(problem, exact), problem.num_drafts
-        rho: Any = acceptance_scale(problem.target, draft_of(problem, False), k)
-        if exact:
-            rho = _lossless_fraction(rho, p, q, k)
+        rho: Any = self._exact_scale(problem) if exact else self._scale(problem)
         passed = np.minimum(p / rho, q)
         beta = passed.sum()
         accept = nothing_accepted(drafts, p)
@@ -55,10 +57,18 @@ class KSeq(Verifier):
         per_test = _some_test_passes(beta, k) / beta
         return Decision(accept, residual_law(p, per_test * passed))
 
+    def _lossless_scale(self, problem: TransportProblem) -> Fraction:
+        p, q = target_of(problem, True), draft_of(problem, True)
+        return _lossless_fraction(self._scale(problem), p, q, problem.num_drafts)
+
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
         self.check(problem)
         return kseq_rates(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
+
+
+def _scale_of(problem: TransportProblem) -> float:
+    return acceptance_scale(problem.target, draft_of(problem, False), problem.num_drafts)
 
 
 def kseq_rates(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:

@@ -14,7 +14,7 @@ from mdsd_opt.problem.water_filling import fill
 from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     death_levels,
-    mean_over_levels,
+    mean_over_joins,
     spans_of_blocks,
 )
 from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
@@ -65,7 +65,7 @@ class RatioHull(Verifier):
             inside = positions >= start
             return inside / np.count_nonzero(inside)
 
-        accept = mean_over_levels(shares, int(positions.max()), hull.levels)
+        accept = mean_over_joins(shares, positions, hull.levels)
         for k, token in enumerate(drafts.tolist()):
             accept[k] *= accepted(problem.target[token], hull.selection[token])
         return Decision(accept, hull.residual)

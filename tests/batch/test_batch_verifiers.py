@@ -114,7 +114,7 @@ def test_large_rows(scheme: str, verifier: str) -> None:
 
 def test_estimates_without_replacement() -> None:
     """Against the exact recursion, row by row, and on average over rows."""
-    target, draft = logits(0, 30, 60), logits(1, 30, 60)
+    target, draft = logits(0, 16, 60), logits(1, 16, 60)
     counts = (3, 4)
     rates = mo.acceptance_rates(target, draft, counts, "without_replacement", "rrs")
     exact = np.empty_like(rates)

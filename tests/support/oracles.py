@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise, product
+from math import lcm
 
 Law = dict[tuple[int, ...], Fraction]
 SetLaw = dict[frozenset[int], Fraction]
@@ -100,11 +101,14 @@ def subsets(vocab_size: int) -> Iterable[tuple[int, ...]]:
 def optimum_over_subsets(p: Sequence[Fraction], law: Law) -> Fraction:
     """1 + min over all 2^V subsets H of P(H) - Pr(drafts in H)."""
     sets = set_law(law)
-    return 1 + min(
-        sum((p[i] for i in h), Fraction(0))
-        - sum((mass for s, mass in sets.items() if s.issubset(h)), Fraction(0))
+    unit = lcm(*(x.denominator for x in (*p, *sets.values())))  # 1 / unit divides them all
+    shares = [int(x * unit) for x in p]
+    masses = [(members, int(mass * unit)) for members, mass in sets.items()]
+    least = min(
+        sum(shares[i] for i in h) - sum(mass for s, mass in masses if s.issubset(h))
         for h in subsets(len(p))
     )
+    return 1 + Fraction(least, unit)
 
 
 def optimum_by_flow(p: Sequence[Fraction], law: Law) -> Fraction:

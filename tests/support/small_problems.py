@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
+from mdsd_opt.drafts import DraftScheme
 
 Vector = NDArray[np.float64]
 
@@ -45,7 +46,20 @@ def best_subset_value(problem: mo.TransportProblem) -> float:
     """min over all subsets of 1 + P(H) - Q(H)."""
     size = problem.vocab_size
     subsets = ((np.arange(1 << size)[:, None] >> np.arange(size)) & 1).astype(bool)
-    return min(problem.cut_value(subset) for subset in subsets)
+    values = 1.0 + subsets @ problem.target - _contained(problem.drafts, subsets)
+    return float(values.min())
+
+
+def _contained(drafts: DraftScheme, subsets: NDArray[np.bool_]) -> Vector:
+    """Q of every row: by the formula if each draft is drawn by itself, else one by one."""
+    if isinstance(drafts, mo.MixtureDrafts):
+        parts = drafts.mixture_parts()
+        return np.sum([mass * _contained(part, subsets) for mass, part in parts], axis=0)
+    if isinstance(drafts, mo.IndependentDrafts):
+        return np.prod([subsets @ model.values for model in drafts.models], axis=0)
+    if isinstance(drafts, mo.WithReplacement):
+        return (subsets @ drafts.q) ** drafts.num_drafts
+    return np.array([drafts.containment(subset) for subset in subsets])
 
 
 def _weights(rng: np.random.Generator, size: int) -> Vector:

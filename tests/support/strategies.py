@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ class Case:
     drafts: DraftScheme
     law: oracles.Law
 
-    @property
+    @cached_property
     def problem(self) -> TransportProblem:
         return TransportProblem(self.target, self.drafts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from fractions import Fraction
+from functools import cache, partial
 from itertools import product
 from math import prod
 
@@ -129,6 +130,7 @@ def output_law(rule, target, draft, topology, scheme, found=None):
         length = topology.depth + 1
         found = found or trees(draft, topology, scheme)
     law = np.zeros_like(np.asarray(target(())), shape=(target.vocab_size,) * length)
+    goes_on = cache(partial(target_law, target, length))  # the law of what follows a text
     accepted = 0
     for root, probability in found:
         for node in root.walk():
@@ -141,19 +143,16 @@ def output_law(rule, target, draft, topology, scheme, found=None):
             for extra in np.flatnonzero(extra_law).tolist():
                 mass = probability * stop.probability * extra_law[extra]
                 text = (*stop.node.tokens, extra)
-                for rest in product(range(target.vocab_size), repeat=length - len(text)):
-                    whole = (*text, *rest)
-                    tail = prod(
-                        np.asarray(target(whole[:n]))[whole[n]] for n in range(len(text), length)
-                    )
-                    law[whole] += mass * tail
+                law[text] += mass * goes_on(text)
         assert abs(total - 1.0) < 1e-9
     return law, accepted
 
 
-def target_law(target, length):
-    """Law of the first tokens under the target itself."""
-    law = np.zeros_like(target(()), shape=(target.vocab_size,) * length)
-    for text in product(range(target.vocab_size), repeat=length):
-        law[text] = target.probability(text)
+def target_law(target, length, after=()):
+    """Law of the first tokens under the target itself: of those that follow a text `after`."""
+    left = length - len(after)
+    law = np.zeros_like(np.asarray(target(())), shape=(target.vocab_size,) * left)
+    for rest in product(range(target.vocab_size), repeat=left):
+        whole = (*after, *rest)
+        law[rest] = prod(np.asarray(target(whole[:n]))[whole[n]] for n in range(len(after), length))
     return law

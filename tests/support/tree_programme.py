@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -18,7 +19,7 @@ def whole_programme(target, draft, topology, scheme="with_replacement", missed_b
     vocab_size, depth = target(()).size, topology.depth
     texts = [w for n in range(1, depth + 1) for w in product(range(vocab_size), repeat=n)]
     column = {w: i for i, w in enumerate(texts)}
-    make = scheme_maker(scheme)
+    misses = misses_of(draft, topology, scheme_maker(scheme))
     rows, bounds = [], []
     for w in texts:
         share = float(target(w[:-1])[w[-1]])
@@ -34,7 +35,7 @@ def whole_programme(target, draft, topology, scheme="with_replacement", missed_b
             row[[column[w] for w in chain]] = 1.0
             rows.append(row)
             if missed_by is None:
-                bounds.append(1.0 - missed(draft, topology, make, (), (), frozenset(chain)))
+                bounds.append(1.0 - misses((), (), frozenset(chain)))
             else:
                 bounds.append(1.0 - missed_by(chain))
     found = linprog(
@@ -55,21 +56,42 @@ def antichains(node, vocab_size, depth):
         yield tuple(w for part in parts for w in part)
 
 
-def missed(draft, topology, make, node, place, chain):
-    """Probability that the tree below a drawn node, itself included, holds none of the texts."""
-    if node in chain:
-        return 0.0
-    num_drafts = topology.drafts_at(place)
-    if num_drafts == 0 or not any(w[: len(node)] == node for w in chain):
-        return 1.0
-    total = 0.0
-    for draws, weight in zip(*make(draft(node), num_drafts).tuple_law(), strict=True):
-        if weight > 0.0:
-            chance, seen = float(weight), set()
-            for rank, token in enumerate(draws.tolist()):
-                if token >= 0 and token not in seen:
-                    seen.add(token)
-                    below = (*node, token), (*place, rank)
-                    chance *= missed(draft, topology, make, *below, chain)
+def misses_of(draft, topology, make):
+    """A function: the probability that the tree below a drawn node holds none of some texts.
+
+    Its arguments are the node's text and place, and the texts that begin with that text.
+    """
+
+    @cache
+    def ways(node, num_drafts):
+        """Tokens that are drawn, each with the first place that holds it; and the probability."""
+        found = []
+        for draws, weight in zip(*make(draft(node), num_drafts).tuple_law(), strict=True):
+            if weight > 0.0:
+                places = {}
+                for rank, token in enumerate(draws.tolist()):
+                    if token >= 0:
+                        places.setdefault(token, rank)
+                found.append((places, float(weight)))
+        return found
+
+    @cache
+    def missed(node, place, chain):
+        if node in chain:
+            return 0.0
+        num_drafts = topology.drafts_at(place)
+        if num_drafts == 0 or not chain:
+            return 1.0
+        below = {}
+        for text in chain:
+            below.setdefault(text[len(node)], set()).add(text)
+        total = 0.0
+        for places, weight in ways(node, num_drafts):
+            chance = weight
+            for token, rank in places.items():
+                if token in below:
+                    chance *= missed((*node, token), (*place, rank), frozenset(below[token]))
             total += chance
-    return total
+        return total
+
+    return missed

@@ -72,7 +72,7 @@ def with_any_heights(case: Case, data: st.DataObject) -> Ladder | None:
 
 class TestLaws:
     @settings(max_examples=200)
-    @given(case=cases(_SCHEMES, max_vocab=5, max_drafts=4), data=st.data())
+    @given(case=cases(_SCHEMES, max_vocab=4, max_drafts=4), data=st.data())
     def test_lossless_at_any_heights(self, case: Case, data: st.DataObject) -> None:
         """In Fractions, over all draft tuples."""
         rule = with_any_heights(case, data)

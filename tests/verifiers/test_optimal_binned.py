@@ -62,7 +62,7 @@ def test_verdicts_follow_the_target(scheme, biased):
     drafts = scheme(q, 3)
     problem = TransportProblem(p, drafts)
     sampled = scheme(0.9 * q + 0.1 / 12, 3) if biased else drafts
-    tokens = [BINNED.verify(problem, row, rng).token for row in sampled.sample(rng, size=40_000)]
+    tokens = [BINNED.verify(problem, row, rng).token for row in sampled.sample(rng, size=15_000)]
     law = dict(enumerate(problem.target.tolist()))
     assert (p_value(tokens, law) < 1e-6) == biased
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from support.selection_law import selection_law
@@ -19,6 +21,7 @@ from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
 V = 131_072
 
 
+@cache
 def full_vocabulary(num_drafts, scheme):
     rng = np.random.default_rng(num_drafts)
     target = (2.5 * rng.standard_normal(V)).astype(np.float32)
@@ -61,9 +64,12 @@ def random_problem(rng, scheme, size):
 def explicit_token(plan, tokens, uniforms):
     """Output by the death levels of all boundaries between tokens, and the law of the residual."""
     drawn = plan.drawn(tokens)
-    blocks = list(blocks_around(int(drawn.places.max()), plan.death_levels))
-    until = np.cumsum([length for length, _, _ in blocks])
-    _, *block = blocks[min(int(np.searchsorted(until, uniforms.mixing, "right")), len(blocks) - 1)]
+    until = 0.0
+    for length, start, stop in blocks_around(int(drawn.places.max()), plan.death_levels):
+        block = start, stop
+        until += length
+        if until > uniforms.mixing:
+            break
     shares = plan.block_rule(drawn)(*block)
     chosen = int(np.searchsorted(np.cumsum(shares), uniforms.draft, side="right"))
     place = drawn.places[min(chosen, int(np.flatnonzero(shares)[-1]))]

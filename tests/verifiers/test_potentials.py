@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,9 +18,20 @@ import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, SupportLaw
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal import Optimal, fitted
+from mdsd_opt.verifiers.optimal.acceptance_rule import mean_over_levels
 from mdsd_opt.verifiers.optimal.potentials import fit, leagues_of, win_probabilities
 from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.ratio_hull import RatioHull, hull_of
+
+
+@cache
+def full_vocabulary(num_drafts: int) -> tuple[mo.TransportProblem, mo.Solution]:
+    """Noise on the logits of one model, and the optimum of it."""
+    rng = np.random.default_rng(num_drafts)
+    logits = 2.5 * rng.standard_normal(131_072)
+    models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
+    problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
+    return problem, mo.solve(problem, "submodular")
 
 
 class TestNoisyChoice:
@@ -109,10 +121,8 @@ class TestOptimal:
 
     @pytest.mark.parametrize("num_drafts", [2, 3, 8])
     def test_full_vocabulary(self, num_drafts: int) -> None:
+        problem, solution = full_vocabulary(num_drafts)
         rng = np.random.default_rng(num_drafts)
-        logits = 2.5 * rng.standard_normal(131_072)
-        models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
-        problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
         verifier = Optimal()
         rate = verifier.acceptance_rate(problem)
         assert isinstance(rate, CertifiedRate)
@@ -120,7 +130,7 @@ class TestOptimal:
         selection = fitted(problem, 1e-6).selection
         assert selection.sum() == pytest.approx(1.0, abs=1e-12)
         # The certificate knows nothing of potentials: its bounds enclose the optimum.
-        certificate = mo.certify(problem, mo.solve(problem, "submodular"))
+        certificate = mo.certify(problem, solution)
         rounding = 1e-12  # of sums over the vocabulary
         assert certificate.lower - 1.1e-6 <= rate <= certificate.upper + rounding
         assert rate + rate.gap >= certificate.lower - rounding
@@ -239,14 +249,42 @@ class TestRatioHull:
             law, np.minimum(case.problem.target, hull.selection), rtol=0, atol=1e-13
         )
 
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("size", [1, 2, 3, 40])
+    def test_drafts_share_as_on_a_walk_over_the_blocks(self, size: int, dtype: type) -> None:
+        """Zeros, ties, p = q and one-hot rows too."""
+        rng, rule = np.random.default_rng(size), RatioHull()
+        for n in range(24):
+            p, *models = rng.dirichlet(np.full(size, 0.5), size=1 + int(rng.integers(1, 5)))
+            if n % 4 == 0:
+                p, models = p.round(1) + np.eye(size)[0], [q.round(1) + p for q in models]
+            if n % 4 == 1:
+                models[0] = p
+            if n % 4 == 2:
+                models[-1] = np.eye(size)[rng.integers(size)]
+            laws = [(x / x.sum()).astype(dtype) for x in (p, *models)]
+            problem = mo.TransportProblem(laws[0], mo.IndependentDrafts(laws[1:]))
+            hull = hull_of(problem)
+            for drafts in problem.drafts.sample(rng, 4):
+                places = hull.position[drafts]
+
+                def shares(start: int, stop: int, places: NDArray[np.int64] = places) -> Any:
+                    return (places >= start) / np.count_nonzero(places >= start)
+
+                walked = mean_over_levels(shares, int(places.max()), hull.levels)
+                kept = np.minimum(problem.target, hull.selection)[drafts]
+                np.testing.assert_allclose(
+                    rule.decide(problem, drafts).accept * hull.selection[drafts],
+                    walked * kept,
+                    rtol=0,
+                    atol=1e-14,
+                )
+
     @pytest.mark.parametrize("num_drafts", [2, 3, 8])
     def test_nearly_optimal_at_full_vocabulary(self, num_drafts: int) -> None:
-        rng = np.random.default_rng(num_drafts)
-        logits = 2.5 * rng.standard_normal(131_072)
-        models = [mo.softmax(logits + rng.standard_normal(logits.size)) for _ in range(num_drafts)]
-        problem = mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
+        problem, solution = full_vocabulary(num_drafts)
         rule = RatioHull()
         bound = rule.acceptance_bound(problem)
         assert hull_of(problem).selection.sum() == pytest.approx(1.0, abs=1e-12)
-        optimum = mo.solve(problem).acceptance_rate
+        optimum = solution.acceptance_rate
         assert optimum - 0.02 < bound <= optimum + 1e-12

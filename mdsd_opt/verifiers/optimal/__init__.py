@@ -86,6 +86,8 @@ class Optimal(Verifier):
     def __init__(self, gap: float = 1e-6) -> None:
         gap = checked_tolerance("gap", gap)
         self._rule = Remembered(lambda problem: FittedRule(fitted(problem, gap)))
+        # In Fractions it takes long, and is small; a plan in float64 may be of a whole vocabulary.
+        self._exact_plan = Remembered(lambda problem: plan_of(problem, exact=True))
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
@@ -117,7 +119,7 @@ class Optimal(Verifier):
         scheme = problem.drafts.prefix_form
         if scheme is None:
             return self._rule(problem).decide(problem, drafts, exact)
-        plan = plan_of(problem, exact)
+        plan = self._exact_plan(problem) if exact else plan_of(problem)
         target = target_of(problem, exact)
         accept = nothing_accepted(drafts, target)
         if plan is None:  # the drafts are certain: the target itself is the best that can be done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class SortedPlan(TokenPlan):
     def __init__(self, target: Numbers, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
         self.drafts, draws = drafts, drafts.random_draws
         self.is_replaced = draws is not None and draws.is_replaced
-        self.target = target.copy()
+        self._whole, self.target = target, target.copy()
         self.target[fixed] = target[:1].sum() * 0
         exact = target.dtype == object
         self.q: Numbers = np.array(drafts.exact_weights, object) if exact else drafts.weights
@@ -57,7 +58,10 @@ class SortedPlan(TokenPlan):
         self.position[self.order] = np.arange(self.order.size)
         self.selection = self.target * 0
         self.selection[self.order] = self.x
-        self.residual = residual_law(target, np.minimum(self.target, self.selection))
+
+    @cached_property
+    def residual(self) -> Numbers:
+        return residual_law(self._whole, np.minimum(self.target, self.selection))
 
     def block_rule(self, drawn: Drawn, rule_of: RuleOfDraws = block_rule) -> BlockRule:
         if self.drafts.random_draws is None:
