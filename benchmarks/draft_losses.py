@@ -87,14 +87,16 @@ def measure(options: argparse.Namespace) -> None:
     loaded, done = load_model(TARGET), {(x["loss"], x["seed"]) for x in lines(options)}
     texts = Texts(options.draft / "texts", options.aside)
     beginning = options.out / "beginning.safetensors"
-    model = begun(loaded, texts, options.seed)
     if not beginning.exists():
+        model = begun(loaded, texts, options.seed)
         trained(model, texts, options, "cross_entropy", StepBudget(options.beginning))
         save(model.state_dict(), beginning)
+    weights = load_file(beginning)
     for loss, seed in [(BEGINNING, 0), *((x, n) for n in range(options.seeds) for x in BY_NAME)]:
         if (loss, seed) in done:
             continue
-        model.load_state_dict(load_file(beginning), strict=False)
+        model = OneLayer(loaded, weights["token_ids"], weights["table"])
+        model.load_state_dict(weights, strict=False)
         budget = StepBudget(0 if loss == BEGINNING else options.steps)
         settings = argparse.Namespace(**{**vars(options), "seed": seed + 1})
         seconds = trained(model, texts, settings, loss, budget)

@@ -6,6 +6,7 @@
 - `checked`: tolerances, amounts, and arrays of a kind that callers give
 - `files`: bytes, JSON, arrays, logits and engines' output, however broken a file is
 - `numba_cache`: how kernels are compiled, and where they are kept
+- `kernels_expected`: which of them a command may call, so that they can be counted
 - `long_runs`: threads and the progress bar
 - `installed`: versions, and what a user names as ``"module:attribute"``
 """

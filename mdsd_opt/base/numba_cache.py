@@ -37,6 +37,7 @@ from numba.core.runtime import rtsys
 from numba.core.typed_passes import AnnotateTypes
 
 from mdsd_opt._version import __version__
+from mdsd_opt.base import kernels_expected
 from mdsd_opt.base.long_runs import working
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -149,13 +150,18 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
     def _path(self, sig: Any, codegen: Any) -> Path:
         code = self._function.__code__
         made_from = (sig, codegen.magic_tuple(), code.co_firstlineno, code.co_code)
-        name = f"{Path(code.co_filename).stem}.{self._function.__qualname__}"
+        name = kernel_name(self._function)
         return cache_folder() / f"{name}-{_digest(repr(made_from).encode())}.code"
 
     def enable(self) -> None:
         """Nothing to do: always enabled, and what is kept is never out of date."""
 
     disable = flush = enable
+
+
+def kernel_name(function: Callable[..., Any]) -> str:
+    """Its file and its name, as the files of its compiled code begin."""
+    return f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
 
 
 def cache_folder() -> Path:
@@ -218,8 +224,9 @@ def say_once(message: str) -> None:
 class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
     """Say what is compiled, else the first call seems to hang, and take the time.
 
-    On a terminal it stands in a line that goes, elsewhere it is said once a process. Numba compiles
-    one function after the other; those that one calls are compiled within.
+    On a terminal it stands in a line that goes, with its number among the kernels that the process
+    expects to call and that nobody has compiled; elsewhere it is said once a process. Numba
+    compiles one function after the other; those that one calls are compiled within.
     """
 
     def __init__(self) -> None:
@@ -227,6 +234,8 @@ class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
         self._depth = 0
         self._began = 0.0
         self._line = contextlib.ExitStack()
+        self._count = 0  # of ours, compiled by this process
+        self._at_most = 0
 
     def on_start(self, event: Any) -> None:
         self._depth += 1
@@ -238,9 +247,19 @@ class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
             return
         if sys.stderr is not None and sys.stderr.isatty():
             what = function.__module__.rpartition(".")[2].removesuffix("_kernels")
-            self._line.enter_context(working(f"compiling, once: {what.replace('_', ' ')}"))
+            said = f"compiling, once: {what.replace('_', ' ')}{self._numbered()}"
+            self._line.enter_context(working(said))
         else:
             say_once(_COMPILING)
+
+    def _numbered(self) -> str:
+        """Which of the kernels that are still to be compiled it is, where that is known."""
+        if not self._count:
+            kept = {path.name.partition("-")[0] for path in cache_folder().glob("*.code")}
+            self._at_most = len(set(kernels_expected.expected) - kept)
+        self._count += 1
+        known = self._count <= self._at_most
+        return f" ({self._count} of at most {self._at_most})" if known else ""
 
     def on_end(self, event: Any) -> None:
         self._depth -= 1

@@ -14,7 +14,9 @@ from contextlib import suppress
 def main() -> None:
     """Run the command line; errors that are the user's to mend end in one line, not a traceback."""
     _open_what_is_closed()
+    from mdsd_opt.base.kernels_expected import expect
     from mdsd_opt.cli.app import app
+    from mdsd_opt.cli.kernels import KERNELS
     from mdsd_opt.cli.output import warnings_as_remarks
     from mdsd_opt.cli.waiting import waiting
     from mdsd_opt.errors import MdsdError
@@ -24,7 +26,9 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         try:
-            with waiting(" ".join(sys.argv[1:2])), warnings_as_remarks():
+            verb = " ".join(sys.argv[1:2])
+            expect(KERNELS.get(verb, ()))
+            with waiting(verb), warnings_as_remarks():
                 app()
         finally:
             sys.stdout.flush()  # a disk that is full shows here, not after the exit code is settled

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 
 import pytest
+from support.fake_terminal import Terminal
 
 from mdsd_opt.base import long_runs
 from mdsd_opt.base.long_runs import progress_bar, working
-
-
-class Terminal(io.StringIO):
-    """Remembers what is written to it."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:

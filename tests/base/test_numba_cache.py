@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import logging
 import os
 import shutil
 import subprocess
 import sys
 import time
+import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
+from support.fake_terminal import Terminal
 
-from mdsd_opt.base import numba_cache
+from mdsd_opt.base import kernels_expected, numba_cache
 from mdsd_opt.prefix_search import sum_kernels
 
 HELPER = """
@@ -171,6 +175,38 @@ def test_a_compilation_is_announced_once(caplog: pytest.LogCaptureFixture) -> No
             function.__module__ = "mdsd_opt.something"
             numba.njit(function)(1.0)
     assert caplog.text.count("compiling kernels") == 1
+
+
+def test_on_a_terminal_kernels_are_counted_among_those_that_are_expected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    folder = numba_cache.cache_folder()
+    folder.mkdir(parents=True)
+    (folder / "some_kernels.third-0123.code").write_bytes(b"")
+    names = ("some_kernels.first", "some_kernels.second", "some_kernels.third")
+    monkeypatch.setattr(kernels_expected, "expected", names)
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def noted(doing: str) -> Iterator[None]:
+        said.append(doing)
+        yield
+
+    monkeypatch.setattr(numba_cache, "working", noted)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    compilations = numba_cache._Compilations()
+    for name in ("first", "second", "unexpected"):
+        function = types.FunctionType((lambda: None).__code__, {}, name)
+        function.__module__ = "mdsd_opt.prefix_search.some_kernels"
+        dispatcher = types.SimpleNamespace(py_func=function)
+        compilations.on_start(types.SimpleNamespace(data={"dispatcher": dispatcher}))
+        compilations.on_end(None)
+    assert said == [
+        "compiling, once: some (1 of at most 2)",
+        "compiling, once: some (2 of at most 2)",
+        "compiling, once: some",
+    ]
 
 
 def test_the_seconds_of_a_compilation_are_counted_once_and_not_of_the_functions_within() -> None:

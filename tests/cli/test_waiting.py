@@ -7,14 +7,10 @@ import sys
 import time
 
 import pytest
+from support.fake_terminal import Terminal
 
 from mdsd_opt.cli import waiting as module
 from mdsd_opt.cli.waiting import waiting
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def a_terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[Terminal, io.StringIO]:
