@@ -22,6 +22,8 @@ from mdsd_opt.decoding import (
 from mdsd_opt.decoding.comparison import warm_up
 from mdsd_opt.errors import InvalidInput, UnknownName
 
+#: Texts that are enough to tell the draft's law from the target's.
+TEXTS = 1000
 RULES = ("traversal", "traversal_hull", "level_sequential", "optimal", "rrs")
 
 
@@ -44,7 +46,7 @@ def test_the_output_follows_the_target(pair, rule, scheme):
     rng = np.random.default_rng(1)
     options = {"tree": "2x2", "scheme": scheme, "rule": rule, "max_new_tokens": 3, "rng": rng}
     outputs = [
-        generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(3000)
+        generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(TEXTS)
     ]
     law = dict(np.ndenumerate(target_law(target, 3)))
     assert p_value(outputs, law) > 1e-6
@@ -55,7 +57,7 @@ def test_the_test_of_the_output_rejects_another_target(pair):
     rng = np.random.default_rng(1)
     outputs = [
         generate(logits_of(draft), logits_of(draft), [0], tree="2x2", max_new_tokens=3, rng=rng)
-        for _ in range(3000)
+        for _ in range(TEXTS)
     ]
     law = dict(np.ndenumerate(target_law(target, 3)))
     assert p_value([output.tokens for output in outputs], law) < 1e-6
@@ -164,7 +166,7 @@ def test_the_output_of_dynamic_trees_follows_the_target(pair, rule):
     rng = np.random.default_rng(6)
     options = {"tree": DynamicTree(6, 2, 3), "rule": rule, "max_new_tokens": 3, "rng": rng}
     outputs = [
-        generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(2000)
+        generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(TEXTS)
     ]
     assert p_value(outputs, dict(np.ndenumerate(target_law(target, 3)))) > 1e-6
 
