@@ -75,10 +75,11 @@ def _by_race(q: Floats, most: int) -> Floats:
     All terms are positive: the law of the others is a product over all tokens but one, along a
     tree of partial products, and never divided by a factor.
     """
+    from mdsd_opt.drafts.plackett_luce_kernels import rates_left
     from mdsd_opt.prefix_search import race_kernels as race
     from mdsd_opt.prefix_search.random_draws import require_race
 
-    slowest = float(np.partition(q, q.size - most)[: q.size - most + 1].sum())
+    slowest = rates_left(q, most)
     require_race(q.size, most, slowest)
     t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT, False)
     light = q * t[-1] < _LIGHT
