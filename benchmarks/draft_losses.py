@@ -46,7 +46,7 @@ def rates(model: OneLayer, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
         part = texts.get(texts.aside[at : at + 16])
         with torch.no_grad():
             p, logits = next(laws_and_logits(model, part, 1))
-            here = [1.0 - rejection(p.double(), logits.double(), k) for k in NUM_DRAFTS]
+            here = [1.0 - rejection(p, logits, k) for k in NUM_DRAFTS]
         found.append(torch.stack(here, -1))
         numbers.append(at + part["normaliser"][:, 1:].isfinite().nonzero()[:, 0])
     return torch.cat(found).numpy(), torch.cat(numbers).numpy()
