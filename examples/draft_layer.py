@@ -17,7 +17,6 @@ from mdsd_opt.decoding.models.loading import LoadedModel
 
 Text = tuple[int, ...]
 
-DROPPED = 0.1  # of the numbers that the layer reads, in training
 LENGTH = 4.0  # of the vectors that the layer reads at first, next to states; what it adds is small
 
 
@@ -125,7 +124,6 @@ class OneLayer(nn.Module):
         with torch.no_grad():  # at first what the linear maps say is all
             self.layer.mixed.zero_()
             self.layer.down.zero_()
-        self.eval()
 
     def normed(self, states: Tensor) -> Tensor:
         """Each of the states that stand side by side, of mean square one."""
@@ -151,7 +149,7 @@ class OneLayer(nn.Module):
         ]
         first = 0 if by_target else -3 * size
         known = (torch.cat(parts, -1) - self.centre[first:]) / self.spread[first:]
-        known = functional.dropout(known.to(self.output.dtype), DROPPED, self.training)
+        known = known.to(self.output.dtype)
         return read(known[..., : -2 * size]) + self.from_token(known[..., -2 * size :])
 
     def cast(self, dtype: torch.dtype) -> OneLayer:
