@@ -47,7 +47,10 @@ Made = TypeVar("Made")
 
 
 class Remembered(Generic[Made]):
-    """What is made of a problem, once, and kept as long as the problem is."""
+    """What is made of a problem, once, and kept as long as the problem is.
+
+    A copy, and what another process receives, remembers nothing: `make` is to be importable.
+    """
 
     def __init__(self, make: Callable[[TransportProblem], Made]) -> None:
         self._make = make
@@ -57,6 +60,9 @@ class Remembered(Generic[Made]):
         if problem not in self._known:
             self._known[problem] = self._make(problem)
         return self._known[problem]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Remembered, (self._make,)
 
 
 class Verifier(ABC):

@@ -66,8 +66,11 @@ class ImportanceSampling(Verifier):
         check_names(rule, order)
         if size % 1 != 0 or size < 1:
             raise InvalidInput(f"size is {size!r}: give an integer of at least 1")
-        self._options = options = (int(size), rule, order)
-        self._tournament = Remembered(lambda problem: _tournament_of(problem, *options))
+        self._options = (int(size), rule, order)
+        self._tournament = Remembered(self._tournament_on)
+
+    def _tournament_on(self, problem: TransportProblem) -> _Tournament:
+        return _tournament_of(problem, *self._options)
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -60,8 +61,8 @@ class LinearProgramme(Verifier):
         self._given = None if solution is None else solution.plan
         self._method = method
         self._plan = Remembered(self._plan_of)
-        self._rule = Remembered(lambda problem: _rule_of(problem, self._plan(problem), False))
-        self._exact_rule = Remembered(lambda problem: _rule_of(problem, self._plan(problem), True))
+        self._rule = Remembered(partial(self._planned_rule, exact=False))
+        self._exact_rule = Remembered(partial(self._planned_rule, exact=True))
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         rule = (self._exact_rule if exact else self._rule)(problem)
@@ -82,6 +83,9 @@ class LinearProgramme(Verifier):
             hit = float(rule.residual[list(members)].sum())
             rate += drawn * (accepted + max(1.0 - accepted, 0.0) * hit)
         return min(rate, 1.0)
+
+    def _planned_rule(self, problem: TransportProblem, exact: bool) -> _Rule:
+        return _rule_of(problem, self._plan(problem), exact)
 
     def _plan_of(self, problem: TransportProblem) -> TransportPlan:
         if self._given is not None:

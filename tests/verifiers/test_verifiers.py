@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from fractions import Fraction
 from itertools import product
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from support import oracles
 from support.known_problems import known_problems, matches
 from support.strategies import PREFIX_SCHEMES, Case, cases, problems
-from support.verifier_table import TABLE
+from support.verifier_table import EXAMPLES, TABLE, P
 
 from mdsd_opt import (
     DraftSetLaw,
@@ -54,6 +55,17 @@ def check_exactly(verifier: Verifier, problem: TransportProblem) -> None:
         assert list(verifier.output_law(problem, exact=True)) == list(problem.exact_target)
         exact = verifier.enumerated_acceptance_rate(problem, exact=True)
         assert enumerated == pytest.approx(float(exact), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_what_was_sent_to_another_process_decides_alike(name: str) -> None:
+    verifier, drafts = verifiers.get(name), EXAMPLES[TABLE[name][0]]
+    problem = TransportProblem(P, drafts)
+    tokens = drafts.sample(np.random.default_rng(0), 1)[0]
+    here = verifier.decide(problem, tokens)  # by then something is remembered
+    there = pickle.loads(pickle.dumps(verifier)).decide(problem, tokens)
+    np.testing.assert_array_equal(here.accept, there.accept)
+    np.testing.assert_array_equal(here.residual, there.residual)
 
 
 @pytest.mark.parametrize("name", TABLE)

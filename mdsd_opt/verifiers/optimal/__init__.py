@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from mdsd_opt.base.array_types import Flags, Integers
@@ -85,9 +86,9 @@ class Optimal(Verifier):
 
     def __init__(self, gap: float = 1e-6) -> None:
         gap = checked_tolerance("gap", gap)
-        self._rule = Remembered(lambda problem: FittedRule(fitted(problem, gap)))
+        self._rule = Remembered(partial(_fitted_rule, gap=gap))
         # In Fractions it takes long, and is small; a plan in float64 may be of a whole vocabulary.
-        self._exact_plan = Remembered(lambda problem: plan_of(problem, exact=True))
+        self._exact_plan = Remembered(partial(plan_of, exact=True))
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
@@ -143,6 +144,10 @@ class Optimal(Verifier):
             return verdict(draw(problem.target, uniforms.residual), tokens)
         places = places_drawn(drafts, plan, tokens)
         return verdict(output_token(plan, tokens[places], uniforms), tokens)
+
+
+def _fitted_rule(problem: TransportProblem, gap: float) -> FittedRule:
+    return FittedRule(fitted(problem, gap))
 
 
 def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
