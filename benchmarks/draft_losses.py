@@ -49,7 +49,7 @@ def rates(model: OneLayer, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
             here = [1.0 - rejection(p, logits, k) for k in NUM_DRAFTS]
         found.append(torch.stack(here, -1))
         numbers.append(at + part["normaliser"][:, 1:].isfinite().nonzero()[:, 0])
-    return torch.cat(found).numpy(), torch.cat(numbers).numpy()
+    return torch.cat(found).double().numpy(), torch.cat(numbers).numpy()
 
 
 @dataclass
