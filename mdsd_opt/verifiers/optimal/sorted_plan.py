@@ -43,14 +43,15 @@ class SortedPlan(TokenPlan):
         self.q: Numbers = np.array(drafts.exact_weights, object) if exact else drafts.weights
         if exact:
             self.order, contained = drafts.ordered(self.target)
-            self.gains = np.diff(contained)
+            self.w, self.gains = self.q[self.order], np.diff(contained)
         else:
             self.order = drafts.prefix_order(self.target)
             contained, slopes = drafts.prefix_containment_and_slopes(self.order)
-            self.gains = self.q[self.order] * slopes
-        self.w = self.q[self.order]
-        self.split, _ = best_length(self.target[self.order], contained)
-        self.p, inside = self.target[self.order], contained[self.split]
+            self.w = self.q[self.order]
+            self.gains = self.w * slopes
+        self.p = self.target[self.order]
+        self.split, _ = best_length(self.p, contained)
+        inside = contained[self.split]
         filled = fill(self.p, self.w, self.split, inside, 1 - inside)
         self.x, self.raised, _, self.capped, _ = filled
         self.above = np.append(np.cumsum(self.w[::-1])[::-1], [inside * 0])
