@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
-import signal
-import subprocess
-import sys
-import time
 from fractions import Fraction
 from itertools import permutations
 from math import comb, factorial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +15,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
 from mdsd_opt.cddlib_checks import checking, cones, double_description, two_values, with_ppl
-from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
+from mdsd_opt.cddlib_checks.child import run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.false_conditions import power_above, power_below
 from mdsd_opt.cddlib_checks.subsets import (
@@ -49,16 +43,9 @@ TOO_STRONG = {
 }
 
 
-@pytest.fixture
-def own_processes():
-    """For tests of what is decided by time, or in a process of its own."""
-
-
 @pytest.fixture(autouse=True)
-def jobs_run_here(request, monkeypatch):
+def jobs_run_here(monkeypatch):
     """Jobs run in this process, pickled as for another: to start one takes longer than most."""
-    if "own_processes" in request.fixturenames:
-        return
 
     def run(job, arguments, **limits):
         return pickle.loads(pickle.dumps(job(**pickle.loads(pickle.dumps(arguments)))))
@@ -129,21 +116,6 @@ def test_six_tokens_four_drafts(name):
 def test_smallest_sizes(v, k):
     for name in ("acceptance_one", "optimal_value", "q_convexity", "vertex_counts", "projection"):
         assert cddlib_checks.check(name, vocab_size=v, num_drafts=k).holds is True
-
-
-def test_acceptance_one_with_given_drafts_lists_the_facets(own_processes):
-    result = cddlib_checks.check(
-        "acceptance_one", vocab_size=3, num_drafts=2, draft=["1/2", "1/3", "1/6"]
-    )
-    assert result.holds is True
-    assert [str(facet) for facet in result.facets] == [
-        "p0 >= 1/4",
-        "p1 >= 1/9",
-        "p2 >= 1/36",
-        "p0 + p1 >= 25/36",
-        "p0 + p2 >= 4/9",
-        "p1 + p2 >= 1/4",
-    ]
 
 
 def test_tokens_that_are_never_drafted():
@@ -343,23 +315,6 @@ def test_one_engine_is_enough(monkeypatch, installed):
     assert double_description.vertices(square) == {(x, y) for x in (0, 1) for y in (0, 1)}
 
 
-def test_importing_the_package_does_not_import_an_engine():
-    code = (
-        "import sys; from mdsd_opt import cddlib_checks; cddlib_checks.conjectures();"
-        "assert not {name.split('.')[0] for name in sys.modules} & {'cdd', 'ppl'}"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
-
-
-def test_no_engine_leaves_the_processor_rounding_upwards():
-    code = (
-        "from mdsd_opt.cddlib_checks import with_cddlib, with_ppl; rows = [(0, 1), (1, -1)];"
-        "[engine.generators(rows) for engine in (with_cddlib, with_ppl)];"
-        "one, tiny = map(float, ('1', '1e-18')); assert one + tiny == one == one - tiny"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
-
-
 # --- both engines, which must agree --------------------------------------------------------------
 
 needs_both = pytest.mark.skipif(
@@ -412,120 +367,6 @@ def test_both_engines_on_random_polyhedra(seed):
     )
     if not by_cddlib[1] and not by_ppl[1]:  # rows of a flat cone are unique up to its equalities
         assert by_cddlib == by_ppl
-
-
-# --- the child process ---------------------------------------------------------------------------
-
-HARD = {"vocab_size": 9, "sizes": list(range(1, 10))}
-
-
-def test_time_runs_out_inside_cddlib():
-    start = time.perf_counter()
-    with pytest.raises(OutOfBudget, match="time ran out after 2 s"):
-        run_in_child(cones.acceptance_cone, HARD, timeout=2)
-    assert time.perf_counter() - start < 5
-
-
-def test_memory_runs_out():
-    with pytest.raises(OutOfBudget, match="memory ran out"):
-        run_in_child(_fill_memory, {}, timeout=60, memory=2**30)
-
-
-def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones(own_processes: None) -> None:
-    result = cddlib_checks.check("acceptance_one", vocab_size=8, num_drafts=8, timeout=1000)
-    assert result.holds
-    assert "every q, every K" in result.scope
-    # its 40,320 vertices take far longer than the cone
-    assert result.reason == "polytope of given drafts: not waited for, as this is settled"
-    assert result.seconds < 500
-
-
-def test_undecided_results_say_why(own_processes):
-    result = cddlib_checks.check("optimal_value", vocab_size=12, num_drafts=9, timeout=1.5)
-    assert result.holds is None
-    assert "time ran out" in result.reason
-    assert result.seconds < 5
-
-
-def test_what_runs_out_of_time_leaves_what_is_proven(own_processes):
-    result = cddlib_checks.check("projection", vocab_size=6, num_drafts=4, timeout=6)
-    assert result.holds is True
-    assert "elimination of the plan: time ran out" in result.reason
-    assert result.sizes["vertices"] == factorial(6)
-    assert "plan_variables" not in result.sizes
-
-
-@pytest.mark.skipif(not double_description.available("ppl"), reason="needs PPL")
-def test_time_and_memory_run_out_inside_ppl():
-    hard = {"vocab_size": 11, "sizes": list(range(1, 12))}
-    job = {"engine": "ppl", "job": cones.acceptance_cone, "arguments": hard}
-    start = time.perf_counter()
-    with pytest.raises(OutOfBudget, match="time ran out after 3 s"):
-        run_in_child(double_description.run_with, job, timeout=3)
-    assert time.perf_counter() - start < 8
-    unit = [[int(i == j) for j in range(20)] for i in range(20)]
-    cube = [(0, *row) for row in unit] + [(1, *(-x for x in row)) for row in unit]
-    job = {"engine": "ppl", "job": double_description.vertices, "arguments": {"rows": cube}}
-    with pytest.raises(OutOfBudget, match="memory ran out"):
-        run_in_child(double_description.run_with, job, timeout=100, memory=400 * 2**20)
-
-
-def test_errors_of_the_child_come_back():
-    with pytest.raises(SolverError, match="the claimed polyhedron is unbounded"):
-        run_in_child(double_description.vertices, {"rows": [(0, 1)]}, timeout=30)
-    with pytest.raises(SolverError, match="ended with code -9"):
-        run_in_child(_die, {}, timeout=30)
-    with pytest.raises(UnknownName, match="kept"):
-        run_in_child(_raise_own, {}, timeout=30)
-
-
-def test_what_a_child_prints_does_no_harm():
-    assert run_in_child(_print_much, {}, timeout=30) == "fine"
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
-def test_interrupt_ends_the_child_too():
-    arguments = ["check", "acceptance_one", "--vocab-size", "8", "-k", "8", "--timeout", "300"]
-    code = "from mdsd_opt.cli import main; main()"
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=_environment())
-    children = _wait_for_children(process.pid)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == 130
-    for child in children:
-        with pytest.raises(ProcessLookupError):
-            os.kill(child, 0)
-
-
-def _wait_for_children(pid):
-    for _ in range(100):
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if found:
-            time.sleep(1.0)  # into cddlib
-            return [int(x) for x in found]
-        time.sleep(0.1)
-    raise AssertionError("no child was started")
-
-
-def _environment():
-    return {**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])}
-
-
-def _fill_memory():
-    return len(bytearray(2**31))
-
-
-def _die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _raise_own():
-    raise UnknownName("kept")
-
-
-def _print_much():
-    print("x" * 10**6)
-    print("y" * 10**6, file=sys.stderr)
-    return "fine"
 
 
 # --- parts ---------------------------------------------------------------------------------------

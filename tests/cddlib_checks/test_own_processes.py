@@ -1,0 +1,163 @@
+"""Claims in processes of their own: deadlines, memory, errors, and what such a process imports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from math import factorial
+from pathlib import Path
+
+import pytest
+
+import mdsd_opt as mo
+from mdsd_opt import cddlib_checks
+from mdsd_opt.cddlib_checks import cones, double_description
+from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
+from mdsd_opt.errors import SolverError, UnknownName
+
+
+def test_acceptance_one_with_given_drafts_lists_the_facets():
+    result = cddlib_checks.check(
+        "acceptance_one", vocab_size=3, num_drafts=2, draft=["1/2", "1/3", "1/6"]
+    )
+    assert result.holds is True
+    assert [str(facet) for facet in result.facets] == [
+        "p0 >= 1/4",
+        "p1 >= 1/9",
+        "p2 >= 1/36",
+        "p0 + p1 >= 25/36",
+        "p0 + p2 >= 4/9",
+        "p1 + p2 >= 1/4",
+    ]
+
+
+def test_importing_the_package_does_not_import_an_engine():
+    code = (
+        "import sys; from mdsd_opt import cddlib_checks; cddlib_checks.conjectures();"
+        "assert not {name.split('.')[0] for name in sys.modules} & {'cdd', 'ppl'}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+
+
+def test_no_engine_leaves_the_processor_rounding_upwards():
+    code = (
+        "from mdsd_opt.cddlib_checks import with_cddlib, with_ppl; rows = [(0, 1), (1, -1)];"
+        "[engine.generators(rows) for engine in (with_cddlib, with_ppl)];"
+        "one, tiny = map(float, ('1', '1e-18')); assert one + tiny == one == one - tiny"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+
+
+HARD = {"vocab_size": 9, "sizes": list(range(1, 10))}
+
+
+def test_time_runs_out_inside_cddlib():
+    start = time.perf_counter()
+    with pytest.raises(OutOfBudget, match="time ran out after 2 s"):
+        run_in_child(cones.acceptance_cone, HARD, timeout=2)
+    assert time.perf_counter() - start < 5
+
+
+def test_memory_runs_out():
+    with pytest.raises(OutOfBudget, match="memory ran out"):
+        run_in_child(_fill_memory, {}, timeout=60, memory=2**30)
+
+
+def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones() -> None:
+    result = cddlib_checks.check("acceptance_one", vocab_size=8, num_drafts=8, timeout=1000)
+    assert result.holds
+    assert "every q, every K" in result.scope
+    # its 40,320 vertices take far longer than the cone
+    assert result.reason == "polytope of given drafts: not waited for, as this is settled"
+    assert result.seconds < 500
+
+
+def test_undecided_results_say_why():
+    result = cddlib_checks.check("optimal_value", vocab_size=12, num_drafts=9, timeout=1.5)
+    assert result.holds is None
+    assert "time ran out" in result.reason
+    assert result.seconds < 5
+
+
+def test_what_runs_out_of_time_leaves_what_is_proven():
+    result = cddlib_checks.check("projection", vocab_size=6, num_drafts=4, timeout=6)
+    assert result.holds is True
+    assert "elimination of the plan: time ran out" in result.reason
+    assert result.sizes["vertices"] == factorial(6)
+    assert "plan_variables" not in result.sizes
+
+
+@pytest.mark.skipif(not double_description.available("ppl"), reason="needs PPL")
+def test_time_and_memory_run_out_inside_ppl():
+    hard = {"vocab_size": 11, "sizes": list(range(1, 12))}
+    job = {"engine": "ppl", "job": cones.acceptance_cone, "arguments": hard}
+    start = time.perf_counter()
+    with pytest.raises(OutOfBudget, match="time ran out after 3 s"):
+        run_in_child(double_description.run_with, job, timeout=3)
+    assert time.perf_counter() - start < 8
+    unit = [[int(i == j) for j in range(20)] for i in range(20)]
+    cube = [(0, *row) for row in unit] + [(1, *(-x for x in row)) for row in unit]
+    job = {"engine": "ppl", "job": double_description.vertices, "arguments": {"rows": cube}}
+    with pytest.raises(OutOfBudget, match="memory ran out"):
+        run_in_child(double_description.run_with, job, timeout=100, memory=400 * 2**20)
+
+
+def test_errors_of_the_child_come_back():
+    with pytest.raises(SolverError, match="the claimed polyhedron is unbounded"):
+        run_in_child(double_description.vertices, {"rows": [(0, 1)]}, timeout=30)
+    with pytest.raises(SolverError, match="ended with code -9"):
+        run_in_child(_die, {}, timeout=30)
+    with pytest.raises(UnknownName, match="kept"):
+        run_in_child(_raise_own, {}, timeout=30)
+
+
+def test_what_a_child_prints_does_no_harm():
+    assert run_in_child(_print_much, {}, timeout=30) == "fine"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
+def test_interrupt_ends_the_child_too():
+    arguments = ["check", "acceptance_one", "--vocab-size", "8", "-k", "8", "--timeout", "300"]
+    code = "from mdsd_opt.cli import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=_environment())
+    children = _wait_for_children(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+
+
+def _wait_for_children(pid):
+    for _ in range(100):
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if found:
+            time.sleep(1.0)  # into cddlib
+            return [int(x) for x in found]
+        time.sleep(0.1)
+    raise AssertionError("no child was started")
+
+
+def _environment():
+    return {**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])}
+
+
+def _fill_memory():
+    return len(bytearray(2**31))
+
+
+def _die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raise_own():
+    raise UnknownName("kept")
+
+
+def _print_much():
+    print("x" * 10**6)
+    print("y" * 10**6, file=sys.stderr)
+    return "fine"
