@@ -186,7 +186,7 @@ class OneLayer(nn.Module):
         return self.normed(self.layer.finish(x, attended)).to(x.dtype)
 
     def logits(self, states: Tensor, tokens: int | None = None) -> Tensor:
-        """Of the tokens that can be drafted, [..., S], or of the first of them."""
+        """Of the tokens that can be drafted, or of so many of them, [..., S]."""
         return functional.linear(states * self.scale, self.output[:tokens])
 
     @torch.no_grad()

@@ -192,7 +192,7 @@ def test_impossible_tokens_never_come_out(name, scheme, uniform):
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_audit_finds_them_lossless_and_a_wrong_law_not(name, scheme, wrong):
     problem = mo.TransportProblem([0.5, 0.3, 0.2, 0.0], SCHEMES[scheme]([0.1, 0.3, 0.4, 0.2], 2))
-    other = torch.tensor([[0.2, 0.2, 0.4, 0.2]])
+    other = torch.tensor([[0.7, 0.1, 0.1, 0.1]])
 
     def verify(target, draft, drafts, rng):
         q = other if wrong else torch.tensor(draft)[None]
@@ -201,7 +201,7 @@ def test_the_audit_finds_them_lossless_and_a_wrong_law_not(name, scheme, wrong):
         replacement = scheme == "with_replacement"
         return int(getattr(torch_verifiers, name)(*given, replacement=replacement).tokens)
 
-    report = mo.audit(verify, problem, rng=0, num_trials=500, driven_checks=10)
+    report = mo.audit(verify, problem, rng=0, num_trials=200)
     assert report.lossless is not wrong
 
 
