@@ -30,10 +30,11 @@ test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels r
 STRESS_SCALE ?= 1
 
 test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand against exact rationals
-	$(SHARED) --scale $(STRESS_SCALE) tests_stress
+	$(SHARED) --scale $(STRESS_SCALE) tests_stress $(STRESS_OPTIONS)
 
 # Options of pytest that select some.
 KERNEL_OPTIONS ?=
+STRESS_OPTIONS ?=
 
 test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
 	$(SHARED) $(KERNEL_TESTS) $(KERNEL_OPTIONS)

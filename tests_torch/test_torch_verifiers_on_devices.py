@@ -48,7 +48,7 @@ def given(num_rows, vocab_size, num_drafts, replacement):
 
 @pytest.mark.parametrize("name", ["rrs", "optimal"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("vocab_size", [1, 50, 9000])
+@pytest.mark.parametrize("vocab_size", [1, 9000])
 def test_rules_are_one_graph(name, scheme, vocab_size):
     verify = getattr(torch_verifiers, name)
     torch._dynamo.reset()

@@ -162,7 +162,7 @@ class TestOtherRates:
         function, options = OTHERS[name]
         counts = (1, 2, 3, 8, 16)
         for character, rows in rows_of_every_character(size).items():
-            for dtype in DTYPES.values():
+            for dtype in DTYPES.values() if size < 20_000 else [np.float32]:
                 target, draft = (np.clip(x, -6e4, 6e4).astype(dtype)[None] for x in rows)
                 found = function(runtime, pair_of(target, draft, 0.8, 1.2), counts)
                 expected = on_cpu(
@@ -317,10 +317,9 @@ class TestReproducibility:
         case = CASES[name]
         expected = case(HostRuntime(library))
         for schedule in SCHEDULES:
-            for block_size in (128, 256):
-                for seed in (1, 2) if schedule == "random" else (1,):
-                    runtime = HostRuntime(library, schedule, block_size, seed)
-                    assert case(runtime) == expected, (schedule, block_size)
+            for block_size, seed in ((128, 1), (256, 2)):
+                runtime = HostRuntime(library, schedule, block_size, seed)
+                assert case(runtime) == expected, (schedule, block_size)
 
     def test_clusters_do_not_matter(self, library: Path, built_kernels: Build) -> None:
         single = built_kernels(cluster_size=1, types=CASE_TYPES)
