@@ -20,6 +20,18 @@ SUBJECTS = (
     "machine learning", "a village market", "cancer research", "the alphabet", "good manners",
 )  # fmt: skip
 
+#: Behind a subject, so that hardly two prompts are alike.
+SETTINGS = (
+    "in Japan", "in the nineteenth century", "for beginners", "in winter", "and money", "at night",
+    "in ancient Rome", "on a small island", "seen by a child", "in the year 2100", "in a big city",
+    "during the war", "without a plan", "and the law", "in three steps", "for the first time",
+    "in Brazil", "among friends", "at the age of seventy", "in the desert", "on a small budget",
+    "in the press", "before breakfast", "and its critics", "in a dream", "on the radio",
+    "in Africa", "under water", "at school", "in the theatre", "and good luck", "after the storm",
+    "in numbers", "by bicycle", "in the mountains", "as a profession", "in the laboratory",
+    "and old age",
+)  # fmt: skip
+
 #: Messages to the assistant that the target is.
 REQUESTS = (
     "Tell me about {}.", "Write a short story about {}.", "Explain {} to a child.",
@@ -53,10 +65,50 @@ STARTS = (
 )  # fmt: skip
 
 
+PERSONS = (
+    "Thomas", "The doctor", "Our neighbours", "Anna and her sister", "The old captain", "Nobody",
+    "My uncle", "The minister", "A young engineer", "Mrs. Okafor", "The students", "Her lawyer",
+    "The king's daughter", "Two strangers", "The nurse", "Everyone in the office", "Pedro",
+    "A group of scientists", "The farmer", "Whoever wrote this", "The twins", "Our teacher",
+)  # fmt: skip
+
+DEEDS = (
+    "had forgotten", "was the first to", "could not sleep because", "found a letter that",
+    "decided to sell", "asked whether", "had always wanted", "went back to", "did not believe",
+    "told us about", "looked at the map and", "wanted to know why", "will have to", "walked into",
+    "spent the summer", "said quietly,", "was known for", "tried to repair", "never learned",
+    "came home with", "showed that", "waited for", "laughed and", "was accused of",
+)  # fmt: skip
+
+#: Beginnings that take a number.
+COUNTED = (
+    "In {}, the city", "{} people were asked", "Chapter {}.", "There are {} reasons to",
+    "{} ways to save money:\n1.", "What is {} times 7?", "At the age of {},", "Figure {}:",
+    "By the year {}, most", "The train leaves at {} and", "for n in range({}):\n    ",
+    "Page {}\n\n", "Solve: 3x + {} = 50.\n", "About {} kilometres from the coast,",
+)  # fmt: skip
+
+NAMES = ("total", "words", "average", "user", "file", "matrix", "price", "tree", "date", "email")
+VERBS = ("find", "parse", "sort", "load", "remove", "update", "print", "merge", "check", "plot")
+
+
 def prompts_for(count: int, rng: np.random.Generator) -> list[tuple[str, bool]]:
     """As many prompts, drawn; whether each is a message in the chat format."""
-    found = []
-    for kind in rng.choice(3, size=count, p=(0.3, 0.4, 0.3)):
-        start = str(rng.choice((REQUESTS, OPENINGS, STARTS)[kind]))
-        found.append((start.replace("{}", str(rng.choice(SUBJECTS))), kind == 0))
-    return found
+    return [prompt_for(rng) for _ in range(count)]
+
+
+def prompt_for(rng: np.random.Generator) -> tuple[str, bool]:
+    def one(of: tuple[str, ...]) -> str:
+        return of[rng.integers(len(of))]
+
+    kind = rng.choice(6, p=(0.3, 0.3, 0.12, 0.14, 0.08, 0.06))
+    if kind < 2:
+        subject = one(SUBJECTS) + (f" {one(SETTINGS)}" if rng.random() < 0.7 else "")
+        return one((REQUESTS, OPENINGS)[kind]).replace("{}", subject), kind == 0
+    if kind == 2:
+        return one(STARTS), False
+    if kind == 3:
+        return f"{one(PERSONS)} {one(DEEDS)}", False
+    if kind == 4:
+        return one(COUNTED).replace("{}", str(rng.integers(2, 2050))), False
+    return f"def {one(VERBS)}_{one(NAMES)}(", False

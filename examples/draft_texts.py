@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from mdsd_opt.decoding.models.loading import LoadedModel
 
-TEMPERATURES, SHARES = (1.0, 0.6, 0.0), (0.5, 0.35, 0.15)  # of the texts
+TEMPERATURES, SHARES = (1.0, 0.6, 0.0), (0.6, 0.28, 0.12)  # of the texts
 BLOCKS = 256  # of tokens; a power of two that divides the size of many vocabularies
 
 
