@@ -227,7 +227,7 @@ def note(folder: Path, found: dict[str, Any]) -> None:
 
 
 def unseen_texts(
-    loaded: LoadedModel, options: argparse.Namespace, temperature: float, length: int = 72
+    loaded: LoadedModel, options: argparse.Namespace, temperature: float, length: int = 144
 ) -> dict[str, Tensor]:
     """Texts after prompts that nothing was trained on."""
     path = Path(__file__).parent / "prompts.txt"
@@ -264,7 +264,7 @@ def measure(loaded: LoadedModel, model: OneLayer, options: argparse.Namespace) -
 
 
 def rows_of(
-    loaded: LoadedModel, model: OneLayer, texts: dict[str, Tensor], depth: int, step: int = 4
+    loaded: LoadedModel, model: OneLayer, texts: dict[str, Tensor], depth: int, step: int = 8
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
     """Logits of target and draft, [n, V] each, by depth; and the text that each row is of."""
     output, features = loaded.model.get_output_embeddings().weight, texts["features"]
@@ -298,7 +298,7 @@ def tell_rates(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=FOLDER, help="a folder, for texts and weights")
-    parser.add_argument("--writing-minutes", type=float, default=23.0, help="of CPU time")
+    parser.add_argument("--writing-minutes", type=float, default=22.0, help="of CPU time")
     parser.add_argument("--training-minutes", type=float, default=13.5, help="of CPU time")
     parser.add_argument("--batch", type=int, default=128, help="texts written at once")
     parser.add_argument("--length", type=int, default=144, help="tokens of a text")
