@@ -24,7 +24,7 @@ from draft_layer import OneLayer
 from draft_texts import Texts, save, tell
 from safetensors.torch import load_file
 from torch import Tensor
-from train_draft import TARGET, begun, laws_and_logits, note, optimiser_of, steps
+from train_draft import TARGET, begun, laws_and_logits, note, optimisers_of, steps
 
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding.models.loading import load_model
@@ -77,7 +77,7 @@ def trained(
     began = time.process_time()
     options = argparse.Namespace(**{**vars(options), "loss": loss})
     batches = budget.counted(texts.batches(options.rows, options.seed))
-    for _ in steps(model, optimiser_of(model), batches, budget, options):
+    for _ in steps(model, optimisers_of(model), batches, budget, options):
         budget.taken += 1
     return time.process_time() - began
 

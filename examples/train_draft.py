@@ -128,17 +128,25 @@ def rate_at(share: float, step: int) -> float:
     return min(1.0, (step + 1) / WARM_UP) * max(1.0 - share, 0.0) ** 0.8
 
 
-def optimiser_of(model: OneLayer) -> torch.optim.Optimizer:
-    """AdamW, which draws matrices towards zero, and nothing else."""
+def optimisers_of(model: OneLayer) -> tuple[torch.optim.Optimizer, ...]:
+    """Muon [JJB+24] for matrices, with steps as large as AdamW's, and AdamW for all others."""
     matrices = [x for x in model.parameters() if x.ndim > 1]
     others = [x for x in model.parameters() if x.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.98))
+    return (
+        torch.optim.Muon(matrices, weight_decay=0.1, adjust_lr_fn="match_rms_adamw", ns_steps=4),
+        torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0),
+    )
+
+
+def check_torch() -> None:
+    """Raise `InvalidInput` where PyTorch is too old to train a draft; it may decode with one."""
+    if not hasattr(torch.optim, "Muon"):
+        raise InvalidInput(f"a draft is trained with PyTorch 2.9 or later, not {torch.__version__}")
 
 
 def steps(
     model: OneLayer,
-    optimiser: torch.optim.Optimizer,
+    optimisers: tuple[torch.optim.Optimizer, ...],
     batches: Iterator[dict[str, Tensor]],
     budget: Budget,  # or anything with a `share`
     options: argparse.Namespace,
@@ -147,16 +155,17 @@ def steps(
     for step in itertools.count():
         if budget.share >= 1.0:
             return
-        for group in optimiser.param_groups:
-            group["lr"] = options.rate * rate_at(budget.share, step)
+        for optimiser in optimisers:
+            optimiser.param_groups[0]["lr"] = options.rate * rate_at(budget.share, step)
         depth = 1 + sum(budget.share >= share for share in DEEPER_FROM)
         model.train()
         loss = loss_of(model, next(batches), depth, options.loss)
-        optimiser.zero_grad()
+        model.zero_grad()
         loss.backward()
         model.eval()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        for optimiser in optimisers:
+            optimiser.step()
         yield
 
 
@@ -182,15 +191,22 @@ def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
         step, budget = kept["step"], Budget(budget.seconds, kept["spent"])
     else:
         model = begun(loaded, texts, options.seed)
-    optimiser = optimiser_of(model)
+    optimisers = optimisers_of(model)
     aside, known = texts.get(texts.aside), texts.get(texts.rows[: len(texts.aside)])
     if step:
-        optimiser.load_state_dict(kept["optimiser"])
+        for optimiser, state in zip(optimisers, kept["optimisers"], strict=True):
+            optimiser.load_state_dict(state)
 
     def keep() -> None:
-        state = {"model": model.state_dict(), "optimiser": optimiser.state_dict()}
+        states = [optimiser.state_dict() for optimiser in optimisers]
         partial = path.with_suffix(".partial")
-        torch.save({**state, "spent": budget.spent, "step": step}, partial)
+        torch.save(
+            {
+                "model": model.state_dict(), "optimisers": states, "spent": budget.spent,
+                "step": step,
+            },
+            partial,
+        )  # fmt: skip
         partial.rename(path)
         save(model.state_dict(), options.out / "draft.safetensors")
 
@@ -198,7 +214,7 @@ def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
         found = {
             "step": step,
             "CPU seconds": round(budget.spent),
-            "overlap": overlaps(model, aside),
+            "overlap": overlaps(model, aside, 2),
             "known texts": overlaps(model, known, 1),
         }
         note(options.out, {"what": "training", "loss": options.loss, **found})
@@ -207,9 +223,9 @@ def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
     report()
     reported = kept_at = budget.spent
     batches = texts.batches(options.rows, options.seed + step)
-    for _ in steps(model, optimiser, batches, budget, options):
+    for _ in steps(model, optimisers, batches, budget, options):
         step += 1
-        if budget.spent - reported > budget.seconds / 12:
+        if budget.spent - reported > budget.seconds / 6:
             reported = budget.spent
             report()
         if budget.spent - kept_at > 60.0:
@@ -302,12 +318,13 @@ def main() -> None:
     parser.add_argument("--training-minutes", type=float, default=13.5, help="of CPU time")
     parser.add_argument("--batch", type=int, default=128, help="texts written at once")
     parser.add_argument("--length", type=int, default=144, help="tokens of a text")
-    parser.add_argument("--rows", type=int, default=8, help="texts in a training step")
-    parser.add_argument("--rate", type=float, default=1e-3, help="the largest learning rate")
+    parser.add_argument("--rows", type=int, default=12, help="texts in a training step")
+    parser.add_argument("--rate", type=float, default=3e-3, help="the largest learning rate")
     parser.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
     parser.add_argument("--prompts", type=int, default=40, help="unseen ones to measure on")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    check_torch()
     torch.set_num_threads(1)
     loaded = load_model(TARGET)
     write_texts(loaded, options)
