@@ -129,7 +129,7 @@ def rate_at(share: float, step: int) -> float:
 
 
 def optimisers_of(model: OneLayer) -> tuple[torch.optim.Optimizer, ...]:
-    """Muon [JJB+24] for matrices, with steps as large as AdamW's, and AdamW for all others."""
+    """Muon [Muon] for matrices, with steps as large as AdamW's, and AdamW for all others."""
     matrices = [x for x in model.parameters() if x.ndim > 1]
     others = [x for x in model.parameters() if x.ndim == 1]
     return (

@@ -217,6 +217,7 @@ def lines(folder: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "measured.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch 2.9 or later trains a draft")
 def test_training_gives_a_draft_and_goes_on_where_it_ended(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +238,13 @@ def test_training_gives_a_draft_and_goes_on_where_it_ended(
     drafts = train_draft.draft(target())
     found = generate(TreeModel(target()), drafts, PROMPTS[0], tree="2x2", max_new_tokens=40, rng=0)
     assert found.metrics.num_accepted > 0
+
+
+def test_an_old_pytorch_is_named_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    monkeypatch.setattr("sys.argv", ["train_draft.py"])
+    with pytest.raises(InvalidInput, match="PyTorch 2.9 or later, not"):
+        train_draft.main()
 
 
 def test_a_draft_of_another_target_is_named(tmp_path: Any, monkeypatch: Any) -> None:

@@ -41,8 +41,8 @@ def write_corpus(folder, num_shards=4, rows=20, vocab_size=60, prompt_length=5, 
 
 
 def slow_corpus(folder):
-    """A sixth of a second a shard."""
-    return write_corpus(folder, num_shards=12, rows=160, vocab_size=2000)
+    """A twelfth of a second a shard."""
+    return write_corpus(folder, num_shards=12, rows=80, vocab_size=2000)
 
 
 def command(folder, out, *options):
