@@ -240,10 +240,12 @@ def test_training_gives_a_draft_and_goes_on_where_it_ended(
     assert found.metrics.num_accepted > 0
 
 
-def test_an_old_pytorch_is_named_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_pytorch_is_named_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     monkeypatch.setattr("sys.argv", ["train_draft.py"])
-    with pytest.raises(InvalidInput, match="PyTorch 2.9 or later, not"):
+    with pytest.raises(InvalidInput, match=r"PyTorch 2\.9 or later, not"):
         train_draft.main()
 
 
