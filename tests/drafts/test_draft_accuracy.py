@@ -135,7 +135,7 @@ def arrivals_before(q: np.ndarray, t: np.ndarray, num_drafts: int) -> np.ndarray
     return laws[0]
 
 
-@pytest.mark.parametrize("num_drafts", [3, 5, 8])
+@pytest.mark.parametrize("num_drafts", [3, 8])
 def test_many_drafts_at_large_vocabulary_by_finer_quadrature(num_drafts: int) -> None:
     """1 - Q(H) is the integral of lam exp(-lam t) Pr(fewer than K of H rang by t), lam = 1 - q(H).
 

@@ -52,7 +52,7 @@ def check(kernel: Kernel, types: tuple[str, str] | None, architecture: str) -> N
         assert machine.stack_bytes == machine.spill_bytes == 0
 
 
-@pytest.mark.parametrize("number", range(len(ALL_TYPES)))
+@pytest.mark.parametrize("number", range(len(ALL_TYPES)), ids=map("-".join, ALL_TYPES))
 def test_kernels_that_read_logits(number: int) -> None:
     """Each pair of types for one of the architectures, in turn from kernel to kernel."""
     for place, kernel in enumerate(kernel for kernel in KERNELS if kernel.reads_logits):
