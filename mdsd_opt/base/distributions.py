@@ -62,8 +62,7 @@ def softmax(
         A parameter is out of range, or there is no token at all.
     """
     check_sampling_parameters(temperature, top_k, top_p, min_p)
-    values = checked_logits(logits, "logits")
-    probabilities = _softmax_rows(values, temperature)
+    probabilities = _softmax_rows(*checked_logits(logits, "logits"), temperature)
     probabilities = filter_tokens(probabilities, top_k, top_p, min_p)
     return like(logits, probabilities) if library_of(logits) != "numpy" else probabilities
 
@@ -85,19 +84,19 @@ def check_sampling_parameters(
         raise InvalidInput(f"min_p is {min_p!r}: give a number in [0, 1], or None")
 
 
-def checked_logits(logits: Any, name: str) -> Floats:
-    """Logits in float64, or an error that names the first bad row."""
+def checked_logits(logits: Any, name: str) -> tuple[Floats, Floats]:
+    """Logits in float64 and the largest of each row, or an error that names the first bad row."""
     values = to_numpy(logits, name).astype(np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
         raise InvalidInput(f"{name} has shape {values.shape}: the last axis must hold the tokens")
     if values.size == 0:
-        return values
-    best = values.max(axis=-1)  # NaN if the row holds one
-    bad = ~np.isfinite(best)
-    if bad.any():
-        row = np.argwhere(bad)[0]
+        return values, values[..., 0]
+    best: Floats = values.max(axis=-1)  # NaN if the row holds one
+    finite = np.isfinite(best)
+    if not finite.all():
+        row = np.argwhere(~finite)[0]
         raise bad_row_error(name, row, values[tuple(row)])
-    return values
+    return values, best
 
 
 def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> InvalidDistribution:
@@ -113,16 +112,17 @@ def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> 
     return InvalidDistribution(f"{name}{where} {problem}. Check the model's output or its mask.")
 
 
-def _softmax_rows(values: Floats, temperature: float) -> Floats:
+def _softmax_rows(values: Floats, best: Floats, temperature: float) -> Floats:
     """Overwrites the values: the memory of large arrays costs as much as what is done to them."""
     if temperature == 0:
-        best = values.argmax(axis=-1)[..., None]
+        first = values.argmax(axis=-1)[..., None]
         values[...] = 0.0
-        np.put_along_axis(values, best, 1.0, axis=-1)
+        np.put_along_axis(values, first, 1.0, axis=-1)
         return values
     with np.errstate(over="ignore"):  # huge gaps and tiny temperatures end at -inf: exp gives 0
-        values -= values.max(axis=-1, keepdims=True)
-        values /= temperature
+        values -= best[..., None]
+        if temperature != 1:
+            values /= temperature
     np.exp(values, out=values)
     values /= values.sum(axis=-1, keepdims=True)
     return values

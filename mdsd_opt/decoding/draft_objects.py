@@ -95,16 +95,27 @@ class OwnTokens:
         """Laws of the draft, [n, S], with a zero for the others."""
         if own.shape[-1] != self._ids.size:
             raise _unfit(own.shape[-1], self._ids, self._vocab_size)
-        return np.pad(own, ((0, 0), (0, 1)))
+        laws = np.zeros((len(own), self._ids.size + 1))
+        laws[:, :-1] = own
+        return laws
 
     def of_target(self, law: Floats) -> Floats:
-        """A law of the target, shape (V,), with the sum of the others; shape (S + 1,)."""
+        """A law of the target, shape (V,), with the sum of the others; shape (S + 1,).
+
+        It uses up what it is given.
+        """
         if law.size != self._vocab_size:
             if self._ids.max() >= law.size:
                 raise _unfit(self._ids.size, self._ids, law.size)
             self._vocab_size = law.size
-            self._others = np.setdiff1d(np.arange(law.size), self._ids)
-        return np.append(law[self._ids], law[self._others].sum())
+            missing = np.ones(law.size, np.bool_)
+            missing[self._ids] = False
+            self._others = np.flatnonzero(missing)
+        found = np.empty(self._ids.size + 1)
+        found[:-1] = law[self._ids]
+        law[self._ids] = 0.0
+        found[-1] = law.sum()
+        return found
 
     def ids(self, drafts: Tokens) -> Tokens:
         """What the target calls some drafts."""

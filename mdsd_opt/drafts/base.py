@@ -489,8 +489,12 @@ def checked_num_drafts(num_drafts: Any) -> int:
 
 
 def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> Integers:
-    """Draw tokens from q; a token of probability zero is never drawn, whatever the uniform."""
-    support = q.nonzero()[0]
-    cumulative = q[support].cumsum()
-    index = cumulative.searchsorted(rng.random(shape) * cumulative[-1], side="right")
-    return support[np.minimum(index, support.size - 1)]
+    """Draw tokens from q."""
+    return tokens_at(q, rng.random(shape))
+
+
+def tokens_at(law: Floats, uniforms: Any) -> Any:
+    """Inverse CDF of masses (V,); a token of mass zero is never drawn, whatever the uniform."""
+    cumulative = law.cumsum()
+    index = cumulative.searchsorted(uniforms * cumulative[-1], side="right")
+    return np.minimum(index, cumulative.searchsorted(cumulative[-1]))

@@ -15,6 +15,7 @@ from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.base import tokens_at
 from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
@@ -359,11 +360,8 @@ def possible_token(p: Floats, tokens: Integers) -> int:
 
 
 def draw(law: Law, uniform: float) -> int:
-    """Inverse CDF; a token of probability zero is never drawn, whatever the uniform."""
-    support = np.flatnonzero(law > 0)
-    cumulative = np.cumsum(law[support].astype(np.float64))
-    place = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
-    return int(support[min(place, support.size - 1)])
+    """One token by inverse CDF; none whose probability is zero, or negative by rounding."""
+    return int(tokens_at(np.maximum(law.astype(np.float64, copy=False), 0.0), uniform))
 
 
 def impossible_drafts(drafts: DraftScheme, tokens: Integers) -> InvalidInput:

@@ -31,6 +31,7 @@ class TreeReader(ABC):
 
     def __init__(self, model: Any, room: int = 1) -> None:
         self._model, self._room = model, room
+        self._device = model.device  # once: the model looks at its weights
         self.cache: Any = None
         self._read: list[int] = []
 
@@ -52,7 +53,7 @@ class TreeReader(ABC):
 
     def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
         # a promised draft of which none was left is read as any other, and left out later
-        return token_ids(rows, self._model.device).clamp_(min=0)
+        return token_ids(rows, self._device).clamp_(min=0)
 
 
 class TreePass(TreeReader):
@@ -67,6 +68,7 @@ class TreePass(TreeReader):
 
     def __init__(self, model: Any, room: int = 1) -> None:
         super().__init__(model, room)
+        self._dtype = model.dtype
         self._nodes: list[Tokens] = []  # behind the text in the cache
         self._logits: dict[Tokens, Any] = {}  # after the text and each node
         self._layers: tuple[int, ...] = ()
@@ -137,7 +139,7 @@ class TreePass(TreeReader):
         if not states or any(x is None or x.shape[-2] != width for x in states):
             return False
         if path != list(range(len(path))):
-            places = on_device(path, self._model.device) + start
+            places = on_device(path, self._device) + start
             for x in states:
                 x[..., start : start + len(path), :] = x.index_select(-2, places.to(x.device))
         return True
@@ -161,9 +163,8 @@ class TreePass(TreeReader):
         seen[len(rest) :, : len(text)] = True
         for i, node in enumerate(new, start=len(rest)):
             seen[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = True
-        dtype, device = model.dtype, model.device
-        mask = torch.zeros(seen.shape, dtype=dtype, device=device)
-        mask.masked_fill_(~on_device(seen, device), torch.finfo(dtype).min)
+        mask = torch.zeros(seen.shape, dtype=self._dtype, device=self._device)
+        mask.masked_fill_(~on_device(seen, self._device), torch.finfo(self._dtype).min)
         output = model(
             self._ids([tokens]),
             attention_mask=mask[None, None],
@@ -227,7 +228,7 @@ class CachedPaths(TreeReader):
         if not paths:
             return self._last.expand(len(continuations), -1)
         cache = copy.deepcopy(self.cache)
-        cache.reorder_cache(torch.zeros(len(paths), dtype=torch.long, device=self._model.device))
+        cache.reorder_cache(torch.zeros(len(paths), dtype=torch.long, device=self._device))
         output, _ = self._pass(_as_rows(paths), cache)
         where = _rows_of(paths)
         return torch.stack(
@@ -336,7 +337,7 @@ class StaticTreePass(TreePass):
 
         if "cache_position" not in inspect.signature(type(self._model).forward).parameters:
             return {}
-        return {"cache_position": torch.arange(start, stop, device=self._model.device)}
+        return {"cache_position": torch.arange(start, stop, device=self._device)}
 
     def _crop(self, count: int) -> None:
         for layer in self.cache.layers:
