@@ -62,7 +62,7 @@ def test_a_claim_that_is_refuted(run):
 
 
 def test_a_claim_that_stays_undecided(run):
-    done = run("projection", "--vocab-size", 6, "-k", 4, "--timeout", 1, "--progress")
+    done = run("projection", "--vocab-size", 8, "-k", 4, "--timeout", 1, "--progress")
     assert done.returncode == 3
     assert "UNDECIDED" in done.stdout
     assert "time ran out" in done.stdout
