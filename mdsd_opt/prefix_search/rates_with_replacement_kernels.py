@@ -121,7 +121,7 @@ def rates_of_rows(
         lacking = np.inf
         if _doubt_groups(buckets, 0.0, slack, num_drafts, best, is_open):
             count = tokens_in(keys, is_open, marks, tokens)
-            if count > _MOST * keys.size and num_drafts.min() == 1:  # p is nearly q
+            if count > _MOST * keys.size and _asks_for_one(num_drafts):  # p is nearly q
                 lacking = _lacking_mass(
                     p_row, q_row, p_largest, q_largest, target_scale, draft_scale, p_total, q_total,
                     block,
@@ -174,6 +174,15 @@ def _sum_below(p: NDArray[Any], q: NDArray[Any], p_unit: float, q_unit: float) -
         excess = p[i] * p_unit - q[i] * q_unit
         total += excess if excess < 0.0 else 0.0
     return total
+
+
+@kernel(inner=True)
+def _asks_for_one(num_drafts: Integers) -> bool:
+    """Not by `min` of the array: numba loads SciPy for that, in every process."""
+    for k in num_drafts:
+        if k == 1:
+            return True
+    return False
 
 
 @kernel(inner=True)

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy import special
 from support.corpora import (
     RUN,
     command,
@@ -30,7 +31,7 @@ from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
 from mdsd_opt.corpora.corpus import Manifest, ShardEntry
 from mdsd_opt.corpora.executors import signs_of_life
-from mdsd_opt.corpora.intervals import mean_interval
+from mdsd_opt.corpora.intervals import mean_interval, students_quantile
 from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.corpora.summary import NUM_BINS, RunningSummary
 
@@ -115,6 +116,14 @@ def test_rows_without_prompts_count_for_themselves():
     expected = mean_interval(values[:, 0])
     assert summary.intervals()[0].num_groups == 50
     assert summary.intervals()[0].low == pytest.approx(expected.low, abs=1e-14)
+
+
+@pytest.mark.parametrize("confidence", [0.1, 0.5, 0.9, 0.95, 0.999])
+def test_students_quantile_is_scipys(confidence: float) -> None:
+    for degrees in [*range(1, 41), 99, 150, 199, 200, 201, 1000]:
+        expected = special.stdtrit(degrees, 0.5 + confidence / 2)
+        assert students_quantile(degrees, confidence) == pytest.approx(expected, rel=1e-12)
+    assert students_quantile(3, 1.0) == np.inf
 
 
 def test_intervals_stay_valid_when_prompts_are_pooled():

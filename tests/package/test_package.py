@@ -68,6 +68,22 @@ class TestImport:
         assert "mdsd_opt" in loaded
         assert loaded.isdisjoint(LATE)
 
+    def test_rates_load_little_of_scipy_once_kernels_are_compiled(self) -> None:
+        code = """if True:
+            import json, sys, numpy as np
+            from mdsd_opt.base.files.logits import LogitsSample
+            from mdsd_opt.corpora.rates import rate_rows
+            logits = np.random.default_rng(0).normal(size=(2, 4, 40)).astype(np.float32)
+            sample = LogitsSample(*logits, sequence=np.array([0, 0, 1, 1]))
+            schemes = ["with_replacement", "without_replacement", "greedy", "top_k"]
+            print(len(rate_rows(sample, schemes, [1, 2, 3], ["optimal", "rrs", "kseq"])))
+            print(json.dumps(sorted(name for name in sys.modules if name.startswith("scipy."))))
+        """
+        _run_python(code)
+        num_rows, loaded = _run_python(code).splitlines()
+        assert int(num_rows) > 20
+        assert {"scipy.linalg", "scipy.special"}.isdisjoint(json.loads(loaded))
+
     def test_every_public_name_is_there(self) -> None:
         missing = [name for name in mdsd_opt.__all__ if not hasattr(mdsd_opt, name)]
         assert not missing
