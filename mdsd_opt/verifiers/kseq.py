@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Flags, Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import require_short_powers
 from mdsd_opt.problem import TransportProblem
@@ -71,51 +71,50 @@ def _scale_of(problem: TransportProblem) -> float:
     return acceptance_scale(problem.target, draft_of(problem, False), problem.num_drafts)
 
 
-def kseq_rates(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
+def kseq_rates(p: Vector, q: Vector, num_drafts: Sequence[int]) -> list[float]:
     """Acceptance rates of K-SEQ at its best scale for several K, from one sort."""
-    sums = RatioSums(p, q)
-    rates = []
-    for k in num_drafts:
-        rho = _best_scale(sums, k)
-        rates.append(float(_some_test_passes(sums.overlap(rho) / rho, k)))
+    sums, counts = RatioSums(p, q), np.array(num_drafts)
+    rho = _best_scales(sums, counts)
+    rates: list[float] = _some_test_passes(sums.overlap(rho) / rho, counts).tolist()
     return rates
 
 
 def acceptance_scale(p: Vector, q: Vector, num_drafts: int) -> float:
     """rho*, O(V log V)."""
-    return _best_scale(RatioSums(p, q), num_drafts)
+    return float(_best_scales(RatioSums(p, q), np.array([num_drafts]))[0])
 
 
-def _best_scale(sums: RatioSums, num_drafts: int) -> float:
-    """rho*, by bisection until two neighbouring floats are left; the upper one is lossless.
+def _best_scales(sums: RatioSums, num_drafts: Integers) -> Vector:
+    """rho* of each K, by bisection until two neighbouring floats are left; the upper is lossless.
 
     rho beta(rho) = sum min(p, rho q) grows with rho and 1 - (1 - beta)^K falls, so there is one
     root.
     """
 
-    def is_lossless(rho: float) -> bool:
-        reached = float(sums.overlap(rho))
-        return bool(_some_test_passes(reached / rho, num_drafts) <= reached)
+    def is_lossless(rho: Vector) -> Flags:
+        reached = sums.overlap(rho)
+        lossless: Flags = _some_test_passes(reached / rho, num_drafts) <= reached
+        return lossless
 
-    low, high = 1.0, float(num_drafts)
-    if is_lossless(low):
-        return low
-    while low < (middle := (low + high) / 2) < high:
-        if is_lossless(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    low = np.ones(num_drafts.size)
+    high = np.where(is_lossless(low), low, num_drafts)
+    while True:
+        middle = (low + high) / 2
+        between = (low < middle) & (middle < high)
+        if not between.any():
+            return high
+        lossless = is_lossless(middle)
+        high = np.where(between & lossless, middle, high)
+        low = np.where(between & ~lossless, middle, low)
 
 
-def _some_test_passes(beta: Any, num_drafts: int) -> Any:
+def _some_test_passes(beta: Any, num_drafts: Any) -> Any:
     """1 - (1 - beta)^K, without cancellation in floating point."""
     if isinstance(beta, Fraction):
         require_short_powers([beta], num_drafts)
         return 1 - (1 - beta) ** num_drafts
-    if beta >= 1:
-        return 1.0
-    return -np.expm1(num_drafts * np.log1p(-beta))
+    with np.errstate(divide="ignore"):  # beta = 1: the logarithm is -inf, as it should be
+        return -np.expm1(num_drafts * np.log1p(-np.minimum(beta, 1.0)))
 
 
 def _lossless_fraction(scale: float, p: Law, q: Law, num_drafts: int) -> Fraction:

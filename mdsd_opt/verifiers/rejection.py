@@ -49,31 +49,38 @@ def residual_law(p: Law, taken: Law) -> Law:
 
 
 class RatioSums:
-    r""":math:`\sum \min(p, c q)` and :math:`\sum (p - c q)_+` for any c, O(log V) each.
+    r""":math:`\sum \min(p, c q)` and :math:`\sum (p - c q)_+` for any c >= 1, O(log V) each.
 
-    p and q, shape (V,), are not negative; `ratio` is p/q of the tokens with q > 0, ascending, and
-    `order` these tokens, in that order.
+    p and q, shape (V,), are not negative. `order` holds the tokens with q > 0: first those with p
+    < q, `num_below` of them, which no such c tells apart, then the others by ascending p/q. Most
+    tokens of a draft that knows little are among the first, and are not sorted.
     """
 
     def __init__(self, p: Vector, q: Vector) -> None:
         drafted = np.flatnonzero(q > 0)
-        ratio = p[drafted] / q[drafted]
+        p_drafted, q_drafted = p[drafted], q[drafted]
+        is_above = p_drafted >= q_drafted
+        above = np.flatnonzero(is_above)
+        ratio = p_drafted[above] / q_drafted[above]
         by_ratio = np.argsort(ratio)
-        self.ratio = ratio[by_ratio]
-        self.order = drafted[by_ratio]
-        p_sorted, q_sorted = p[self.order], q[self.order]
-        self._p_below = np.concatenate([[0.0], np.cumsum(p_sorted)])
+        above = above[by_ratio]
+        self.num_below = drafted.size - above.size
+        self.order = np.concatenate([drafted[~is_above], drafted[above]])
+        self._ratio = ratio[by_ratio]
+        p_sorted, q_sorted = p_drafted[above], q_drafted[above]
+        p_below = p_drafted[~is_above].sum()
+        self._p_below = np.concatenate([[p_below], p_below + np.cumsum(p_sorted)])
         self._p_above = np.append(np.cumsum(p_sorted[::-1])[::-1], 0.0)
         self._q_above = np.append(np.cumsum(q_sorted[::-1])[::-1], 0.0)
         self._never_drafted = float(p[q <= 0].sum())
 
     def overlap(self, scale: Any) -> Any:
         r""":math:`\sum \min(p, c q)` at a scale c or at each of an array of them."""
-        place = np.searchsorted(self.ratio, scale, side="right")
+        place = np.searchsorted(self._ratio, scale, side="right")
         return self._p_below[place] + scale * self._q_above[place]
 
     def surplus(self, scale: Any) -> Any:
         r""":math:`\sum (p - c q)_+` at a scale c or at each of an array of them."""
-        place = np.searchsorted(self.ratio, scale, side="right")
+        place = np.searchsorted(self._ratio, scale, side="right")
         drafted = np.maximum(self._p_above[place] - scale * self._q_above[place], 0.0)
         return drafted + self._never_drafted

@@ -267,9 +267,8 @@ def estimated_rates(
     uniforms = (np.arange(each) + rng.random((most - 1, _REPETITIONS, each))) / each
     uniforms = rng.permuted(uniforms, axis=-1).reshape(most - 1, -1)
 
-    rejections = _Rejections(sums.order, p, q, uniforms.shape[1], most)
-    before = np.zeros(uniforms.shape[1])
-    after = before + sums.surplus(before)
+    rejections = _Rejections(sums, p, q, uniforms.shape[1], most)
+    before, after = np.zeros(uniforms.shape[1]), np.ones(uniforms.shape[1])
     undecided = np.empty((most, uniforms.shape[1]))
     undecided[0] = sums.surplus(after)
     for k in range(1, most):
@@ -291,22 +290,24 @@ class _Rejections:
     of sums loses its digits.
     """
 
-    def __init__(self, by_ratio: Tokens, p: Vector, q: Vector, size: int, num_drafts: int) -> None:
-        place = np.argpartition(q[by_ratio], -(num_drafts - 1))[-(num_drafts - 1) :]
-        top, bulk = by_ratio[place], np.delete(by_ratio, place)
+    def __init__(self, sums: RatioSums, p: Vector, q: Vector, size: int, num_drafts: int) -> None:
+        place = np.argpartition(q[sums.order], -(num_drafts - 1))[-(num_drafts - 1) :]
+        top, bulk = sums.order[place], np.delete(sums.order, place)
         self._p_top, self._q_top = p[top], q[top]
-        self._q_bulk = q[bulk]
-        self._ratio = p[bulk] / self._q_bulk
+        self._q_bulk = np.append(q[bulk], 0.0)
+        # b is 0 at first and then at least 1, so that all smaller ratios are as good as one.
+        self._ratio = p[bulk] / q[bulk]
+        self._ratio[: sums.num_below - np.count_nonzero(place < sums.num_below)] = 0.5
         self._p_sums = np.concatenate([[0.0], np.cumsum(p[bulk])])
-        self._q_sums = np.concatenate([[0.0], np.cumsum(self._q_bulk)])
+        self._q_sums = np.concatenate([[0.0], np.cumsum(q[bulk])])
         self._top_left = np.ones((size, top.size), dtype=np.bool_)
         self._bulk_drawn = np.empty((size, 0), dtype=np.int64)  # ascending, bulk.size for none
         self._rows = np.arange(size)
 
     def mass_left(self) -> Vector:
         """Sum of q over the tokens not drawn yet."""
-        q = np.append(self._q_bulk, 0.0)
-        bulk = np.maximum(self._q_sums[-1] - q[self._bulk_drawn].sum(axis=1), 0.0)
+        drawn = self._q_bulk[self._bulk_drawn].sum(axis=1)
+        bulk = np.maximum(self._q_sums[-1] - drawn, 0.0)
         return np.maximum(bulk + self._top_left @ self._q_top, 1e-300)
 
     def draw(self, before: Vector, after: Vector, uniforms: Vector) -> None:
@@ -319,10 +320,11 @@ class _Rejections:
         # In the bulk, tokens of ratio up to b come first, with weight (b' - b) q. Those already
         # drawn are among them.
         full = np.searchsorted(self._ratio, before, side="right")
-        end = np.searchsorted(self._ratio, after, side="left")
-        q = np.append(self._q_bulk, 0.0)
-        drawn = step * q[self._bulk_drawn].sum(axis=1)
-        bulk = np.maximum(self._weight_before(end, full, step, after) - drawn, 0.0)
+        end = np.maximum(np.searchsorted(self._ratio, after, side="left"), full)
+        q_full, p_full = self._q_sums[full], self._p_sums[full]
+        drawn = step * self._q_bulk[self._bulk_drawn].sum(axis=1)
+        beyond = after * (self._q_sums[end] - q_full) - (self._p_sums[end] - p_full)
+        bulk = np.maximum(step * q_full + beyond - drawn, 0.0)
         aim = uniforms * (reached[:, -1] + bulk)
         from_top = aim < reached[:, -1]
         choice = np.minimum((reached <= aim[:, None]).sum(axis=1), self._q_top.size - 1)
@@ -330,27 +332,27 @@ class _Rejections:
 
         aim = aim - reached[:, -1]
         for place in self._bulk_drawn.T:  # skip them, from the first to the last
-            aim += np.where(aim >= step * self._q_sums[place], step * q[place], 0.0)
-        found = self._find(aim, end, full, step, after)
-        found[from_top] = self._q_bulk.size
+            passed = aim >= step * self._q_sums[place]
+            aim += np.where(passed, step * self._q_bulk[place], 0.0)
+        found = self._find(aim, full, end, step, after)
+        found[from_top] = self._ratio.size
         self._bulk_drawn = np.sort(np.column_stack([self._bulk_drawn, found]), axis=1)
 
-    def _weight_before(self, place: Tokens, full: Tokens, step: Vector, after: Vector) -> Vector:
-        """Weight of the bulk tokens before a place."""
-        low = np.minimum(place, full)
-        beyond = after * (self._q_sums[place] - self._q_sums[low])
-        beyond -= self._p_sums[place] - self._p_sums[low]
-        return step * self._q_sums[low] + beyond
-
-    def _find(self, aim: Vector, end: Tokens, full: Tokens, step: Vector, after: Vector) -> Tokens:
+    def _find(self, aim: Vector, full: Tokens, end: Tokens, step: Vector, after: Vector) -> Tokens:
         """The bulk token at which the weight before it and its own pass the aim."""
-        low, high = np.zeros_like(end), np.maximum(end - 1, 0)
-        for _ in range(int(self._q_bulk.size).bit_length()):
+        q_full, p_full = self._q_sums[full], self._p_sums[full]
+        share = np.divide(aim, step, out=np.zeros_like(aim), where=step > 0)
+        among_full = np.searchsorted(self._q_sums, share, side="right") - 1
+        aim = aim - step * q_full + after * q_full - p_full
+        high = np.maximum(end - 1, 0)
+        low = np.minimum(full, high)
+        for _ in range(int((high - low).max()).bit_length()):
             middle = (low + high) // 2
-            passed = self._weight_before(middle + 1, full, step, after) > aim
+            passed = after * self._q_sums[middle + 1] - self._p_sums[middle + 1] > aim
             high = np.where(passed, middle, high)
             low = np.where(passed, low, np.minimum(middle + 1, high))
-        return high
+        found: Tokens = np.where(share < q_full, np.minimum(among_full, full - 1), high)
+        return found
 
 
 VERIFIER = RecursiveRejection()
