@@ -493,8 +493,32 @@ def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> 
     return tokens_at(q, rng.random(shape))
 
 
+#: Tokens of a block, whose masses are summed before any token is looked for.
+_BLOCK = 256
+
+#: Draws that look for their block one after another.
+_FEW_DRAWS = 16
+
+
 def tokens_at(law: Floats, uniforms: Any) -> Any:
     """Inverse CDF of masses (V,); a token of mass zero is never drawn, whatever the uniform."""
-    cumulative = law.cumsum()
-    index = cumulative.searchsorted(uniforms * cumulative[-1], side="right")
+    if law.size <= _BLOCK or np.size(uniforms) > _FEW_DRAWS:
+        cumulative = law.cumsum()
+        return _first_beyond(cumulative, uniforms * cumulative[-1])
+    # A running sum waits for every addition; sums of blocks do not, and one block is then enough.
+    starts = np.arange(0, law.size, _BLOCK)
+    reached = np.add.reduceat(law, starts).cumsum()
+    aims = np.asarray(uniforms * reached[-1])
+    blocks = _first_beyond(reached, aims)
+    aims = aims - np.concatenate([[0.0], reached])[blocks]
+    found = [
+        start + _first_beyond(law[start : start + _BLOCK].cumsum(), aim)
+        for start, aim in zip(starts[blocks].flat, aims.flat, strict=True)
+    ]
+    return np.array(found, np.int64).reshape(aims.shape)
+
+
+def _first_beyond(cumulative: Floats, aims: Any) -> Any:
+    """The first place whose running sum passes the aim; rounding does not lead behind the end."""
+    index = cumulative.searchsorted(aims, side="right")
     return np.minimum(index, cumulative.searchsorted(cumulative[-1]))

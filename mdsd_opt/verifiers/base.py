@@ -361,7 +361,8 @@ def possible_token(p: Floats, tokens: Integers) -> int:
 
 def draw(law: Law, uniform: float) -> int:
     """One token by inverse CDF; none whose probability is zero, or negative by rounding."""
-    return int(tokens_at(np.maximum(law.astype(np.float64, copy=False), 0.0), uniform))
+    masses = law.astype(np.float64, copy=False)
+    return int(tokens_at(np.maximum(masses, 0.0) if masses.min() < 0 else masses, uniform))
 
 
 def impossible_drafts(drafts: DraftScheme, tokens: Integers) -> InvalidInput:

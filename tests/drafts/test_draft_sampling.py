@@ -24,7 +24,7 @@ from mdsd_opt.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd_opt.drafts.base import inverse_cdf
+from mdsd_opt.drafts.base import inverse_cdf, tokens_at
 from mdsd_opt.drafts.plackett_luce_kernels import rates_left
 
 FALSE_ALARM = 1e-6
@@ -153,6 +153,22 @@ def test_no_uniform_draws_an_impossible_token(uniform: float) -> None:
     q = np.array([0.0, 0.3, 0.0, 0.7, 0.0])
     drawn = inverse_cdf(q, Uniforms(uniform), (2,))  # type: ignore[arg-type]
     assert drawn.tolist() == [1, 1] if uniform == 0 else [3, 3]
+
+
+@pytest.mark.parametrize("size", [257, 511, 512, 513, 3000])
+@pytest.mark.parametrize("zeros", ["none", "first", "last", "most"])
+def test_a_draw_by_blocks_is_that_of_the_running_sum(size: int, zeros: str) -> None:
+    rng = np.random.default_rng(size)
+    masses = rng.integers(1, 9, size).astype(np.float64)  # of which every sum is exact
+    masses[: size // 2 if zeros == "first" else 0] = 0.0
+    masses[size // 2 if zeros == "last" else size :] = 0.0
+    masses[rng.random(size) < (0.99 if zeros == "most" else 0.0)] = 0.0
+    total = int(masses.sum())
+    uniforms = np.array([0, 1, total // 3, total // 2, total - 1]) / total
+    uniforms = np.append(uniforms + 0.5 / total, [0.0, np.nextafter(1.0, 0.0)])
+    expected = np.repeat(np.arange(size), masses.astype(np.int64))[(uniforms * total).astype(int)]
+    np.testing.assert_array_equal(tokens_at(masses, uniforms), expected)
+    assert [int(tokens_at(masses, u)) for u in uniforms.tolist()] == expected.tolist()
 
 
 @pytest.mark.parametrize("num_drafts", [1, 2, 5])
