@@ -291,15 +291,17 @@ class _Rejections:
     """
 
     def __init__(self, sums: RatioSums, p: Vector, q: Vector, size: int, num_drafts: int) -> None:
-        place = np.argpartition(q[sums.order], -(num_drafts - 1))[-(num_drafts - 1) :]
-        top, bulk = sums.order[place], np.delete(sums.order, place)
-        self._p_top, self._q_top = p[top], q[top]
-        self._q_bulk = np.append(q[bulk], 0.0)
+        p_by_ratio, q_by_ratio = p[sums.order], q[sums.order]
+        top = np.argpartition(q_by_ratio, -(num_drafts - 1))[-(num_drafts - 1) :]
+        self._p_top, self._q_top = p_by_ratio[top], q_by_ratio[top]
+        p_bulk, q_bulk = np.delete(p_by_ratio, top), np.delete(q_by_ratio, top)
+        self._q_bulk = np.append(q_bulk, 0.0)
         # b is 0 at first and then at least 1, so that all smaller ratios are as good as one.
-        self._ratio = p[bulk] / q[bulk]
-        self._ratio[: sums.num_below - np.count_nonzero(place < sums.num_below)] = 0.5
-        self._p_sums = np.concatenate([[0.0], np.cumsum(p[bulk])])
-        self._q_sums = np.concatenate([[0.0], np.cumsum(q[bulk])])
+        num_below = sums.num_below - np.count_nonzero(top < sums.num_below)
+        self._ratio = np.full(q_bulk.size, 0.5)
+        np.divide(p_bulk[num_below:], q_bulk[num_below:], out=self._ratio[num_below:])
+        self._p_sums = np.concatenate([[0.0], np.cumsum(p_bulk)])
+        self._q_sums = np.concatenate([[0.0], np.cumsum(q_bulk)])
         self._top_left = np.ones((size, top.size), dtype=np.bool_)
         self._bulk_drawn = np.empty((size, 0), dtype=np.int64)  # ascending, bulk.size for none
         self._rows = np.arange(size)
