@@ -31,6 +31,7 @@ from mdsd_opt.base.distributions import softmax
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import Topology, best_first, by_position, get_rule, grow
+from mdsd_opt.decoding.models.caches import cache_name, cache_of
 
 Array = np.ndarray
 Text = tuple[int, ...]
@@ -120,10 +121,10 @@ def sample(
         for _ in range(length):
             positions = (seen.cumsum(-1) - 1).clamp(min=0)[:, -new.shape[1] :]
             output = loaded.model(
-                new, attention_mask=seen, position_ids=positions, past_key_values=cache,
-                use_cache=True, output_hidden_states=True, logits_to_keep=1,
+                new, attention_mask=seen, position_ids=positions, use_cache=True,
+                output_hidden_states=True, logits_to_keep=1, **{cache_name(loaded.model): cache},
             )  # fmt: skip
-            cache = output.past_key_values
+            cache = cache_of(output)
             states.append(torch.cat([output.hidden_states[n] for n in LAYERS], -1))
             weights = torch.softmax(output.logits[:, -1].float() / temperature, -1)
             new = torch.multinomial(weights, 1, generator=device)

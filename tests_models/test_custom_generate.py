@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from mdsd_opt.decoding import Metrics, custom_generate
+from mdsd_opt.decoding.models.caches import cache_name, cache_of
 from mdsd_opt.decoding.models.tree_pass import PathByPath
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, register
 from mdsd_opt.errors import InvalidInput
@@ -210,7 +211,7 @@ def test_static_caches(monkeypatch, target, draft, trees, how):
     def static():
         if how == "by name":
             return {"cache_implementation": "static"}
-        return {"past_key_values": StaticCache(config=target.config, max_cache_len=20)}
+        return {cache_name(target): StaticCache(config=target.config, max_cache_len=20)}
 
     plain = target.generate(ids, **options, **static())
     target.generate(ids, **options, **static(), **trees)  # with the checks at the start
@@ -219,7 +220,7 @@ def test_static_caches(monkeypatch, target, draft, trees, how):
 
         def counting(tokens, *args, name=name, forward=model.forward, **given):
             read[name] += tokens.shape[1]
-            caches.add(type(given["past_key_values"]))
+            caches.add(type(cache_of(given)))
             return forward(tokens, *args, **given)
 
         monkeypatch.setattr(model, "forward", counting)
@@ -321,6 +322,11 @@ class QuantizedCache(DynamicCache):
     """In name: the package for a real one need not be here."""
 
 
+def filled():
+    model = model_of("llama", 0).model
+    return cache_of(model(torch.tensor([text_of(2)]), use_cache=True))
+
+
 def offloaded():
     cache = DynamicCache()
     cache.offloading = True
@@ -330,8 +336,9 @@ def offloaded():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"past_key_values": QuantizedCache()}, "a cache that is quantized"),
-        ({"past_key_values": offloaded()}, "a cache that is offloaded"),
+        ({cache_name(model_of("llama", 0).model): QuantizedCache()}, "a cache that is quantized"),
+        ({cache_name(model_of("llama", 0).model): offloaded()}, "a cache that is offloaded"),
+        ({cache_name(model_of("llama", 0).model): filled()}, "a cache that holds text"),
         ({"num_beams": 2}, "num_beams"),
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive"),
         ({"guidance_scale": 1.5}, "ClassifierFreeGuidance"),

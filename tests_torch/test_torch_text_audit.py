@@ -23,27 +23,28 @@ def toy(heard: list[Any] | None = None) -> tuple[Toy, TorchToy]:
     return of_numpy, TorchToy(of_numpy)
 
 
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])
 @pytest.mark.parametrize("new_cache", [lambda: None, tuple, new_dynamic_cache])
-def test_a_cache_gives_the_logits_of_the_whole_text(new_cache: Any) -> None:
+def test_a_cache_gives_the_logits_of_the_whole_text(new_cache: Any, name: str) -> None:
     if new_cache is new_dynamic_cache:
         pytest.importorskip("transformers")
     of_numpy, module = toy()
     whole = module(torch.tensor([[0, 2, 1, 1]])).logits
     np.testing.assert_allclose(whole[0].numpy(), of_numpy([2, 1, 1]), rtol=1e-6)
-    out = module(torch.tensor([[0, 2]]), past_key_values=new_cache())
-    more = module(torch.tensor([[1, 1]]), past_key_values=out.past_key_values)
+    out = module(torch.tensor([[0, 2]]), **{name: new_cache()})
+    more = module(torch.tensor([[1, 1]]), **{name: out[name]})
     assert torch.equal(torch.cat([out.logits, more.logits], dim=1), whole)
-    cut = more.past_key_values
+    cut = more[name]
     if isinstance(cut, tuple):
         cut = tuple((k[:, :, :2], v[:, :, :2]) for k, v in cut)
     else:
         assert cut.get_seq_length() == 4
         cut.crop(-2)
-    assert torch.equal(module(torch.tensor([[1, 1]]), past_key_values=cut)[0], more.logits)
-    out = module(torch.tensor([[0, 2]]), past_key_values=new_cache())
-    module(torch.tensor([[2]]), past_key_values=out.past_key_values)  # a token that is refused
-    stale = module(torch.tensor([[1, 1]]), past_key_values=out.past_key_values)["logits"]
-    in_place = not isinstance(out.past_key_values, tuple)
+    assert torch.equal(module(torch.tensor([[1, 1]]), **{name: cut})[0], more.logits)
+    out = module(torch.tensor([[0, 2]]), **{name: new_cache()})
+    module(torch.tensor([[2]]), **{name: out[name]})  # a token that is refused
+    stale = module(torch.tensor([[1, 1]]), **{name: out[name]})["logits"]
+    in_place = not isinstance(out[name], tuple)
     assert torch.equal(stale, more.logits) is not in_place
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import frozen, library_of, like, to_numpy
+from mdsd_opt.base.arrays import Opened, frozen, to_numpy
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 #: How far a sum of probabilities may be from one before it is an error instead of rounding.
@@ -62,9 +62,19 @@ def softmax(
         A parameter is out of range, or there is no token at all.
     """
     check_sampling_parameters(temperature, top_k, top_p, min_p)
-    probabilities = _softmax_rows(*checked_logits(logits, "logits"), temperature)
-    probabilities = filter_tokens(probabilities, top_k, top_p, min_p)
-    return like(logits, probabilities) if library_of(logits) != "numpy" else probabilities
+    opened = Opened.of(logits, "logits")
+    return opened.like(checked_softmax(opened.numpy(), temperature, top_k, top_p, min_p))
+
+
+def checked_softmax(
+    logits: NDArray[Any],
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+) -> Floats:
+    """`softmax` of an array of NumPy, where the parameters have been checked."""
+    return filter_tokens(_softmax_rows(*_checked_logits(logits), temperature), top_k, top_p, min_p)
 
 
 def check_sampling_parameters(
@@ -84,18 +94,18 @@ def check_sampling_parameters(
         raise InvalidInput(f"min_p is {min_p!r}: give a number in [0, 1], or None")
 
 
-def checked_logits(logits: Any, name: str) -> tuple[Floats, Floats]:
+def _checked_logits(logits: NDArray[Any]) -> tuple[Floats, Floats]:
     """Logits in float64 and the largest of each row, or an error that names the first bad row."""
-    values = to_numpy(logits, name).astype(np.float64)
+    values = logits.astype(np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
-        raise InvalidInput(f"{name} has shape {values.shape}: the last axis must hold the tokens")
+        raise InvalidInput(f"logits has shape {values.shape}: the last axis must hold the tokens")
     if values.size == 0:
         return values, values[..., 0]
     best: Floats = values.max(axis=-1)  # NaN if the row holds one
     finite = np.isfinite(best)
     if not finite.all():
         row = np.argwhere(~finite)[0]
-        raise bad_row_error(name, row, values[tuple(row)])
+        raise bad_row_error("logits", row, values[tuple(row)])
     return values, best
 
 

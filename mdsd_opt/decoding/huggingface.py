@@ -16,6 +16,7 @@ from mdsd_opt.decoding.device_laws.transfers import known, on_device, token_ids
 from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
+from mdsd_opt.decoding.models.caches import CACHE_NAMES, cache_of, holds_text
 from mdsd_opt.decoding.rules import TreeRule
 from mdsd_opt.decoding.topology import Tree
 from mdsd_opt.drafts.by_name import SchemeMaker
@@ -41,8 +42,7 @@ _STATEFUL = {
 
 #: What `generate` prepares for every causal model, and what is not needed here.
 _PREPARED = {
-    "attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache",
-    "logits_to_keep", "cache_position",
+    "attention_mask", "position_ids", "use_cache", "logits_to_keep", "cache_position", *CACHE_NAMES,
 }  # fmt: skip
 
 
@@ -262,7 +262,7 @@ class _Batch:
         def loaded(one: Any) -> LoadedModel:
             return LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})
 
-        target, static = loaded(model), _static_length(given.get("past_key_values"))
+        target, static = loaded(model), _static_length(cache_of(given))
         self._vocab_size = target.vocab_size
         self._models = (
             TreeModel(target, static_length=static),
@@ -347,8 +347,8 @@ def _require_honoured(
     unusual |= {
         name: True for name, value in given.items() if name not in _PREPARED and value is not None
     }
-    cache = given.get("past_key_values")
-    unusual["past_key_values"] = cache is not None and cache.get_seq_length() > 0
+    cache = cache_of(given)
+    unusual["a cache that holds text"] = cache is not None and holds_text(cache)
     unusual["a cache that is offloaded"] = bool(getattr(cache, "offloading", False))
     unusual["a cache that is quantized"] = "Quantized" in type(cache).__name__
     refused = [name for name, present in unusual.items() if present]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.distributions import check_sampling_parameters, checked_softmax
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
 from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
@@ -48,6 +48,8 @@ class HostLaws:
     def __init__(
         self, target: Any, draft: Any, make: SchemeMaker, sampling: Sampling, drafting: Sampling
     ) -> None:
+        for parameters in (sampling, drafting):
+            check_sampling_parameters(**parameters)
         self.make, self._sampling, self._drafting = make, sampling, drafting
         self._target, self._draft = tree_logits(target), tree_logits(draft)
         token_ids = token_ids_of(draft)
@@ -57,12 +59,13 @@ class HostLaws:
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Floats:
         """The draft's laws after some continuations of a text, one a row."""
         logits = self._draft(text, [self._ids(tokens) for tokens in continuations])
-        laws: Floats = softmax(to_numpy(logits, "logits"), **self._drafting)
+        laws = checked_softmax(to_numpy(logits, "logits"), **self._drafting)
         return laws if self._own is None else self._own.of_draft(laws)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law, for when a rule looks at it."""
-        logits = self._target(text, [self._ids(node.tokens) for node in nodes])
+        given = self._target(text, [self._ids(node.tokens) for node in nodes])
+        logits = to_numpy(given, "logits")
         self._rows = {node.tokens: row for node, row in zip(nodes, logits, strict=True)}
         for node in nodes:
             node.target_by(partial(self._law, node.tokens))
@@ -74,14 +77,14 @@ class HostLaws:
         *drafts, last = outcome.tokens
         if self._own.has(last):
             return self._own.ids(outcome.tokens)
-        law = softmax(self._rows[tuple(drafts)], **self._sampling)
+        law = checked_softmax(self._rows[tuple(drafts)], **self._sampling)
         return *self._own.ids(tuple(drafts)), self._own.other(law, rng.random())
 
     def _ids(self, drafts: Tokens) -> Tokens:
         return drafts if self._own is None else self._own.ids(drafts)
 
     def _law(self, tokens: Tokens) -> Floats:
-        law: Floats = softmax(self._rows[tokens], **self._sampling)
+        law = checked_softmax(self._rows[tokens], **self._sampling)
         return law if self._own is None else self._own.of_target(law)
 
 

@@ -75,6 +75,9 @@ def token_split(
             f"{drafts!r} has no prefix order, which this rule needs: take the name of a verifier "
             "that is lossless for such drafts, which goes token by token"
         )
+    if draws.size == 1 and drafts.random_draws is not None:
+        passed, kept = hull_masses(target, drafts.prefix_form, draws, values)
+        return TokenSplit(_by_token(draws, passed), kept)
     fixed, free = drafts.always_drafted, drafts.beside_fixed
     if free is None:
         kept = np.zeros_like(target)
@@ -121,7 +124,8 @@ def split_with_tries(
     depends on the draw that was refused, and its mean has no closed form: no try is made.
     """
     tries = []
-    if drafts is not None and drafts.random_draws is not None and drafts.random_draws.is_replaced:
+    random = None if drafts is None or draws.size == 1 else drafts.random_draws
+    if random is not None and random.is_replaced:
         tries = tried_one_by_one(target, demand, drafts, values)
     if drafts is None or not tries:
         return token_split(target, drafts, draws, values)

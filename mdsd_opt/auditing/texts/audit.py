@@ -77,8 +77,8 @@ def audit_text(
         of what follows each beginning of the text, the empty one included. With
         ``library="torch"``: modules, ``model(ids) -> output`` with ``output.logits`` of shape
         (1, n, V) for ids of shape (1, n), where a first token of id 0, which is not returned,
-        stands before the text; ``past_key_values`` is taken, as tuples or as an object with
-        `update` and `crop`, and handed back.
+        stands before the text; ``past_key_values`` (or ``cache``, as transformers 5.24 calls it) is
+        taken, as tuples or as an object with `update` and `crop`, and handed back.
     rng : numpy.random.Generator or int
     length : int
         Tokens that are compared, 1 to 11. Up to four are driven; sampled are five or more.

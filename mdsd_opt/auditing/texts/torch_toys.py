@@ -58,6 +58,11 @@ class Output:
     def __init__(self, logits: Any, past_key_values: Any) -> None:
         self.logits, self.past_key_values = logits, past_key_values
 
+    @property
+    def cache(self) -> Any:
+        """The name since transformers 5.24."""
+        return self.past_key_values
+
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, str):
             return getattr(self, place)
@@ -95,10 +100,12 @@ class TorchToy(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
         attention_mask: Any = None,
         past_key_values: Any = None,
         use_cache: bool = True,
+        cache: Any = None,
         **others: Any,
     ) -> Output:
-        """Logits after each of the ids."""
-        past = _held(past_key_values, len(input_ids))
+        """Logits after each of the ids; the cache goes by either name."""
+        given = past_key_values if cache is None else cache
+        past = _held(given, len(input_ids))
         rows = []
         for b, new in enumerate(input_ids.tolist()):
             ids = [*past[b], *new]
@@ -110,8 +117,8 @@ class TorchToy(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
             for text in shown:
                 self._toy.hear(text)
             rows.append([self._toy.row(text).tolist() for text in texts])
-        cache = _longer(past_key_values, input_ids) if use_cache else None
-        return Output(torch.tensor(rows, dtype=self.dtype), cache)
+        longer = _longer(given, input_ids) if use_cache else None
+        return Output(torch.tensor(rows, dtype=self.dtype), longer)
 
 
 def _held(cache: Any, num_rows: int) -> list[list[int]]:

@@ -82,11 +82,11 @@ def token_ids(rows: Sequence[Sequence[Any]], device: Any) -> Any:
 
     flat = [token for row in rows for token in row]
     later = [i for i, token in enumerate(flat) if isinstance(token, PromisedToken)]
+    if not later:
+        return on_device(np.array(rows, np.int64), device)
     known = np.array([0 if isinstance(token, PromisedToken) else token for token in flat], np.int64)
-    ids = on_device(known, device)
-    if later:
-        drawn = torch.stack([flat[i].tensor for i in later]).to(device)
-        ids = ids.index_copy(0, on_device(later, device), drawn)
+    drawn = torch.stack([flat[i].tensor for i in later]).to(device)
+    ids = on_device(known, device).index_copy(0, on_device(later, device), drawn)
     return ids.view(len(rows), len(rows[0]))
 
 

@@ -27,6 +27,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.decoding.models.caches import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
 
 #: What models can run in.
@@ -123,12 +124,12 @@ class LoadedModel:
 
         ends = self.end_tokens()
         tokens: list[int] = []
-        cache = None
+        cache, name = None, cache_name(self.model)
         step = self._tensor(ids)
         with torch.inference_mode():
             while len(tokens) < count:
-                output = self.model(step, past_key_values=cache, use_cache=True)
-                cache = output.past_key_values
+                output = self.model(step, use_cache=True, **{name: cache})
+                cache = cache_of(output)
                 tokens.append(choose(to_numpy(output.logits[0, -1])))
                 if tokens[-1] in ends:
                     break

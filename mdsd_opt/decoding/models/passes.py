@@ -16,6 +16,7 @@ import numpy as np
 
 from mdsd_opt.decoding.device_laws.transfers import known as settled
 from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
+from mdsd_opt.decoding.models.caches import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput
 
 Tokens = tuple[int, ...]
@@ -32,6 +33,7 @@ class TreeReader(ABC):
     def __init__(self, model: Any, room: int = 1) -> None:
         self._model, self._room = model, room
         self._device = model.device  # once: the model looks at its weights
+        self._cache_name = cache_name(model)
         self.cache: Any = None
         self._read: list[int] = []
 
@@ -169,8 +171,8 @@ class TreePass(TreeReader):
             self._ids([tokens]),
             attention_mask=mask[None, None],
             position_ids=self._ids([positions]),
-            past_key_values=cache,
             use_cache=True,
+            **{self._cache_name: cache},
             **({"output_hidden_states": True} if self._layers else {}),
             **self._placed(known, stop),
         )
@@ -247,7 +249,7 @@ class CachedPaths(TreeReader):
         self._read = ids
 
     def _pass(self, rows: Sequence[Sequence[int]], cache: Any) -> tuple[Any, Any]:
-        given = {} if cache is None else named_cache(self._model, cache)
+        given = {} if cache is None else {self._cache_name: cache}
         output = self._model(self._ids(rows), use_cache=True, **given)
         return output.logits, cache_of(output)
 
@@ -343,22 +345,6 @@ class StaticTreePass(TreePass):
         for layer in self.cache.layers:
             if hasattr(layer, "cumulative_length"):
                 layer.cumulative_length.sub_(count)
-
-
-#: What a cache is called, in arguments and outputs.
-_NAMES = ("past_key_values", "cache_params", "state")
-
-
-def cache_of(output: Any) -> Any:
-    """The cache in a model's output; None if there is none."""
-    found = (getattr(output, name, None) for name in _NAMES)
-    return next((cache for cache in found if cache is not None), None)
-
-
-def named_cache(model: Any, cache: Any) -> dict[str, Any]:
-    """The argument by which a model takes its cache."""
-    parameters = inspect.signature(model.forward).parameters
-    return {next((name for name in _NAMES if name in parameters), _NAMES[0]): cache}
 
 
 def shortest_window(config: Any) -> int | None:

@@ -155,6 +155,9 @@ _FAILURES = (
 #: wanted.
 _known: WeakKeyDictionary[Any, dict[tuple[bool, bool], type[TreeReader]]] = WeakKeyDictionary()
 
+#: `shortest_window` by model: a configuration is slow to look at in every step.
+_windows: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+
 
 class PathByPath(UserWarning):
     """Drafts are scored in a slower way than was tried first, which the model does not take."""
@@ -167,7 +170,9 @@ def reader_class(model: Any, name: str, length: int, static: bool = False) -> ty
     tokens that a cache holds at once, are as long. A static cache is tried first if it is wanted.
     Raises `InvalidInput` where no way gives what plain passes give.
     """
-    window = shortest_window(model.config)
+    if model not in _windows:
+        _windows[model] = shortest_window(model.config)
+    window = _windows[model]
     beyond = window is not None and max(length, _MOST_READ) >= window
     known = _known.setdefault(model, {})
     if (beyond, static) not in known:
