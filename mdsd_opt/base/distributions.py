@@ -125,9 +125,9 @@ def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> 
 def _softmax_rows(values: Floats, best: Floats, temperature: float) -> Floats:
     """Overwrites the values: the memory of large arrays costs as much as what is done to them."""
     if temperature == 0:
-        first = values.argmax(axis=-1)[..., None]
+        first = values.argmax(axis=-1).reshape(-1)
         values[...] = 0.0
-        np.put_along_axis(values, first, 1.0, axis=-1)
+        values.reshape(-1, values.shape[-1])[np.arange(first.size), first] = 1.0
         return values
     with np.errstate(over="ignore"):  # huge gaps and tiny temperatures end at -inf: exp gives 0
         values -= best[..., None]
@@ -194,8 +194,10 @@ class Distribution:
                 return cls(frozen(values), rational)
             return cls(frozen(checked), rational)
         values = np.array(to_numpy(weights, name), dtype=np.float64)
-        values[(values > 0) & (values < SMALLEST_PROBABILITY)] = 0.0
-        return cls(frozen(_validated(values, name)), frozen(values))
+        checked = _validated(values, name)
+        tiny = values < SMALLEST_PROBABILITY
+        values[tiny] = checked[tiny] = 0.0
+        return cls(frozen(checked), frozen(values))
 
     @classmethod
     def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
@@ -249,9 +251,9 @@ def _validated(values: Floats, name: str) -> Floats:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
         )
-    if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
-        raise _bad_number(values, name)
     total = values.sum()
+    if not (values.min() >= 0 and (total < np.inf or values.max() < np.inf)):  # NaN is neither
+        raise _bad_number(values, name)
     if abs(total - 1) > SUM_TOLERANCE:
         raise InvalidDistribution(
             f"{name} sums to {total:.6g}, not 1. Were these logits or counts? For logits use "

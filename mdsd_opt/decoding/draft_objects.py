@@ -19,15 +19,25 @@ begin : callable
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.distributions import checked_softmax
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers.base import draw
+
+#: Rows of so many tokens are read by compiled code.
+MANY_TOKENS = 4096
+
+#: Room for that: tokens that are weighed at once, and maxima that are sought side by side.
+_BLOCK, _LANES = 1024, 256
 
 
 def token_ids_of(draft: Any) -> Integers | None:
@@ -78,6 +88,13 @@ def _unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
     )
 
 
+def _read_by_kernel(logits: NDArray[Any], temperature: float = 1.0, **filters: Any) -> bool:
+    """Whether compiled code reads such rows: long ones, unless a law needs all tokens at once."""
+    return (
+        logits.shape[-1] >= MANY_TOKENS and temperature > 0 and not set(filters.values()) - {None}
+    )
+
+
 class OwnTokens:
     """A draft's own tokens, numbered from 0, and one token for all that it does not have.
 
@@ -88,6 +105,11 @@ class OwnTokens:
 
     def __init__(self, token_ids: Integers) -> None:
         self._ids, self._names = token_ids, token_ids.tolist()
+        order = np.argsort(token_ids)
+        self._ascending = token_ids[order], order
+        every = np.arange(token_ids.size)
+        self._every = every, every
+        self._room = np.empty((2, _BLOCK))
         self._others: Integers = np.empty(0, np.int64)
         self._vocab_size = 0
 
@@ -104,18 +126,57 @@ class OwnTokens:
 
         It uses up what it is given.
         """
-        if law.size != self._vocab_size:
-            if self._ids.max() >= law.size:
-                raise _unfit(self._ids.size, self._ids, law.size)
-            self._vocab_size = law.size
-            missing = np.ones(law.size, np.bool_)
-            missing[self._ids] = False
-            self._others = np.flatnonzero(missing)
+        self._fit(law.size)
         found = np.empty(self._ids.size + 1)
         found[:-1] = law[self._ids]
         law[self._ids] = 0.0
         found[-1] = law.sum()
         return found
+
+    def draft_laws(self, logits: NDArray[Any], **sampling: Any) -> Floats:
+        """`of_draft` of the softmax of logits, [n, S]."""
+        laws = np.empty((len(logits), self._ids.size + 1))
+        if logits.shape[-1] == self._ids.size and _read_by_kernel(logits, **sampling):
+            pairs = zip(logits, laws, strict=True)
+            if all(self._masses(row, self._every, law, **sampling) for row, law in pairs):
+                return laws
+        return self.of_draft(checked_softmax(logits, **sampling))
+
+    def target_law(self, row: NDArray[Any], **sampling: Any) -> Floats:
+        """`of_target` of the softmax of a row of logits, shape (V,)."""
+        if _read_by_kernel(row, **sampling):
+            self._fit(row.size)
+            law = np.empty(self._ids.size + 1)
+            if self._masses(row, self._ascending, law, **sampling):
+                return law
+        return self.of_target(checked_softmax(row, **sampling))
+
+    def _masses(
+        self, row: NDArray[Any], tokens: tuple[Integers, Integers], masses: Floats,
+        temperature: float = 1.0, **_: Any,
+    ) -> bool:  # fmt: skip
+        """Write the softmax of a row at some tokens, and the sum of it at all others.
+
+        The tokens are in ascending order, and have each its place. False where the row has no law,
+        of which `softmax` then says why.
+        """
+        from mdsd_opt.decoding.own_tokens_kernels import own_masses
+
+        dtype = np.float32 if np.can_cast(row.dtype, np.float32) else np.float64
+        row = frozen(np.ascontiguousarray(row, dtype).view())  # one kind of array
+        scale = math.log2(math.e) / temperature
+        return bool(own_masses(row, scale, *tokens, np.empty(_LANES, dtype), self._room, masses))
+
+    def _fit(self, vocab_size: int) -> None:
+        """Take this for the size of the target's vocabulary."""
+        if vocab_size == self._vocab_size:
+            return
+        if self._ids.max() >= vocab_size:
+            raise _unfit(self._ids.size, self._ids, vocab_size)
+        self._vocab_size = vocab_size
+        missing = np.ones(vocab_size, np.bool_)
+        missing[self._ids] = False
+        self._others = np.flatnonzero(missing)
 
     def ids(self, drafts: Tokens) -> Tokens:
         """What the target calls some drafts."""

@@ -59,8 +59,8 @@ class HostLaws:
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Floats:
         """The draft's laws after some continuations of a text, one a row."""
         logits = self._draft(text, [self._ids(tokens) for tokens in continuations])
-        laws = checked_softmax(to_numpy(logits, "logits"), **self._drafting)
-        return laws if self._own is None else self._own.of_draft(laws)
+        law = checked_softmax if self._own is None else self._own.draft_laws
+        return law(to_numpy(logits, "logits"), **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law, for when a rule looks at it."""
@@ -84,8 +84,8 @@ class HostLaws:
         return drafts if self._own is None else self._own.ids(drafts)
 
     def _law(self, tokens: Tokens) -> Floats:
-        law = checked_softmax(self._rows[tokens], **self._sampling)
-        return law if self._own is None else self._own.of_target(law)
+        law = checked_softmax if self._own is None else self._own.target_law
+        return law(self._rows[tokens], **self._sampling)
 
 
 class DeviceLaws:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from scipy.stats import chisquare
@@ -12,7 +13,7 @@ from scipy.stats import chisquare
 import mdsd_opt as mo
 from mdsd_opt.decoding import Node, generate, step_laws
 from mdsd_opt.decoding.draft_objects import OwnTokens
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 BEGINNING = 0  # a prompt of one token, which is no part of the text
 
@@ -113,6 +114,52 @@ def test_a_vocabulary_as_large_as_the_target_s_leaves_no_others() -> None:
     np.testing.assert_array_equal(own.of_target(law), [0.75, 0.25, 0.0])
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_long_rows_are_read_as_softmax_reads_them(dtype: Any, temperature: float) -> None:
+    rng = np.random.default_rng(5)
+    size, own = 5003, 4099
+    ids = rng.permutation(size)[:own]
+    tokens = OwnTokens(ids)
+    row = rng.normal(0.0, 4.0, size)
+    row[rng.random(size) < 0.1] = -np.inf
+    row = row.astype(dtype)
+    expected = tokens.of_target(mo.softmax(row, temperature))
+    found = tokens.target_law(row[::-1][::-1], temperature=temperature)  # a view
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0.0)
+    logits = np.stack([row[ids], rng.permuted(row[ids])])
+    drafted = tokens.draft_laws(logits, temperature=temperature, top_p=None)
+    expected = tokens.of_draft(mo.softmax(logits, temperature))
+    np.testing.assert_allclose(drafted, expected, rtol=1e-13, atol=0.0)
+    for options in ({"top_k": 7}, {"min_p": 0.01}, {"temperature": 0.0}):  # as ever
+        wanted = tokens.of_target(mo.softmax(row, **options))
+        np.testing.assert_array_equal(tokens.target_law(row, **options), wanted)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_wrong_with_a_long_row_is_said(wrong: float) -> None:
+    tokens, row = OwnTokens(np.arange(4100)), np.zeros(5000, np.float32)
+    row[4321] = wrong
+    with pytest.raises(InvalidDistribution, match="first at token 4321"):
+        tokens.target_law(row)
+    with pytest.raises(InvalidDistribution, match="row 1 is all -inf"):
+        tokens.draft_laws(np.stack([row[:4100], np.full(4100, -np.inf)]))
+    with pytest.raises(InvalidInput, match="must fit"):
+        tokens.draft_laws(np.zeros((1, 4200)))
+    with pytest.raises(InvalidInput, match="must fit"):
+        OwnTokens(np.arange(4100)).target_law(np.zeros(4099))
+
+
+def test_ends_of_the_range_in_long_rows() -> None:
+    tokens = OwnTokens(np.arange(3))
+    far = np.append(1e308, np.full(4999, -1e308))
+    np.testing.assert_array_equal(tokens.target_law(far), [1.0, 0.0, 0.0, 0.0])
+    near = np.append(1.0, np.zeros(4999))
+    for temperature in (1e-5, 1e-320):
+        law = tokens.target_law(near, temperature=temperature)
+        np.testing.assert_array_equal(law, [1.0, 0.0, 0.0, 0.0])
+
+
 @pytest.mark.parametrize("budget", [{"kl": 0.02}, {"tv": 0.05}, {"chi2": 0.03}])
 def test_the_closest_law_does_not_tell_apart_what_is_never_drafted(budget: Any) -> None:
     p, q = np.random.default_rng(7).dirichlet(np.ones(9), 2)
@@ -133,13 +180,13 @@ def test_the_closest_law_does_not_tell_apart_what_is_never_drafted(budget: Any) 
 def test_laws_of_nodes_that_no_rule_comes_to_are_not_made(monkeypatch: Any) -> None:
     """Eight leaves and the two nodes above them: a rule from the root down needs three at most."""
     rows, asked = np.random.default_rng(2).normal(size=(6, 6)), []
-    softmax = step_laws.softmax
+    softmax = step_laws.checked_softmax
 
     def counted(logits: Any, **options: Any) -> Any:
         asked.append(np.ndim(logits))
         return softmax(logits, **options)
 
-    monkeypatch.setattr(step_laws, "softmax", counted)
+    monkeypatch.setattr(step_laws, "checked_softmax", counted)
 
     def model(ids: Any) -> Any:
         return rows[ids[-1]]
