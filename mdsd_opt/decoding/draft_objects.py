@@ -33,7 +33,7 @@ from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers.base import draw
 
-#: Rows of so many tokens are read by compiled code.
+#: Rows of so many tokens are read by compiled code, or looked at for the likeliest one alone.
 MANY_TOKENS = 4096
 
 #: Room for that: tokens that are weighed at once, and maxima that are sought side by side.
@@ -88,10 +88,10 @@ def _unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
     )
 
 
-def _read_by_kernel(logits: NDArray[Any], temperature: float = 1.0, **filters: Any) -> bool:
-    """Whether compiled code reads such rows: long ones, unless a law needs all tokens at once."""
-    return (
-        logits.shape[-1] >= MANY_TOKENS and temperature > 0 and not set(filters.values()) - {None}
+def _is_read_at_once(logits: NDArray[Any], temperature: float = 1.0, **filters: Any) -> bool:
+    """Whether `OwnTokens` reads such rows: long ones, unless filters look at all tokens."""
+    return logits.shape[-1] >= MANY_TOKENS and (
+        temperature == 0 or not set(filters.values()) - {None}
     )
 
 
@@ -136,7 +136,7 @@ class OwnTokens:
     def draft_laws(self, logits: NDArray[Any], **sampling: Any) -> Floats:
         """`of_draft` of the softmax of logits, [n, S]."""
         laws = np.empty((len(logits), self._ids.size + 1))
-        if logits.shape[-1] == self._ids.size and _read_by_kernel(logits, **sampling):
+        if logits.shape[-1] == self._ids.size and _is_read_at_once(logits, **sampling):
             pairs = zip(logits, laws, strict=True)
             if all(self._masses(row, self._every, law, **sampling) for row, law in pairs):
                 return laws
@@ -144,7 +144,7 @@ class OwnTokens:
 
     def target_law(self, row: NDArray[Any], **sampling: Any) -> Floats:
         """`of_target` of the softmax of a row of logits, shape (V,)."""
-        if _read_by_kernel(row, **sampling):
+        if _is_read_at_once(row, **sampling):
             self._fit(row.size)
             law = np.empty(self._ids.size + 1)
             if self._masses(row, self._ascending, law, **sampling):
@@ -164,6 +164,12 @@ class OwnTokens:
 
         dtype = np.float32 if np.can_cast(row.dtype, np.float32) else np.float64
         row = frozen(np.ascontiguousarray(row, dtype).view())  # one kind of array
+        if temperature == 0:
+            best, (ids, places) = row.argmax(), tokens
+            n = int(ids.searchsorted(best))
+            masses[...] = 0.0
+            masses[places[n] if n < ids.size and ids[n] == best else -1] = 1.0
+            return bool(np.isfinite(row[best]))
         scale = math.log2(math.e) / temperature
         return bool(own_masses(row, scale, *tokens, np.empty(_LANES, dtype), self._room, masses))
 

@@ -115,7 +115,7 @@ def test_a_vocabulary_as_large_as_the_target_s_leaves_no_others() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
 def test_long_rows_are_read_as_softmax_reads_them(dtype: Any, temperature: float) -> None:
     rng = np.random.default_rng(5)
     size, own = 5003, 4099
@@ -131,7 +131,12 @@ def test_long_rows_are_read_as_softmax_reads_them(dtype: Any, temperature: float
     drafted = tokens.draft_laws(logits, temperature=temperature, top_p=None)
     expected = tokens.of_draft(mo.softmax(logits, temperature))
     np.testing.assert_allclose(drafted, expected, rtol=1e-13, atol=0.0)
-    for options in ({"top_k": 7}, {"min_p": 0.01}, {"temperature": 0.0}):  # as ever
+    # ties, and a token that is not the draft's
+    for likeliest in (int(ids[0]), int(np.setdiff1d(np.arange(size), ids)[-1])):
+        row[[likeliest, size - 1]] = 99.0
+        wanted = tokens.of_target(mo.softmax(row, 0.0))
+        np.testing.assert_array_equal(tokens.target_law(row, temperature=0.0, top_k=5), wanted)
+    for options in ({"top_k": 7}, {"min_p": 0.01}):  # as ever
         wanted = tokens.of_target(mo.softmax(row, **options))
         np.testing.assert_array_equal(tokens.target_law(row, **options), wanted)
 
@@ -144,6 +149,8 @@ def test_what_is_wrong_with_a_long_row_is_said(wrong: float) -> None:
         tokens.target_law(row)
     with pytest.raises(InvalidDistribution, match="row 1 is all -inf"):
         tokens.draft_laws(np.stack([row[:4100], np.full(4100, -np.inf)]))
+    with pytest.raises(InvalidDistribution, match="first at token 4321"):
+        tokens.target_law(row, temperature=0.0)
     with pytest.raises(InvalidInput, match="must fit"):
         tokens.draft_laws(np.zeros((1, 4200)))
     with pytest.raises(InvalidInput, match="must fit"):

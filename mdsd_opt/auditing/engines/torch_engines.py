@@ -129,7 +129,7 @@ def _eagle_draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
 ADAPTERS = {
     "transformers": Adapter(
         "transformers",
-        ("5.23.0",),
+        ("5.23.0", "5.24.0"),
         "transformers.generation.utils._speculative_sampling",
         "",
         chain=_transformers,
