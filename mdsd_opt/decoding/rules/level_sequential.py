@@ -37,9 +37,10 @@ class LevelSequential(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         levels: list[tuple[list[_Passed], float]] = []
-        masses = [(root, _one(root))]
+        one = root.target.sum() * 0 + 1  # in the numbers of the target, which may be Fractions
+        masses = [(root, one)]
         while masses:
-            passed, left, masses = _next_level(masses)
+            passed, left, masses = _next_level(masses, one)
             levels.append((passed, left))
         found: list[Stop] = []
         reach: float = 1
@@ -54,18 +55,13 @@ class LevelSequential(TreeRule):
         return completed(found, root, reach)
 
 
-def _one(node: Node) -> float:
-    """A one in the numbers of the target, of which some may be Fractions."""
-    return node.target.sum() * 0 + 1
-
-
 def _next_level(
-    masses: list[tuple[Node, float]],
+    masses: list[tuple[Node, float]], one: float
 ) -> tuple[list[_Passed], float, list[tuple[Node, float]]]:
     """The nodes of a level, the mean probability that nothing goes on, and the next level."""
     passed: list[_Passed] = []
     following: list[tuple[Node, float]] = []
-    remains = mean = _one(masses[0][0])  # of what may go on: given these draws, and on average
+    remains = mean = one  # of what may go on: given these draws, and on average
     for node, mass in sorted(masses, key=lambda item: (-item[1], item[0].tokens)):
         if node.drafts is None:
             passed.append(_Passed(node, mass, 0))
