@@ -100,7 +100,8 @@ def _checked(array: Any, name: str) -> NDArray[Any]:
 
 def _from_torch(tensor: Any) -> NDArray[Any]:
     torch = sys.modules["torch"]
-    tensor = tensor.detach().cpu()
+    if tensor.requires_grad or tensor.device.type != "cpu":
+        tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:  # NumPy has no bfloat16: share the bits instead
         import ml_dtypes
 
