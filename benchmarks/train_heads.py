@@ -116,13 +116,13 @@ def sample(
     longest = max(map(len, rows))
     ids = torch.stack([functional.pad(row, (longest - len(row), 0)) for row in rows])
     seen = torch.stack([functional.pad(torch.ones_like(x), (longest - len(x), 0)) for x in rows])
-    new, cache, states = ids, None, []
+    new, cache, states, name = ids, None, [], cache_name(loaded.model)
     with torch.inference_mode():
         for _ in range(length):
             positions = (seen.cumsum(-1) - 1).clamp(min=0)[:, -new.shape[1] :]
             output = loaded.model(
                 new, attention_mask=seen, position_ids=positions, use_cache=True,
-                output_hidden_states=True, logits_to_keep=1, **{cache_name(loaded.model): cache},
+                output_hidden_states=True, logits_to_keep=1, **{name: cache},
             )  # fmt: skip
             cache = cache_of(output)
             states.append(torch.cat([output.hidden_states[n] for n in LAYERS], -1))

@@ -251,8 +251,10 @@ def _validated(values: Floats, name: str) -> Floats:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
         )
+    if not values.min() >= 0:  # NaN is neither; and what is left has a sum without a warning
+        raise _bad_number(values, name)
     total = values.sum()
-    if not (values.min() >= 0 and (total < np.inf or values.max() < np.inf)):  # NaN is neither
+    if total == np.inf and values.max() == np.inf:
         raise _bad_number(values, name)
     if abs(total - 1) > SUM_TOLERANCE:
         raise InvalidDistribution(

@@ -52,8 +52,8 @@ class RatioSums:
     r""":math:`\sum \min(p, c q)` and :math:`\sum (p - c q)_+` for any c >= 1, O(log V) each.
 
     p and q, shape (V,), are not negative. `order` holds the tokens with q > 0: first those with p
-    < q, `num_below` of them, which no such c tells apart, then the others by ascending p/q. Most
-    tokens of a draft that knows little are among the first, and are not sorted.
+    < q, `num_below` of them, which no such c tells apart and nobody sorts, then the others by
+    ascending p/q.
     """
 
     def __init__(self, p: Vector, q: Vector) -> None:

@@ -295,3 +295,10 @@ class TestFromLogits:
     def test_batches_go_elsewhere(self) -> None:
         with pytest.raises(InvalidInput, match=r"shape \(1, 2\).*acceptance_rates"):
             TransportProblem.from_logits([[0.0, 1.0]], [[0.0, 1.0]], 2)
+
+
+def test_infinities_of_both_signs_are_an_error_and_no_warning() -> None:
+    with pytest.raises(InvalidDistribution, match=r"q\[0\] is inf"):
+        Distribution.of([np.inf, -np.inf, 0.5], "q")
+    with pytest.raises(InvalidDistribution, match=r"q\[1\] is inf"):
+        Distribution.of([0.5, np.inf], "q")
