@@ -125,12 +125,12 @@ $(VENV)/.%: $(BIN)/python pyproject.toml
 	$(PIP) -e '.[$*]'
 	touch $@
 
-# Several extras in one go, in half the time of one after another; WITH: what else pip is given.
+# Several extras in one go, in half the time of one after another; models bring PyTorch.
 EXTRAS ?= test
-WITH ?=
+WITH_TORCH = $(filter models,$(EXTRAS))
 comma := ,
 
 install: $(BIN)/python
 	$(if $(filter cdd,$(EXTRAS)),./scripts/install-cddlib $(BIN)/python)
-	$(PIP) $(WITH) -e '.[$(subst $() $(),$(comma),$(strip $(EXTRAS)))]'
-	touch $(EXTRAS:%=$(VENV)/.%)
+	$(PIP) $(if $(WITH_TORCH),'$(TORCH)') -e '.[$(subst $() $(),$(comma),$(strip $(EXTRAS)))]'
+	touch $(EXTRAS:%=$(VENV)/.%) $(if $(WITH_TORCH),$(VENV)/.torch)

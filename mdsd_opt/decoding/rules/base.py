@@ -48,6 +48,9 @@ class Stop:
 
     def draw(self, uniform: float) -> int:
         """The extra token."""
+        masses: Any = self.masses
+        if isinstance(masses, np.ndarray) and masses.max() > 0:
+            return draw(masses, uniform)  # which sees to negative ones and to their sum
         law: Any = self.law
         return law.draw(uniform) if isinstance(law, BinnedLaw) else draw(law, uniform)
 
