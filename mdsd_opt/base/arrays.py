@@ -77,6 +77,8 @@ def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
     Raises `InvalidInput` for what is no rectangular array of numbers (ragged lists, strings,
     objects).
     """
+    if type(array) is np.ndarray:  # as most are
+        return _checked(array, name)
     return Opened.of(array, name).numpy()
 
 

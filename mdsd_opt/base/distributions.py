@@ -189,15 +189,14 @@ class Distribution:
         if is_rational(weights):
             rational = tuple(Fraction(x) for x in weights)
             values = _nearest_floats(rational, name)
-            checked = _validated(values, name)
+            total = _checked_sum(values, name)
             if sum(rational) == 1:  # then the float of each Fraction is the nearest one
                 return cls(frozen(values), rational)
-            return cls(frozen(checked), rational)
+            return cls(frozen(values / total), rational)
         values = np.array(to_numpy(weights, name), dtype=np.float64)
-        checked = _validated(values, name)
-        tiny = values < SMALLEST_PROBABILITY
-        values[tiny] = checked[tiny] = 0.0
-        return cls(frozen(checked), frozen(values))
+        total = _checked_sum(values, name)
+        values[values < SMALLEST_PROBABILITY] = 0.0
+        return cls(frozen(values / total), frozen(values))
 
     @classmethod
     def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
@@ -246,14 +245,15 @@ def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
     return np.array([float(x) for x in rational], dtype=np.float64)
 
 
-def _validated(values: Floats, name: str) -> Floats:
+def _checked_sum(values: Floats, name: str) -> float:
+    """The sum of what may be probabilities, or an error that says why it is none."""
     if values.ndim != 1 or values.size == 0:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
         )
     if not values.min() >= 0:  # NaN is neither; and what is left has a sum without a warning
         raise _bad_number(values, name)
-    total = values.sum()
+    total = float(values.sum())
     if total == np.inf and values.max() == np.inf:
         raise _bad_number(values, name)
     if abs(total - 1) > SUM_TOLERANCE:
@@ -261,7 +261,7 @@ def _validated(values: Floats, name: str) -> Floats:
             f"{name} sums to {total:.6g}, not 1. Were these logits or counts? For logits use "
             "TransportProblem.from_logits or mdsd_opt.softmax; divide counts by their sum."
         )
-    return values / total
+    return total
 
 
 def _bad_number(values: Floats, name: str) -> InvalidDistribution:

@@ -189,9 +189,11 @@ def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology
             f"{topology.name} merges draws that coincide, but on this device they are not known "
             "while the tree is drawn: leave on_device out"
         )
+    if not topology.merges:
+        return node.add_drafts(drafts, draws, values[node.place])
     places = node.next_places(topology)
     worth = np.array([values[place[:-1]][place[-1]] for place in places])
-    return node.add_drafts(drafts, draws, worth, places if topology.merges else None)
+    return node.add_drafts(drafts, draws, worth, places)
 
 
 def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:

@@ -504,21 +504,19 @@ def tokens_at(law: Floats, uniforms: Any) -> Any:
     """Inverse CDF of masses (V,); a token of mass zero is never drawn, whatever the uniform."""
     if law.size <= _BLOCK or np.size(uniforms) > _FEW_DRAWS:
         cumulative = law.cumsum()
-        return _first_beyond(cumulative, uniforms * cumulative[-1])
+        index = cumulative.searchsorted(uniforms * cumulative[-1], side="right")
+        return np.minimum(index, cumulative.searchsorted(cumulative[-1]))
     # A running sum waits for every addition; sums of blocks do not, and one block is then enough.
-    starts = np.arange(0, law.size, _BLOCK)
-    reached = np.add.reduceat(law, starts).cumsum()
-    aims = np.asarray(uniforms * reached[-1])
-    blocks = _first_beyond(reached, aims)
-    aims = aims - np.concatenate([[0.0], reached])[blocks]
-    found = [
-        start + _first_beyond(law[start : start + _BLOCK].cumsum(), aim)
-        for start, aim in zip(starts[blocks].flat, aims.flat, strict=True)
-    ]
-    return np.array(found, np.int64).reshape(aims.shape)
+    reached = np.add.reduceat(law, np.arange(0, law.size, _BLOCK)).cumsum()
+    found = []
+    for aim in (uniforms * reached[-1]).ravel():
+        block = _first_beyond(reached, aim)
+        start, before = block * _BLOCK, reached[block - 1] if block else 0.0
+        found.append(start + _first_beyond(law[start : start + _BLOCK].cumsum(), aim - before))
+    return np.array(found, np.int64).reshape(np.shape(uniforms))
 
 
-def _first_beyond(cumulative: Floats, aims: Any) -> Any:
+def _first_beyond(cumulative: Floats, aim: float) -> int:
     """The first place whose running sum passes the aim; rounding does not lead behind the end."""
-    index = cumulative.searchsorted(aims, side="right")
-    return np.minimum(index, cumulative.searchsorted(cumulative[-1]))
+    index = cumulative.searchsorted(aim, side="right")
+    return int(min(index, cumulative.searchsorted(cumulative[-1])))

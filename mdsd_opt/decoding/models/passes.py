@@ -160,13 +160,14 @@ class TreePass(TreeReader):
         positions = list(range(len(text) - len(rest), len(text)))
         positions += [len(text) + len(node) - 1 for node in new]
         stop = known + len(tokens)
-        seen = np.zeros((len(tokens), self._width(stop)), dtype=bool)
-        seen[: len(rest), : len(text)] = np.tri(len(rest), len(text), len(text) - len(rest), bool)
-        seen[len(rest) :, : len(text)] = True
+        hidden = np.ones((len(tokens), self._width(stop)), dtype=bool)
+        for i, position in enumerate(positions[: len(rest)]):
+            hidden[i, : position + 1] = False
+        hidden[len(rest) :, : len(text)] = False
         for i, node in enumerate(new, start=len(rest)):
-            seen[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = True
-        mask = torch.zeros(seen.shape, dtype=self._dtype, device=self._device)
-        mask.masked_fill_(~on_device(seen, self._device), torch.finfo(self._dtype).min)
+            hidden[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = False
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
+        mask.masked_fill_(on_device(hidden, self._device), torch.finfo(self._dtype).min)
         output = model(
             self._ids([tokens]),
             attention_mask=mask[None, None],
