@@ -141,6 +141,13 @@ def test_long_rows_are_read_as_softmax_reads_them(dtype: Any, temperature: float
         np.testing.assert_array_equal(tokens.target_law(row, **options), wanted)
 
 
+@pytest.mark.parametrize("ids", [np.arange(4200), np.random.default_rng(3).permutation(4200)])
+def test_a_long_row_of_which_a_draft_has_all_tokens(ids: Any) -> None:
+    row = np.random.default_rng(4).normal(0.0, 4.0, ids.size)
+    expected = np.append(mo.softmax(row)[ids], 0.0)
+    np.testing.assert_allclose(OwnTokens(ids).target_law(row), expected, rtol=1e-13, atol=0.0)
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_what_is_wrong_with_a_long_row_is_said(wrong: float) -> None:
     tokens, row = OwnTokens(np.arange(4100)), np.zeros(5000, np.float32)

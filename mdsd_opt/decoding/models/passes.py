@@ -135,15 +135,16 @@ class TreePass(TreeReader):
 
     def move(self, path: list[int]) -> bool:
         """Put keys and values of some nodes at the end of the text, if the cache shows them."""
+        if path == list(range(len(path))):
+            return True
         start, width = len(self._read), self._width(len(self._read) + len(self._nodes))
         layers = [x for x in getattr(self.cache, "layers", ()) if getattr(x, "is_initialized", 1)]
         states: list[Any] = [getattr(x, name, None) for x in layers for name in ("keys", "values")]
         if not states or any(x is None or x.shape[-2] != width for x in states):
             return False
-        if path != list(range(len(path))):
-            places = on_device(path, self._device) + start
-            for x in states:
-                x[..., start : start + len(path), :] = x.index_select(-2, places.to(x.device))
+        places = on_device(path, self._device) + start
+        for x in states:
+            x[..., start : start + len(path), :] = x.index_select(-2, places.to(x.device))
         return True
 
     def _pass(self, rest: list[int], new: list[Tokens]) -> None:
