@@ -169,17 +169,19 @@ class TreePass(TreeReader):
             hidden[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = False
         mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
         mask.masked_fill_(on_device(hidden, self._device), torch.finfo(self._dtype).min)
+        given, position_ids = self._ids([tokens, positions]).split(1)
         output = model(
-            self._ids([tokens]),
+            given,
             attention_mask=mask[None, None],
-            position_ids=self._ids([positions]),
+            position_ids=position_ids,
             use_cache=True,
             **{self._cache_name: cache},
             **({"output_hidden_states": True} if self._layers else {}),
             **self._placed(known, stop),
         )
         if self._layers:
-            states = torch.cat([output.hidden_states[layer][0] for layer in self._layers], -1)
+            parts = [output.hidden_states[layer][0] for layer in self._layers]
+            states = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
             self._states += states[: len(rest)].clone().unbind()
             self._of_nodes |= dict(zip(new, states[len(rest) :], strict=True))
         output = output.logits[0]
