@@ -109,7 +109,7 @@ class Node:
             Not one positive value for each draw.
         """
         values = np.ones(draws.size) if values is None else values
-        if values.shape != draws.shape or not (values > 0.0).all():
+        if values.shape != draws.shape or not all(value > 0.0 for value in values.tolist()):
             raise InvalidInput(
                 f"{draws.size} drafts are worth {values.tolist()}: give one positive value for "
                 "each place"

@@ -508,15 +508,15 @@ def tokens_at(law: Floats, uniforms: Any) -> Any:
         return np.minimum(index, cumulative.searchsorted(cumulative[-1]))
     # A running sum waits for every addition; sums of blocks do not, and one block is then enough.
     reached = np.add.reduceat(law, np.arange(0, law.size, _BLOCK)).cumsum()
-    found = []
-    for aim in (uniforms * reached[-1]).ravel():
+    aims, found = np.asarray(uniforms * reached[-1]), []
+    for aim in aims.ravel().tolist():
         block = _first_beyond(reached, aim)
         start, before = block * _BLOCK, reached[block - 1] if block else 0.0
         found.append(start + _first_beyond(law[start : start + _BLOCK].cumsum(), aim - before))
-    return np.array(found, np.int64).reshape(np.shape(uniforms))
+    return np.array(found, np.int64).reshape(aims.shape)
 
 
 def _first_beyond(cumulative: Floats, aim: float) -> int:
     """The first place whose running sum passes the aim; rounding does not lead behind the end."""
-    index = cumulative.searchsorted(aim, side="right")
-    return int(min(index, cumulative.searchsorted(cumulative[-1])))
+    index = int(cumulative.searchsorted(aim, side="right"))
+    return index if index < cumulative.size else int(cumulative.searchsorted(cumulative[-1]))

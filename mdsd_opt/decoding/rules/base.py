@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,17 +30,22 @@ class Stop:
         Given the tree.
     masses : ndarray, shape (V,), or None
         The extra token is drawn in proportion to their positive part; from p where they have none,
-        or are None.
+        or are None. Or a function that gives them: one way alone is taken.
     """
 
     node: Node
     probability: float
-    masses: Law | None = None
+    masses: Law | Callable[[], Law] | None = None
 
     @property
     def law(self) -> Law:
-        """Law of the extra token, shape (V,), made when it is asked for: one way alone is taken."""
-        masses: Any = self.masses
+        """Law of the extra token, shape (V,)."""
+        return self._law_of(self._given())
+
+    def _given(self) -> Any:
+        return self.masses() if callable(self.masses) else self.masses
+
+    def _law_of(self, masses: Any) -> Law:
         if masses is None:
             return self.node.target
         if isinstance(masses, BinnedLaw):
@@ -48,10 +56,10 @@ class Stop:
 
     def draw(self, uniform: float) -> int:
         """The extra token."""
-        masses: Any = self.masses
+        masses = self._given()
         if isinstance(masses, np.ndarray) and masses.max() > 0:
             return draw(masses, uniform)  # which sees to negative ones and to their sum
-        law: Any = self.law
+        law: Any = self._law_of(masses)
         return law.draw(uniform) if isinstance(law, BinnedLaw) else draw(law, uniform)
 
 
@@ -100,8 +108,8 @@ class TreeRule(ABC):
 
 def taken(ways: list[Stop], uniform: float) -> Stop:
     """One of some ways, in proportion to their probabilities."""
-    reached = np.cumsum([way.probability for way in ways])
-    chosen = int(np.searchsorted(reached, uniform * reached[-1], side="right"))
+    reached = list(accumulate(way.probability for way in ways))
+    chosen = bisect_right(reached, uniform * reached[-1])
     return ways[min(chosen, len(ways) - 1)]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from mdsd_opt.base.array_types import Floats
@@ -20,7 +22,7 @@ class _Passed:
     node: Node
     mass: float
     goes_on: float
-    rest: Law | None = None  # of a leaf all
+    rest: Callable[[], Law] | None = None  # of a leaf all
 
 
 class LevelSequential(TreeRule):
@@ -72,8 +74,12 @@ def _next_level(
         for token, share in split.masses.items():
             if share > 0:
                 following.append((node.children[token], remains * share))
-        alpha, rest = split.alpha, mass * node.target - mean * split.kept
+        alpha, rest = split.alpha, partial(_rest, node, mass, mean, split.kept)
         passed.append(_Passed(node, mass, mean * alpha, rest))
         remains *= max(1 - sum(split.masses.values()), 0)
         mean *= 1 - alpha
     return passed, mean, following
+
+
+def _rest(node: Node, mass: float, mean: float, kept: Law) -> Law:
+    return mass * node.target - mean * kept
