@@ -167,8 +167,7 @@ class TreePass(TreeReader):
         hidden[len(rest) :, : len(text)] = False
         for i, node in enumerate(new, start=len(rest)):
             hidden[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = False
-        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
-        mask.masked_fill_(on_device(hidden, self._device), torch.finfo(self._dtype).min)
+        mask = on_device(hidden, self._device).to(self._dtype).mul_(torch.finfo(self._dtype).min)
         given, position_ids = self._ids([tokens, positions]).split(1)
         output = model(
             given,
