@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.base.distributions import checked_softmax
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY, checked_softmax
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers.base import draw
@@ -114,11 +114,11 @@ class OwnTokens:
         self._vocab_size = 0
 
     def of_draft(self, own: Floats) -> Floats:
-        """Laws of the draft, [n, S], with a zero for the others."""
+        """Laws of the draft, [n, S], with a zero for the others, and for what is below 1e-300."""
         if own.shape[-1] != self._ids.size:
             raise _unfit(own.shape[-1], self._ids, self._vocab_size)
         laws = np.zeros((len(own), self._ids.size + 1))
-        laws[:, :-1] = own
+        laws[:, :-1] = np.where(own < SMALLEST_PROBABILITY, 0.0, own)
         return laws
 
     def of_target(self, law: Floats) -> Floats:

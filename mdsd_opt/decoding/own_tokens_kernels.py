@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Matrix, Vector
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import block_sum, range_sum
 from mdsd_opt.prefix_search.weigh_kernels import largest_logit, weigh
@@ -20,10 +21,10 @@ def own_masses(
 ) -> bool:  # fmt: skip
     """Write the probability of every own token, and behind them that of all others.
 
-    The law of the whole row never stands in memory, to which it would go at half the speed. `ids`
-    are the own tokens in ascending order, `places` where each of them belongs; `lanes` is room as
-    of `largest_logit`, `room` for two numbers of each token of a block. False for a row that has no
-    law.
+    What is below 1e-300 is zero. The law of the whole row never stands in memory, to which it would
+    go at half the speed. `ids` are the own tokens in ascending order, `places` where each of them
+    belongs; `lanes` is room as of `largest_logit`, `room` for two numbers of each token of a block.
+    False for a row that has no law.
     """
     exponents = room[0]
     largest = largest_logit(row, lanes)
@@ -43,7 +44,8 @@ def own_masses(
     masses[ids.size] = others
     total = range_sum(masses, 0, masses.size)
     for i in range(masses.size):
-        masses[i] /= total
+        mass = masses[i] / total
+        masses[i] = mass if mass >= SMALLEST_PROBABILITY else 0.0
     return np.isfinite(total)
 
 

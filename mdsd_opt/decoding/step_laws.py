@@ -17,7 +17,11 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.distributions import check_sampling_parameters, checked_softmax
+from mdsd_opt.base.distributions import (
+    Distribution,
+    check_sampling_parameters,
+    checked_softmax,
+)
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
 from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
@@ -27,7 +31,8 @@ from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.rules import Accepted, TopDown, TreeRule
 from mdsd_opt.decoding.topology import Place, Topology
-from mdsd_opt.drafts.by_name import SchemeMaker, composition_of
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.relaxation import relaxed_by
@@ -50,11 +55,18 @@ class HostLaws:
     ) -> None:
         for parameters in (sampling, drafting):
             check_sampling_parameters(**parameters)
-        self.make, self._sampling, self._drafting = make, sampling, drafting
+        self._make, self._sampling, self._drafting = make, sampling, drafting
         self._target, self._draft = tree_logits(target), tree_logits(draft)
         token_ids = token_ids_of(draft)
         self._own = None if token_ids is None else OwnTokens(token_ids)
+        # what others have made may ask for an array
+        self._as_it_is = self._own is not None and make in SINGLE_MODEL_SCHEMES.values()
         self._rows: dict[Tokens, NDArray[Any]] = {}
+
+    def make(self, law: Floats, num_drafts: int) -> DraftScheme:
+        """The drafts of a node from a row of `drafts` and their number."""
+        given: Any = Distribution.as_it_is(law) if self._as_it_is else law
+        return self._make(given, num_drafts)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Floats:
         """The draft's laws after some continuations of a text, one a row."""

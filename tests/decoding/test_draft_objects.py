@@ -13,6 +13,7 @@ from scipy.stats import chisquare
 import mdsd_opt as mo
 from mdsd_opt.decoding import Node, generate, step_laws
 from mdsd_opt.decoding.draft_objects import OwnTokens
+from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 BEGINNING = 0  # a prompt of one token, which is no part of the text
@@ -146,6 +147,37 @@ def test_a_long_row_of_which_a_draft_has_all_tokens(ids: Any) -> None:
     row = np.random.default_rng(4).normal(0.0, 4.0, ids.size)
     expected = np.append(mo.softmax(row)[ids], 0.0)
     np.testing.assert_allclose(OwnTokens(ids).target_law(row), expected, rtol=1e-13, atol=0.0)
+
+
+class OneRow:
+    """A draft that gives the same logits after every text."""
+
+    def __init__(self, row: Any) -> None:
+        self.token_ids, self._row = np.arange(row.size), row
+
+    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Any]) -> Any:
+        return np.tile(self._row, (len(continuations), 1))
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "top_k"])
+@pytest.mark.parametrize("size", [5, 4200])
+def test_laws_of_own_tokens_are_those_that_a_scheme_would_check(size: int, scheme: str) -> None:
+    row = np.random.default_rng(6).normal(0.0, 1.0, size)
+    row[:2] = -720.0, -670.0  # below 1e-300 and above
+    sampling = {"temperature": 1.0}
+    draft = OneRow(row)
+    laws = step_laws.HostLaws(draft, draft, scheme_maker(scheme), sampling, sampling)
+    (law,) = laws.drafts([BEGINNING], [()])
+    made, checked = laws.make(law, 2), scheme_maker(scheme)(law.copy(), 2)
+    np.testing.assert_allclose(made.models[0].values, checked.models[0].values, rtol=1e-14)
+    assert law[0] == 0.0 < law[1] < 1e-280
+    assert not law[-1]  # the others
+
+    def own(q: Any, num_drafts: int) -> Any:
+        return type(q), num_drafts
+
+    of_others = step_laws.HostLaws(draft, draft, own, sampling, sampling)
+    assert of_others.make(law, 2) == (np.ndarray, 2)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
