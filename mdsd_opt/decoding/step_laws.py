@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.distributions import (
-    Distribution,
-    check_sampling_parameters,
-    checked_softmax,
-)
+from mdsd_opt.base.distributions import Distribution, check_sampling_parameters, checked_softmax
 from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
 from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 import mdsd_opt as mo
 from mdsd_opt.decoding import Node, generate, step_laws
 from mdsd_opt.decoding.draft_objects import OwnTokens
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, scheme_maker
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 BEGINNING = 0  # a prompt of one token, which is no part of the text
@@ -159,7 +159,7 @@ class OneRow:
         return np.tile(self._row, (len(continuations), 1))
 
 
-@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "top_k"])
+@pytest.mark.parametrize("scheme", SINGLE_MODEL_SCHEMES)
 @pytest.mark.parametrize("size", [5, 4200])
 def test_laws_of_own_tokens_are_those_that_a_scheme_would_check(size: int, scheme: str) -> None:
     row = np.random.default_rng(6).normal(0.0, 1.0, size)
