@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing.trees import audit_tree as audit_tree
     from mdsd_opt.base.distributions import softmax as softmax
     from mdsd_opt.base.installed import show_versions as show_versions
+    from mdsd_opt.base.sampling import Sampling as Sampling
     from mdsd_opt.batch import acceptance_rates as acceptance_rates
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
@@ -96,6 +97,7 @@ _HOME = {
     "PortfolioReport": "auditing.portfolio",
     "ProblemTooLarge": "errors",
     "Relaxation": "solvers.frontier",
+    "Sampling": "base.sampling",
     "Solution": "problem.solution",
     "Status": "problem.solution",
     "TopKDrafts": "drafts",

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.row_functions import entry
-from mdsd_opt.batch.rows import RowWork, Sampling
+from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates

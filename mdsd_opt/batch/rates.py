@@ -6,8 +6,9 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.rows import RowWork, Sampling
+from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier

@@ -10,10 +10,11 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.batch import Batch
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.row_functions import row_function
-from mdsd_opt.batch.rows import RowWork, Sampling
+from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers.frontier.relaxation import the_budget
 from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,56 +19,12 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened, frozen
-from mdsd_opt.base.distributions import bad_row_error, check_sampling_parameters, softmax
+from mdsd_opt.base.distributions import bad_row_error
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.row_functions import RowFunction, row_function
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, MdsdError
 from mdsd_opt.verifiers import Verifier
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How probabilities come from logits."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-
-    def __post_init__(self) -> None:
-        check_sampling_parameters(self.temperature, self.top_k, self.top_p, self.min_p)
-
-    @classmethod
-    def of_both(
-        cls,
-        temperature: float,
-        draft_temperature: float | None,
-        top_k: int | None,
-        top_p: float | None,
-        min_p: float | None,
-    ) -> tuple[Sampling, Sampling]:
-        """Sampling of the target, and of the draft, whose temperature is the same unless given."""
-        target = cls(temperature, top_k, top_p, min_p)
-        if draft_temperature is None:
-            return target, target
-        return target, replace(target, temperature=draft_temperature)
-
-    @property
-    def masks_tokens(self) -> bool:
-        """Whether tokens are left out, so that there is more to do than to scale the logits."""
-        filters = (self.top_k, self.top_p, self.min_p)
-        return self.temperature == 0 or any(value is not None for value in filters)
-
-    @property
-    def scale(self) -> float:
-        """log2(e) / T, finite for every T."""
-        if self.temperature == 0:  # one token is left: any scale will do
-            return 1.0
-        return math.log2(math.e) / max(float(self.temperature), 1e-300)
-
-    def law(self, logits: Floats) -> Floats:
-        """Probabilities of every row of logits."""
-        return softmax(logits, self.temperature, self.top_k, self.top_p, self.min_p)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
