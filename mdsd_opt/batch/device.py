@@ -56,6 +56,7 @@ def on_device(
         require_device()
     elif not held or not is_available():
         return None
+    interop.require_one_device(target, draft)
     if held:
         with interop.on_stream_of(held[0]) as stream:
             found = in_place(runtime_of_device(interop.current_device()), stream, held[0])
@@ -199,7 +200,7 @@ def rates_in_chunks(
     def compute(p: DeviceLogits, q: DeviceLogits, start: int) -> RowRates:
         return request.compute(runtime, p, q)
 
-    work_in_chunks(runtime.lane, target, draft, compute, collect, chunk_bytes)
+    work_in_chunks(runtime, target, draft, compute, collect, chunk_bytes)
     _check_sent(is_bad, shape, target, draft)
     return found.reshape(*shape, len(request.num_drafts))[()]
 
@@ -253,6 +254,7 @@ def verify_on_device(
     def in_place(runtime: DeviceRuntime, stream: int, reference: Opened) -> BatchVerdict | str:
         import cupy
 
+        interop.require_one_device(target, draft, drafts)
         obstacle = request.obstacle(runtime, target.shape, draft.shape)
         sides = None if obstacle else _opened(runtime, target, draft, stream, reference)
         if sides is None:
@@ -310,7 +312,7 @@ def verify_in_chunks(
             rates[part] = runtime.download(result.rates)
             gaps[part] = runtime.download(result.gaps)
 
-    work_in_chunks(runtime.lane, target, draft, compute, collect, chunk_bytes, beside)
+    work_in_chunks(runtime, target, draft, compute, collect, chunk_bytes, beside)
     _check_sent(is_bad, shape, target, draft)
     columns = [tokens, first_places(rows, tokens), *((rates, gaps) if request.with_rates else ())]
     return BatchVerdict(*(column.reshape(shape)[()] for column in columns))

@@ -55,10 +55,35 @@ def on_stream_of(side: Opened) -> Iterator[int]:
     with cupy.cuda.Device(number):
         if side.library == "torch":
             pointer = sys.modules["torch"].cuda.current_stream(number).cuda_stream
-            with cupy.cuda.ExternalStream(pointer, number):
+            with _stream_at(cupy, pointer, number):
                 yield pointer or _LEGACY_STREAM
         else:
             yield cupy.cuda.get_current_stream().ptr or _LEGACY_STREAM
+
+
+class _ForeignStream:
+    """A stream of another library as CUDA's protocol of streams has it."""
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer
+
+
+def _stream_at(cupy: Any, pointer: int, device: int) -> Any:
+    """A stream that CuPy has not made; before 14.0 it knows no protocol."""
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(_ForeignStream(pointer))
+    return cupy.cuda.ExternalStream(pointer, device)
+
+
+def require_one_device(*sides: Opened) -> None:
+    """Raise `InvalidInput` for arrays on several devices; those on the host are sent to any."""
+    found = {side.name: device_of(side.array)[1] for side in sides if is_on_device(side)}
+    if len(set(found.values())) > 1:
+        places = ", ".join(f"{name} is on device {number}" for name, number in found.items())
+        raise InvalidInput(f"{places}: bring them to the same device")
 
 
 def current_device() -> int:

@@ -5,9 +5,11 @@ Batches in the host's memory are sent to it in chunks, while earlier ones are wo
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -20,7 +22,10 @@ from mdsd_opt.errors import MdsdError, install_line
 from mdsd_opt.gpu.sources import (
     BLOCK_SIZE,
     CLUSTER_BLOCK_SIZE,
+    CLUSTER_SIZE,
     COMPILE_OPTIONS,
+    RATIO_TABLES,
+    SINGLE_BLOCKS,
     Kernel,
     most_shared_bytes,
     source,
@@ -92,7 +97,10 @@ class DeviceRuntime(Protocol):
         """Where a buffer begins."""
 
     def lane(self) -> Lane:
-        """Return a new lane for batches that come in chunks."""
+        """Return a lane for batches that come in chunks; nobody else has it."""
+
+    def give_back(self, lane: Lane) -> None:
+        """Take back a lane of which all work has been collected."""
 
     def download(self, buffer: Any) -> NDArray[Any]:
         """Copy a buffer to the host, after everything that was launched before."""
@@ -126,7 +134,7 @@ def why_unavailable() -> str | None:
     try:
         devices = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CUDARuntimeError, or whatever a broken driver raises
-        return f"CuPy finds no CUDA driver ({error}): install the NVIDIA driver of this machine"
+        return _why_no_driver(cupy.cuda.runtime, error)
     if devices == 0:
         return "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides it"
     device = cupy.cuda.Device()
@@ -137,6 +145,22 @@ def why_unavailable() -> str | None:
     if memory < needed:
         return f"the device gives a block {memory} bytes of shared memory, and {needed} are needed"
     return None
+
+
+def _why_no_driver(runtime: Any, error: Exception) -> str:
+    """What is wrong where CuPy cannot count devices."""
+    try:
+        driver, built_for = (
+            x() // 1000 for x in (runtime.driverGetVersion, runtime.runtimeGetVersion)
+        )
+    except Exception:  # whatever a broken driver raises
+        driver = built_for = 0
+    if 0 < driver < built_for:
+        return (
+            f"the driver is one of CUDA {driver}, and this CuPy needs one of CUDA {built_for}: "
+            f"pip uninstall cupy-cuda{built_for}x, then pip install 'cupy-cuda{driver}x[ctk]'"
+        )
+    return f"CuPy finds no CUDA driver ({error}): install the NVIDIA driver of this machine"
 
 
 def is_available() -> bool:
@@ -159,7 +183,18 @@ class CupyRuntime:
     def __init__(self) -> None:
         self._cupy = importlib.import_module("cupy")
         self._device = self._cupy.cuda.Device().id
-        self.blocks_per_row = 8 if int(self._cupy.cuda.Device().compute_capability) >= 90 else 1
+        self._idle_lanes: list[CupyLane] = []
+
+    @functools.cached_property
+    def blocks_per_row(self) -> int:
+        """Blocks of a cluster: one where the device has none or cannot run one of eight.
+
+        A part of a device, as by MIG or MPS, may have too few processors side by side.
+        """
+        if int(self._cupy.cuda.Device().compute_capability) < 90:
+            return 1
+        function = _function(self._device, RATIO_TABLES, ("float32", "float32"))
+        return CLUSTER_SIZE if active_clusters(function, RATIO_TABLES.shared_bytes) > 0 else 1
 
     @property
     def threads_per_row(self) -> int:
@@ -183,7 +218,9 @@ class CupyRuntime:
     def launch(
         self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
     ) -> None:
-        function = _function(self._device, kernel, types if kernel.reads_logits else None)
+        function = _function(
+            self._device, kernel, types if kernel.reads_logits else None, self.blocks_per_row
+        )
         blocks, threads = (
             (self.blocks_per_row, CLUSTER_BLOCK_SIZE) if kernel.in_clusters else (1, BLOCK_SIZE)
         )
@@ -195,7 +232,15 @@ class CupyRuntime:
         )
 
     def lane(self) -> CupyLane:
-        return CupyLane(self._cupy)
+        try:
+            return self._idle_lanes.pop()
+        except IndexError:
+            return CupyLane(self._cupy)
+
+    def give_back(self, lane: Lane) -> None:
+        """Keep it for the next batch: what it has allocated CuPy gives to no other stream."""
+        assert isinstance(lane, CupyLane)
+        self._idle_lanes.append(lane)
 
 
 class CupyLane:
@@ -239,14 +284,43 @@ class CupyLane:
 
 
 @functools.cache
-def _function(device: int, kernel: Kernel, types: tuple[str, str] | None) -> Any:
+def _function(
+    device: int, kernel: Kernel, types: tuple[str, str] | None, blocks: int = CLUSTER_SIZE
+) -> Any:
     """A kernel, for `types` if it reads logits; compiled once for every device."""
     cupy = importlib.import_module("cupy")
     name = kernel.expression(types)
-    module = cupy.RawModule(code=source(kernel), options=COMPILE_OPTIONS, name_expressions=[name])
+    options = (*COMPILE_OPTIONS, *(() if blocks > 1 else (SINGLE_BLOCKS,)))
+    module = cupy.RawModule(code=source(kernel), options=options, name_expressions=[name])
     function = module.get_function(name)
     function.max_dynamic_shared_size_bytes = kernel.shared_bytes
     return function
+
+
+class _LaunchConfig(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("num_attributes", ctypes.c_uint),
+    )
+
+
+def active_clusters(function: Any, shared_bytes: int) -> int:
+    """How many clusters of a kernel the device runs at a time, which CuPy cannot be asked."""
+    ask = ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
+    number = ctypes.c_int()
+    config = _LaunchConfig(
+        (CLUSTER_SIZE, 1, 1), (CLUSTER_BLOCK_SIZE, 1, 1), shared_bytes, None, None, 0
+    )
+    failed = ask.cuOccupancyMaxActiveClusters(
+        ctypes.byref(number), ctypes.c_void_p(function.kernel.ptr), ctypes.byref(config)
+    )
+    return 0 if failed else number.value
 
 
 @functools.cache
@@ -256,7 +330,7 @@ def runtime_of_device(device: int) -> CupyRuntime:
 
 
 def work_in_chunks(
-    new_lane: Callable[[], Lane],
+    runtime: DeviceRuntime,
     target: NDArray[Any],
     draft: NDArray[Any],
     compute: Callable[..., Any],
@@ -277,7 +351,7 @@ def work_in_chunks(
     num_rows = math.prod(index_shape)
     row_bytes = sum(x.shape[-1] * x.itemsize for x in (target, draft, *others.values()))
     size = max(1, chunk_bytes // row_bytes)
-    lanes = [new_lane() for _ in range(min(_NUM_LANES, math.ceil(num_rows / size)))]
+    lanes = [runtime.lane() for _ in range(min(_NUM_LANES, math.ceil(num_rows / size)))]
     waiting: list[tuple[Lane, Any, slice]] = []
     for number, start in enumerate(range(0, num_rows, size)):
         rows = slice(start, min(start + size, num_rows))
@@ -293,6 +367,8 @@ def work_in_chunks(
             waiting.append((lane, compute(*sides, start, *buffers), rows))
     for started in waiting:
         _finish(started, collect)
+    for lane in lanes:  # not after an error, which may have left work on them
+        runtime.give_back(lane)
 
 
 def _finish(started: tuple[Lane, Any, slice], collect: Callable[[Any, slice], None]) -> None:

@@ -15,12 +15,18 @@ STORED_TYPES = {"float32": "float", "float16": "Half", "bfloat16": "BFloat"}
 CLUSTER_BLOCK_SIZE = 512
 BLOCK_SIZE = 256
 
+#: Blocks of a cluster, where a device has clusters.
+CLUSTER_SIZE = 8
+
 #: For the device's compiler.
 COMPILE_OPTIONS = (
     "--std=c++17",
     "--diag-suppress=177",  # constants that not every kernel uses
     f"-DMDSD_BLOCK_SIZE={CLUSTER_BLOCK_SIZE}",
 )
+
+#: One more, where every row has one block.
+SINGLE_BLOCKS = "-DMDSD_CLUSTER_SIZE=1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,9 @@ class HostRuntime:
     def lane(self) -> HostLane:
         return HostLane()
 
+    def give_back(self, lane: Any) -> None:
+        pass
+
     def download(self, buffer: NDArray[Any]) -> NDArray[Any]:
         return buffer.copy()
 

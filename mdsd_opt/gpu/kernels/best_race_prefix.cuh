@@ -18,8 +18,10 @@ constexpr int kNumEnds = kRatioBins + 1;
 constexpr double kNotEvaluated = -1.0;
 
 // Places are the ends of bins, and behind those one for each heavy token: before it, but after all
-// light ones of its bin.
-constexpr int kNumPlaces = kNumEnds + kMaxHeavy;
+// light ones of its bin. Marks of ends are set by words, those of heavy tokens by bytes: no word has
+// both.
+constexpr int kFirstHeavy = (kNumEnds + 3) / 4 * 4;
+constexpr int kNumPlaces = kFirstHeavy + kMaxHeavy;
 
 struct BestRacePrefixMemory {
   u32 sums[kRaceSums][kNumEnds];  // up to the ends of bins
@@ -43,15 +45,15 @@ struct RaceCurve {
   static constexpr double kLightUnit = 1.0 / (static_cast<double>(kUnitsOfWeight) * kLightShare);
 
   __device__ int end_of(int place) const {
-    return place < kNumEnds ? place : memory.heavy.end[place - kNumEnds];
+    return place < kNumEnds ? place : memory.heavy.end[place - kFirstHeavy];
   }
   __device__ int num_heavy(int place) const {
-    return place < kNumEnds ? memory.heavy.before(place) : place - kNumEnds;
+    return place < kNumEnds ? memory.heavy.before(place) : place - kFirstHeavy;
   }
   __device__ double p(int place) const {
     int end = end_of(place);
     double p = memory.sums[0][end] * p_unit;
-    if (place >= kNumEnds) p -= heavy_p(place - kNumEnds, memory.heavy.before(end));
+    if (place >= kFirstHeavy) p -= heavy_p(place - kFirstHeavy, memory.heavy.before(end));
     return p;
   }
   __device__ double heavy_p(int first, int stop) const {
@@ -87,7 +89,7 @@ struct RaceCurve {
   __device__ double possible_gain_by_heavy(int bin) const {
     int first = memory.heavy.before(bin), stop = memory.heavy.before(bin + 1);
     double most = gain(bin + 1);
-    for (int h = first; h < stop; h++) most = fmax(most, gain(kNumEnds + h));
+    for (int h = first; h < stop; h++) most = fmax(most, gain(kFirstHeavy + h));
     return most + fmax(p(bin + 1) - p(bin) - heavy_p(first, stop), 0.0);
   }
 
@@ -168,7 +170,7 @@ __device__ inline int collect_wanted(BestRacePrefixMemory& memory) {
     int h = memory.heavy.before(begin - 1);
     for (int end = begin; end < stop; end++) {
       for (; h < memory.heavy.size && memory.heavy.end[h] == end; h++)
-        if (memory.is_wanted[kNumEnds + h]) visit(kNumEnds + h);
+        if (memory.is_wanted[kFirstHeavy + h]) visit(kFirstHeavy + h);
       if (memory.is_wanted[end]) visit(end);
     }
   };
@@ -221,7 +223,7 @@ __device__ RaceResult search_race(const RaceCurve& curve, double gain, double bo
     want(memory, bin);
     want(memory, bin + 1);
     int stop = memory.heavy.before(bin + 1);
-    for (int h = memory.heavy.before(bin); h < stop; h++) memory.is_wanted[kNumEnds + h] = 1;
+    for (int h = memory.heavy.before(bin); h < stop; h++) memory.is_wanted[kFirstHeavy + h] = 1;
   }
   __syncthreads();
   evaluate<K>(curve, collect_wanted(memory));
@@ -233,7 +235,7 @@ __device__ RaceResult search_race(const RaceCurve& curve, double gain, double bo
     if (!curve.is_evaluated(bin) || !curve.is_evaluated(bin + 1)) continue;
     double q_inside = curve.q_between(bin, bin + 1);
     int h = memory.heavy.before(bin + 1);
-    bool is_divided = h > memory.heavy.before(bin) && curve.is_evaluated(kNumEnds + h - 1);
+    bool is_divided = h > memory.heavy.before(bin) && curve.is_evaluated(kFirstHeavy + h - 1);
     if (!(q_inside > 0.0)) continue;
     double possible = curve.possible_gain(bin, q_inside, bin, bin + 1);
     if (is_divided) possible = fmin(possible, curve.possible_gain_by_heavy(bin));

@@ -112,6 +112,12 @@ __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
+// Once all blocks of a cluster have arrived, all of them run, and their shared memory is there.
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+
 __device__ inline u32 cluster_rank() {
   u32 rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -131,6 +137,8 @@ __device__ inline T* in_block(T* mine, u32 rank) {
 #define MDSD_CLUSTER
 
 __device__ inline void cluster_sync() { __syncthreads(); }
+__device__ inline void cluster_arrive() {}
+__device__ inline void cluster_wait() {}
 __device__ inline u32 cluster_rank() { return 0; }
 template <class T>
 __device__ inline T* in_block(T* mine, u32) {

@@ -13,7 +13,6 @@ __global__ void __launch_bounds__(256)
                    const long long* drafts, int num_drafts, DraftedToken* drafted) {
   long long item = blockIdx.x, row = first_row + item;
   const RowUnits& units = units_in(heads, is_race, item);
-  if (units.kind == kBadRow) return;
   Logits<P> p = logits_of(Rows<P>{target, target_outer, target_inner}, row, inner,
                           {target_high, target_low, target_filters});
   Logits<Q> q = logits_of(Rows<Q>{draft, draft_outer, draft_inner}, row, inner,
@@ -21,7 +20,7 @@ __global__ void __launch_bounds__(256)
   for (int i = threadIdx.x; i < num_drafts; i += blockDim.x) {
     long long given = drafts[item * num_drafts + i];
     DraftedToken found{-1, {0.0f, 0.0f, 0.0f, 0.0f, 0.0f}};
-    if (given >= 0 && given < vocab_size) {
+    if (units.kind != kBadRow && given >= 0 && given < vocab_size) {
       int token = static_cast<int>(given);
       found.weight = weighed(p, q, units, token, number(p.row[token]), number(q.row[token]), shape);
       if (found.weight.q_weight > 0.0f) found.token = token;

@@ -44,7 +44,7 @@ __device__ inline void fill_light(const BestRacePrefixMemory& memory, const Race
     plan.lowest[group] = curve.scale.lower_edge(b) * odds;
     // Beside heavy tokens there is no room to be rounded upwards.
     plan.highest[group] = first == stop ? curve.scale.upper_edge(b) * odds : 0.0;
-    plan.contained[group + 1] = 1.0 - memory.escape[first < stop ? kNumEnds + first : b + 1];
+    plan.contained[group + 1] = 1.0 - memory.escape[first < stop ? kFirstHeavy + first : b + 1];
   }
 }
 
@@ -69,7 +69,7 @@ __device__ inline void fill_heavy(const BestRacePrefixMemory& memory, const Race
     plan.p[group] = in_mass_units(p);
     plan.q[group] = q;
     plan.lowest[group] = plan.highest[group] = q > 0.0 ? p / q : 0.0;
-    plan.contained[group + 1] = 1.0 - memory.escape[is_last ? heavy.end[h] : kNumEnds + stop];
+    plan.contained[group + 1] = 1.0 - memory.escape[is_last ? heavy.end[h] : kFirstHeavy + stop];
   }
 }
 
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(256, 2)
   __syncthreads();
   for (int place = threadIdx.x; place < kNumPlaces; place += blockDim.x) {
     memory.escape[place] = kNotEvaluated;
-    memory.is_wanted[place] = place < kNumEnds + memory.heavy.size;
+    memory.is_wanted[place] =
+        place < kNumEnds || (place >= kFirstHeavy && place < kFirstHeavy + memory.heavy.size);
   }
   __syncthreads();
   if (!(there == 0 || are_all)) evaluate<K>(curve, collect_wanted(memory));

@@ -153,11 +153,15 @@ template <class P, class Q>
 __device__ RowUnits row_units(const Logits<P>& p, const Logits<Q>& q, Share share, bool packed,
                               bool in_pairs, UnitScratch& scratch) {
   float sums[2] = {0.0f, 0.0f};
+  cluster_arrive();
   if (packed) {
     if (in_pairs)
       add_row<true>(p, q, share, sums);
     else
       add_row<false>(p, q, share, sums);
+  }
+  cluster_wait();  // totals are written to all blocks, which must have begun
+  if (packed) {
     cluster_totals<Sum>(sums, scratch.totals, 0);
     if (in_range(sums[0]) && in_range(sums[1]))
       return {{0.0f, unit_shift(sums[0])}, {0.0f, unit_shift(sums[1])}, kPackedRow};

@@ -109,6 +109,8 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 
 // What device.cuh declares for a device.
 inline unsigned char* shared_memory() { return cuda_host::shared_of(cuda_host::block_in_cluster()); }
+inline void cluster_arrive() {}
+inline void cluster_wait() { cuda_host::wait(cuda_host::Waits::cluster, __FILE__, __LINE__); }
 inline unsigned cluster_rank() { return cuda_host::block_in_cluster(); }
 template <class T>
 T* in_block(T* mine, unsigned rank) {
