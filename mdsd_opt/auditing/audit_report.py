@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.report import (
     LARGEST_Z,
-    LOSSLESS,
-    Check,
-    Coverage,
     Interval,
     Report,
     TokenDeviation,
-    Violation,
     carried,
     p_value_text,
 )
+from mdsd_opt.auditing.settings import trials_needed
 from mdsd_opt.errors import InvalidInput
 
 #: Sizes of bias for which a report lists the trials needed to see them.
@@ -72,137 +71,83 @@ class Standing:
         return rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AuditReport(Report):
     """Verdict of `audit`, `audit_drafts` or `audit_trace`.
+
+    By enumeration the class speaks of the calls: the stated law is proven or refuted apart, in
+    `law_proven_lossless`.
 
     Attributes
     ----------
     subject : str
         "verifier", "drafts" or "trace".
-    lossless : bool
-        Whether no deviation was found: the output follows the target (drafts: the tuples follow the
-        law assumed). What was sampled has no bias of at least `detectable_bias`, and no more is
-        said: by enumeration that is the sampler against its law, else the output itself.
-    method : str
-        "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
-        callable with given random numbers, exact up to `num_checks`) or "sampling".
-    num_trials : int
-        Outcomes that were sampled.
-    p_value : float or None
-        Of all checks together (Bonferroni, by their weights); None where enumeration decided
-        (`sampler_p_value` has that of the checks).
     drafts_follow_law : bool or None
         Whether the drafts follow the law assumed; None where they are not under audit.
     drafts_p_value : float or None
         Of all checks of the drafts together; a trace has both p-values, and `p_value` speaks of its
         tokens alone.
-    false_alarm : float
-        Probability, at most, that something faultless is called lossy.
-    power, confidence : float
-        Of `detectable_bias` and `trials_needed`; of the intervals.
-    total_variation : float
-        Distance of the output law from the target: of the stated (driven) law where that was
-        enumerated, else an estimate from an event chosen on one half of the trials and measured on
-        the other (so that noise does not count as distance), which on average does not exceed the
-        true distance.
-    total_variation_interval : Interval
-        Of the outcomes sampled, whatever the method.
-    acceptance_rate : float or None
-        Share of outputs that are among the drafts: under the stated (driven) law where that was
-        enumerated, else of the trials.
     acceptance_interval : Interval or None
         Of the outcomes sampled, whatever the method.
-    optimal_acceptance_rate : float or None
-        The largest rate of any lossless verifier; None if it is not known.
-    checks : tuple of Check
     tokens : tuple of TokenDeviation
         Those that deviate most, largest first.
-    violations : tuple of Violation
-        The first few of `num_violations`.
-    edge_violations : tuple of Violation
-        Wrong outcomes with a draw at an end of what its type can hold, the first few.
-    num_edge_probes : int
-        Calls in which such a draw was made: 0 means that the edges were not probed.
     num_cells : int
         Groups of tokens that the chi-square check tells apart; where a law was enumerated, bins of
         outcomes ordered by it.
-    detectable_bias : float
-        What the trials can see.
-        Every change of the law of these groups by at least this total variation is found with
-        probability `power` or more; infinite if there are too few trials for any. (Chi-square
-        approximation. A change within the groups alone is left to the check of single tokens.)
+    trial_bias : float
+        Largest bias that the trials alone could have missed: where a law was enumerated, of the
+        calls against that law. A change within the groups is left to the check of single tokens.
     law_proven_lossless : bool or None
         What enumeration settles, apart from any trial: whether the output law that follows from the
         stated conditional law equals the target, to a total variation of `tolerance`. None where no
         law was stated: by sampling, and of a driven law, which nothing proves.
-    num_checks : int or None
-        Random calls that a driven law has foretold; None by any other method.
     impossible_mass : float or None
         Probability of tokens that the target rules out, under the stated (driven) law; None by
         sampling.
-    tolerance : float or None
-        Total variation put down to rounding; None by sampling.
     sampled_acceptance_rate : float or None
         Share of the trials whose output is among the drafts, beside the rate of the law; None by
         sampling, where `acceptance_rate` is that share.
     sampler_p_value : float or None
         Of the checks that the trials follow the enumerated law; None by sampling.
-    accept_length : float or None
-        Of a trace with several tokens a step: tokens a step, accepted drafts and one more.
-    optimal_accept_length : float or None
-        The most of any lossless rule on average, estimated without bias from the drafts recorded;
-        None but for chains.
-    verdict_class : str
-        "lossless"; "edge", where impossible values alone are wrong; "lossy"; or "not judged", where
-        calls failed, so that the law is not known.
-    edge_mass : float or None
-        Probability, at most, of outcomes that the target rules out; None if none was met.
-    coverage : Coverage or None
-        How often drafts were accepted and refused; None of drafts and traces.
-    cause : str
-        The shape of the deviation, where it has one that was tested (a cut by rank, mass moved in
-        the order of p or of p/q); empty if not.
     standing : Standing or None
         Against the frontier, of a rule that is lossy on purpose; None where that was not asked for.
     """
 
     subject: str
-    lossless: bool
-    method: str
-    num_trials: int
-    p_value: float | None
-    drafts_follow_law: bool | None
-    drafts_p_value: float | None
-    false_alarm: float
-    power: float
-    confidence: float
-    total_variation: float
-    total_variation_interval: Interval
-    acceptance_rate: float | None
-    acceptance_interval: Interval | None
-    optimal_acceptance_rate: float | None
-    checks: tuple[Check, ...]
-    tokens: tuple[TokenDeviation, ...]
-    violations: tuple[Violation, ...]
-    num_violations: int
-    edge_violations: tuple[Violation, ...]
-    num_edge_probes: int
-    num_cells: int
-    detectable_bias: float
+    drafts_follow_law: bool | None = None
+    drafts_p_value: float | None = None
+    acceptance_interval: Interval | None = None
+    tokens: tuple[TokenDeviation, ...] = ()
+    num_cells: int = 0
+    trial_bias: float = 1.0
     law_proven_lossless: bool | None = None
-    num_checks: int | None = None
     impossible_mass: float | None = None
-    tolerance: float | None = None
     sampled_acceptance_rate: float | None = None
     sampler_p_value: float | None = None
-    accept_length: float | None = None
-    optimal_accept_length: float | None = None
-    verdict_class: str = LOSSLESS
-    edge_mass: float | None = None
-    coverage: Coverage | None = None
-    cause: str = ""
     standing: Standing | None = None
+
+    @classmethod
+    def of(cls, found: Findings, subject: str) -> AuditReport:
+        """The report of what was found about one subject."""
+        law, accepted = found.law, found.accepted
+        own: dict[str, Any] = {
+            "subject": subject,
+            "drafts_follow_law": found.drafts_follow_law,
+            "drafts_p_value": found.drafts_p_value,
+            "acceptance_interval": accepted
+            and statistics.rate_interval(*accepted, found.options.confidence),
+            "tokens": found.tokens,
+            "num_cells": found.cells,
+            "trial_bias": found.trial_bias,
+        }
+        if law is not None:
+            own |= {
+                "law_proven_lossless": law.fits if law.num_checks is None else None,
+                "impossible_mass": law.impossible_mass,
+                "sampled_acceptance_rate": accepted.rate if accepted and accepted.trials else None,
+                "sampler_p_value": law.trials_p_value,
+            }
+        return found.report(cls, **own)
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
         """Trials after which a bias of this total variation is found with the given power.
@@ -214,8 +159,6 @@ class AuditReport(Report):
         power : float, optional
             In (0, 1); the report's own unless given.
         """
-        from mdsd_opt.auditing.settings import trials_needed
-
         power = self.power if power is None else power
         if not (0 < bias <= 1 and 0 < power < 1):
             raise InvalidInput(f"bias {bias!r} must lie in (0, 1] and power {power!r} in (0, 1)")
@@ -232,7 +175,7 @@ class AuditReport(Report):
         That a rule is lossy on purpose is nothing wrong.
         """
         drafts_fit = self.drafts_follow_law is not False
-        return (self.lossless or self._lossy_as_meant) and drafts_fit
+        return (self.clean or self._lossy_as_meant) and drafts_fit
 
     @property
     def _lossy_as_meant(self) -> bool:
@@ -266,11 +209,11 @@ class AuditReport(Report):
                 "BEYOND THE FRONTIER: no law as near to the target allows so much acceptance; do "
                 "the drafts follow the law assumed?"
             )
-        if not self.lossless and self._lossy_as_meant and self.drafts_follow_law is not False:
+        if not self.clean and self._lossy_as_meant and self.drafts_follow_law is not False:
             return self._lossy_verdict()
         if said := self._class_verdict():
             return said
-        if not self.lossless:
+        if not self.clean:
             wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
             return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
         if self.drafts_follow_law is False:
@@ -280,7 +223,8 @@ class AuditReport(Report):
             )
         if self.method != "sampling":
             if self.law_proven_lossless:  # of these laws, whatever calls would meet
-                return f"the stated law is lossless (enumerated); {self._sampler_shows()}."
+                shows = f"the stated law is lossless (enumerated); {self._sampler_shows()}"
+                return f"no deviation: {shows}."
             law = f"lossless, {self._up_to}: the law found by driving it fits"
             return f"{law}; {self._sampler_shows()}.{self._unmet}"
         return self._none_found("trials") + self._unmet
@@ -295,11 +239,11 @@ class AuditReport(Report):
         )
 
     def _sampler_shows(self) -> str:
-        if self._too_few:
+        if self.trial_bias >= 1.0:
             return f"{self.num_trials:,} trials are too few to see whether the calls follow it"
         return (
             f"the calls follow it in {self.num_trials:,} trials, where a bias of "
-            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}"
+            f"{self.trial_bias:.2g} would have been found with probability {self.power:g}"
         )
 
     def _reason(self, draft_checks: bool) -> str:
@@ -317,11 +261,8 @@ class AuditReport(Report):
         return f"{self._up_to}, {away}" if self.method == "driven" else away
 
     @property
-    def _caused(self) -> str:
-        return f" ({self.cause})" if self.cause else ""
-
-    @property
     def _distance_text(self) -> str:
+        assert self.total_variation_interval is not None  # there were trials
         low, high = self.total_variation_interval
         return f"total variation {self.total_variation:.3g} in [{low:.3g}, {high:.3g}]"
 
@@ -343,6 +284,7 @@ class AuditReport(Report):
         if self.standing is not None:
             rows += self.standing.rows()
         rows.append(("detectable bias", self._bias_text()))
+        rows += self._note_rows()
         rows += [] if self.coverage is None else self.coverage.rows()
         if self.subject == "verifier":
             rows += self._edge_rows()
@@ -370,6 +312,7 @@ class AuditReport(Report):
         if self.sampler_p_value is not None:
             shown = p_value_text(self.sampler_p_value)
             rows.append(("p-value of the calls", f"{shown} (that they follow it)"))
+        assert self.total_variation_interval is not None  # there were trials
         low, high = self.total_variation_interval
         sampled = f"in [{low:.6g}, {high:.6g}] {self._with_confidence}"
         rows.append(("total variation of the calls", sampled))
@@ -387,10 +330,10 @@ class AuditReport(Report):
         return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
 
     def _bias_text(self) -> str:
-        if self._too_few:
+        if self.trial_bias >= 1.0:
             return "none: too few trials"
         trials = f"{self.num_trials:,} trials, power {self.power:g}"
-        return f"{self.detectable_bias:.3g} ({trials})"
+        return f"{self.trial_bias:.3g} ({trials})"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""

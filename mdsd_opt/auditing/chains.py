@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.on_laws import audit_trees_on
-from mdsd_opt.auditing.portfolio import PortfolioReport, standard_laws
+from mdsd_opt.auditing.on_laws import OnTrees
+from mdsd_opt.auditing.portfolio import PortfolioReport, given_laws, standard_laws, wide_laws
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
-from mdsd_opt.auditing.trees.audit import METHODS, Options
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts import WithReplacement
@@ -43,12 +42,16 @@ def audit_chain(
     rng: np.random.Generator | int = 0,
     *,
     takes: str = "probabilities",
-    batch: bool = False,
+    batch: bool | int = False,
     library: str = "numpy",
     num_drafts: int = 2,
-    num_trials: int = 8_000,
+    laws: tuple[Any, Any] | None = None,
+    vocab_sizes: Sequence[int] | None = None,
+    promise: Sampling | None = None,
+    num_trials: int = 20_000,
     method: str = "auto",
-    seconds: float = 60.0,
+    seconds: float = 120.0,
+    max_calls: int = MAX_CALLS,
     false_alarm: float = 1e-6,
     power: float = 0.99,
     driven_checks: int = 50,
@@ -57,9 +60,11 @@ def audit_chain(
     r"""Settle whether a function that verifies a chain of drafts is lossless, on laws of all kinds.
 
     The law of the whole text counts, see `mdsd_opt.audit_tree`: accepted drafts and one more token,
-    completed by the target. Small laws are driven through chosen random numbers and so exact, wide
-    ones (V = 32 and 300) are sampled; the report says on which laws it was tried, and how often
-    drafts were accepted and refused at each level.
+    completed by the target. Small laws are driven through chosen random numbers and so exact; wide
+    ones (V = 32, and 2,048 with a long tail) are sampled, so that a function that is right has "no
+    deviation", and the report says which bias could have stayed hidden. It says on which laws it
+    was tried, how often drafts were accepted and refused at each level, and whether answers depend
+    on earlier calls.
 
     Parameters
     ----------
@@ -72,18 +77,31 @@ def audit_chain(
     rng : numpy.random.Generator or int
     takes : str
         "probabilities", "logits" or "log_probabilities"; impossible tokens have -inf.
-    batch : bool
-        Whether a leading axis of one is expected: p of shape (1, n + 1, V), drafts (1, n).
+    batch : bool or int
+        Whether a leading axis of one is expected: p of shape (1, n + 1, V), drafts (1, n). A number
+        B of two or more: calls have B rows, each with laws of its own, p of shape (B, n + 1, V) and
+        so on. Rows have different numbers of drafts, padded with -1, and their laws are NaN behind
+        the last one; each row is judged by its own law.
     library : str
         "numpy" (float64) or "torch" (float32).
     num_drafts : int
-        n, at most; one for the widest laws.
+        n.
+    laws : tuple of two array_like, shape (..., V), optional
+        Logits of target and draft to audit on, instead of laws of all kinds: consecutive rows are
+        the places of a text, V is 262,144 at most.
+    vocab_sizes : sequence of int, optional
+        Instead of the wide laws, one with a long tail of each size.
+    promise : Sampling, optional
+        Temperature and filters that the function itself applies to both sides. Drafts are drawn
+        from the draft's law under the promise, and tokens are to follow the target's.
     num_trials : int
         Calls for each of the laws that are sampled.
     method : str
-        "auto", "driven" (sampled where that is not possible, too) or "sampling".
+        "auto", "driven" (the same: what cannot be driven is sampled) or "sampling".
     seconds : float
-        For all laws together.
+        A limit for all laws together. The verdict names it where it was reached; budgets are calls.
+    max_calls : int
+        For driving one law.
     false_alarm : float
         Probability, at most, that sampling calls a lossless function lossy, for each of the laws.
     power : float
@@ -104,11 +122,7 @@ def audit_chain(
     UnservedDraw
         It draws random numbers that the audit cannot answer.
     """
-    for value, name, known in (
-        (takes, "takes", TAKES),
-        (library, "library", LIBRARIES),
-        (method, "method", METHODS),
-    ):
+    for value, name, known in ((takes, "takes", TAKES), (library, "library", LIBRARIES)):
         if value not in known:
             raise UnknownName.among(name, value, known)
     if not callable(verify):
@@ -117,51 +131,73 @@ def audit_chain(
         )
     if not 1 <= num_drafts <= _MOST_DRAFTS:
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give a number from 1 to {_MOST_DRAFTS}")
-    checked_amount("seconds", seconds)
+    options = Options(
+        method=method,
+        num_trials=num_trials,
+        max_calls=max_calls,
+        seconds=seconds,
+        false_alarm=false_alarm,
+        power=power,
+        edge_probes=64,
+        driven_checks=driven_checks,
+        progress=progress,
+    )
     rng = generator_of(rng)
-    caller = _Caller(verify, takes, batch, library, rng)
+    caller = Caller(verify, takes, library, rng)
+    if not isinstance(batch, bool) and batch != 1:
+        from mdsd_opt.auditing.rows import audit_rows
+
+        return audit_rows(caller, batch, num_drafts, options, rng)
+    caller.batch = bool(batch)
     rule = of_chains("verify", read_answers(caller, num_drafts, rng))
 
     def drawing_from(root: Node, rng: np.random.Generator) -> Tokens:
         caller.rng = rng
         return rule(root)
 
-    return audit_trees_on(
-        drawing_from,
-        Topology(dict.fromkeys([(0,) * n for n in range(num_drafts)], 1), f"chain{num_drafts}"),
-        WithReplacement,
-        standard_laws(1),
-        Settings(false_alarm, power, 0.99, num_trials),
-        Options(method, seconds, None, 100, 64, driven_checks, progress),
-        rng,
-    )
+    small = standard_laws(1)
+    if laws is None:
+        wide = wide_laws(num_drafts + 1, vocab_sizes)
+    else:
+        small, wide = [], given_laws(*laws, num_drafts + 1)
+    on_trees = OnTrees(drawing_from, chain_of(num_drafts), WithReplacement, options, promise)
+    return on_trees.report(small, wide, rng)
 
 
-class _Caller:
+def chain_of(num_drafts: int) -> Topology:
+    """The tree that is a chain of so many drafts."""
+    return Topology(dict.fromkeys([(0,) * n for n in range(num_drafts)], 1), f"chain{num_drafts}")
+
+
+class Caller:
     """The function, called with arrays of its library; gives what it answers, as it is."""
 
     def __init__(
         self,
         verify: Callable[..., Any],
         takes: str,
-        batch: bool,
         library: str,
         rng: np.random.Generator,
     ) -> None:
         if library == "torch":
             _need_torch()
-        self._verify, self._batch, self._logarithms = verify, batch, takes != "probabilities"
+        self._verify, self._logarithms = verify, takes != "probabilities"
+        self.batch = False
         self._convert = _tensors if library == "torch" else _arrays
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
     def __call__(self, p: Laws, q: Laws, drafts: Tokens) -> Any:
+        """The answer to one chain."""
+        lead = None if self.batch else ...
+        return self.on_arrays(p[lead], q[lead], np.array(drafts, dtype=np.int64)[lead])
+
+    def on_arrays(self, p: Laws, q: Laws, drafts: NDArray[np.int64]) -> Any:
+        """The answer to arrays of laws and drafts, of any shape."""
         laws = [p, q]
         if self._logarithms:
             with np.errstate(divide="ignore"):
                 laws = [np.log(law) for law in laws]
-        arguments: list[NDArray[Any]] = [*laws, np.array(drafts, dtype=np.int64)]
-        if self._batch:
-            arguments = [row[None] for row in arguments]
+        arguments: list[NDArray[Any]] = [*laws, drafts]
         named = {"rng": self.rng} if self._takes_rng else {}
         return self._verify(*self._convert(arguments), **named)
 
@@ -238,7 +274,7 @@ def read_answers(call: Chain, num_drafts: int, rng: np.random.Generator) -> Chai
     if not answers:
         assert failure is not None
         raise AlwaysFails(failure, "It is called with (p [n + 1, V], q [n, V], drafts [n]).")
-    fits = [sum(_is_read(read, *one) for one in answers) for read in _READINGS]
+    fits = [sum(is_read(read, *one) for one in answers) for read in READINGS]
     best = int(np.argmax(fits))
     if not fits[best]:
         raise InvalidInput(
@@ -246,7 +282,7 @@ def read_answers(call: Chain, num_drafts: int, rng: np.random.Generator) -> Chai
             "tokens (accepted drafts and one more), nor (accepted, last token), nor (tokens, how "
             "many): return one of these"
         )
-    read = _READINGS[best]
+    read = READINGS[best]
     return lambda p, q, drafts: tuple(read(call(p, q, drafts), drafts))
 
 
@@ -255,7 +291,12 @@ def _answer(call: Chain, laws: Laws, drafts: Tokens, answers: list[tuple[Any, To
     answers.append((call(laws[len(drafts) :], laws[: len(drafts)], drafts), drafts))
 
 
-def _is_read(read: Callable[[Any, Tokens], Sequence[int]], answer: Any, drafts: Tokens) -> bool:
+def is_read(
+    read: Callable[[Any, Tokens], Sequence[int]],
+    answer: Any,
+    drafts: Tokens,
+    vocab_size: int = _READ_TOKENS,
+) -> bool:
     """Whether this way of reading gives accepted drafts and one more token."""
     try:
         tokens = list(read(answer, drafts))
@@ -263,7 +304,7 @@ def _is_read(read: Callable[[Any, Tokens], Sequence[int]], answer: Any, drafts: 
         return False
     if not 1 <= len(tokens) <= len(drafts) + 1 or tuple(tokens[:-1]) != drafts[: len(tokens) - 1]:
         return False
-    return not any(judged(token, _READ_TOKENS)[0] for token in tokens)
+    return not any(judged(token, vocab_size)[0] for token in tokens)
 
 
 def _items(answer: Any) -> Iterator[Any]:
@@ -313,7 +354,7 @@ def _tokens_last(answer: Any, drafts: Tokens) -> list[int]:
 
 
 #: Of several that fit equally well, the first is taken.
-_READINGS: tuple[Callable[[Any, Tokens], Sequence[int]], ...] = (
+READINGS: tuple[Callable[[Any, Tokens], Sequence[int]], ...] = (
     _count_and_last,
     _tokens,
     _accepted_and_last,

@@ -28,7 +28,7 @@ from mdsd_opt.auditing.output_checks import (
 )
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
-from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
@@ -88,12 +88,18 @@ def audit_drafts(
     UnservedDraw
         It draws random numbers that the audit cannot answer.
     """
-    settings = Settings(false_alarm, power, confidence, num_trials, drafts.num_drafts)
+    options = Options(
+        num_trials=num_trials,
+        num_drafts=drafts.num_drafts,
+        false_alarm=false_alarm,
+        power=power,
+        confidence=confidence,
+    )
     rng = generator_of(rng)
     tuples = drawn_tuples(sample, drafts, rng, num_trials)
     evidence = examine(tuples, drafts, rng)
-    return Findings(
-        settings=settings,
+    found = Findings(
+        options=options,
         num_trials=num_trials,
         checks=evidence.checks,
         distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
@@ -101,7 +107,8 @@ def audit_drafts(
         cells=evidence.num_cells,
         tokens=_deviating_tokens(drafts, evidence.possible),
         wrong_drafts=evidence.log,
-    ).report(AuditReport, subject="drafts")
+    )
+    return AuditReport.of(found, "drafts")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

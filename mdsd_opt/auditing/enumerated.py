@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
+from mdsd_opt.auditing.driving import Budget, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.report import Coverage, Level
 from mdsd_opt.auditing.subject import (
     Failure,
@@ -150,13 +150,13 @@ class DrivenLaw:
     """Law of a callable's output given a draft tuple: call it with the tuple.
 
     Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
-    `found` must not happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` after the
-    deadline, of `time.perf_counter`, and where the callable draws raw bits (integers, exponentials)
-    or too many uniforms, or compares them with each other.
+    `found` must not happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the
+    budget does not suffice, and where the callable draws raw bits (integers, exponentials) or too
+    many uniforms, or compares them with each other.
     """
 
-    def __init__(self, subject: Subject, checks: int, deadline: float) -> None:
-        self._subject, self._checks, self._deadline = subject, checks, deadline
+    def __init__(self, subject: Subject, checks: int, budget: Budget) -> None:
+        self._subject, self._checks, self._budget = subject, checks, budget
         self.found: list[Found] = []
         self.num_checks = 0
         self.coarse = False
@@ -175,7 +175,7 @@ class DrivenLaw:
             lambda tape: outcome_of(lambda: answer(tape)),
             self._checks,
             target.size,
-            self._deadline,
+            self._budget,
         )
         self.num_checks += tree.num_checks
         self.coarse |= tree.coarse
@@ -205,15 +205,28 @@ class DrivenLaw:
         log.restarting = self.restarting
         if self.found and law.output.sum() < 1e-9:
             raise Undrivable(self.found[0].message)
-        for found in sorted(self.found, key=lambda found: -found.mass):
-            if found.token is None:
-                chance = f"probability {found.mass:.3g} given these drafts"
-                log.add(found.kind, found.drafts, f"{found.message}: {chance}")
-            else:
+        for found in self._by_mass():
+            if found.token is not None:
                 chance = f"probability {law.output[found.token]:.3g} in all"
-                log.add(
-                    found.kind,
-                    found.drafts,
-                    f"token {found.token} has probability zero, yet comes out {found.message}: "
-                    f"{chance}",
-                )
+                log.add(found.kind, found.drafts, f"{_impossible(found)}: {chance}")
+            else:
+                _add_alone(found, log)
+
+    def log_found(self, log: ViolationLog) -> None:
+        """Write down what was found until driving ended, of a law that is not known as a whole."""
+        log.restarting = self.restarting
+        for found in self._by_mass():
+            _add_alone(found, log)
+
+    def _by_mass(self) -> list[Found]:
+        return sorted(self.found, key=lambda found: -found.mass)
+
+
+def _impossible(found: Found) -> str:
+    return f"token {found.token} has probability zero, yet comes out {found.message}"
+
+
+def _add_alone(found: Found, log: ViolationLog) -> None:
+    told = found.message if found.token is None else _impossible(found)
+    chance = f"probability {found.mass:.3g} given these drafts"
+    log.add(found.kind, found.drafts, f"{told}: {chance}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import (
     EDGE,
     LOSSLESS,
     LOSSY,
     NO_ANSWERS,
+    NO_DEVIATION,
     NOT_JUDGED,
     RESTART,
     Check,
@@ -22,21 +22,21 @@ from mdsd_opt.auditing.report import (
     TokenDeviation,
     Violation,
 )
-from mdsd_opt.auditing.settings import Settings, detectable_bias
+from mdsd_opt.auditing.settings import Options, detectable_bias, unseen_bias
 from mdsd_opt.auditing.subject import ViolationLog
 
 R = TypeVar("R", bound=Report)
 
 
 class Accepted(NamedTuple):
-    """So many of these trials put out one of their drafts."""
+    """Counts of the trials that put out one of their drafts, and of all trials."""
 
     hits: int
     trials: int
 
     @property
     def rate(self) -> float:
-        """The share."""
+        """Fraction of trials that put out a draft."""
         return self.hits / max(self.trials, 1)
 
 
@@ -49,11 +49,11 @@ class FoundLaw:
     distance, tolerance : float
         Total variation from the law that is right, and how much of it is rounding.
     excess : float
-        What of the distance is left whatever the calls that failed would have answered.
+        Lower bound of the distance, whatever the calls that failed would have answered.
     num_checks : int or None
         Random calls that a driven law has foretold; None where the law was stated.
     trials_p_value : float or None
-        Of the trials under this law; None without trials.
+        p-value of the trials under this law; None without trials.
     """
 
     distance: float
@@ -66,12 +66,12 @@ class FoundLaw:
 
     @property
     def method(self) -> str:
-        """As in reports."""
+        """Word of reports for how the law was found: "enumeration" or "driven"."""
         return "enumeration" if self.num_checks is None else "driven"
 
     @property
     def fits(self) -> bool:
-        """Whether it is the right one."""
+        """Whether the law is the right one, up to rounding."""
         return self.distance <= self.tolerance
 
 
@@ -82,11 +82,13 @@ class Findings:
     Attributes
     ----------
     checks : sequence of Check
-        Of the output, of the drafts, or of both.
+        Checks of the output, of the drafts, or of both.
     distance : tuple of float and Interval
         Total variation of the outcomes sampled from their law.
     outcomes, cells : int
         How many outcomes the finest check has put into how many cells; None without trials.
+    certain : bool
+        Whether the right law has one outcome alone.
     wrong_tokens, wrong_drafts : ViolationLog or None
         None where these are not under audit.
     optimum : float or None
@@ -99,13 +101,14 @@ class Findings:
         The shape of the deviation, where it is one that was tested; empty if not.
     """
 
-    settings: Settings
+    options: Options
     law: FoundLaw | None = None
     num_trials: int = 0
     checks: Sequence[Check] = ()
     distance: tuple[float, Interval | None] = (0.0, None)
     outcomes: int | None = None
     cells: int = 0
+    certain: bool = False
     tokens: tuple[TokenDeviation, ...] = ()
     wrong_tokens: ViolationLog | None = None
     wrong_drafts: ViolationLog | None = None
@@ -116,83 +119,88 @@ class Findings:
     edges: tuple[ViolationLog, int | None] = field(default_factory=lambda: (ViolationLog(), 0))
     coverage: Coverage | None = None
     cause: str = ""
+    notes: tuple[str, ...] = ()
 
     def report(self, kind: type[R], **own: Any) -> R:
-        """A report of a kind: what of its fields follows from the findings, and its own ones."""
-        settings, law, accepted = self.settings, self.law, self.accepted
-        total_variation, interval = self.distance
-        edge_log, num_edge_probes = self.edges
+        """A report of a kind, from the findings and what only this kind has."""
+        options, law = self.options, self.law
         logs = [log for log in (self.wrong_tokens, self.wrong_drafts) if log is not None]
-        drafts_p_value = self._p_value(self.wrong_drafts, of_drafts=True)
         p_value = self._p_value(self.wrong_tokens, of_drafts=False)
         if p_value is None:
-            p_value = drafts_p_value
-        lossless = self._passes(p_value) is True and not edge_log.count
-        causes = (
+            p_value = self.drafts_p_value
+        nothing_wrong = self._passes(p_value) is True and not self.edges[0].count
+        nothing_wrong &= law is None or law.fits
+        trials_fail = law is not None and law.fits and self._passes(law.trials_p_value) is False
+        restarts = (
             Violation(RESTART, (), f"{name} begins anew in every call")
             for log in logs
             for name in log.restarting
-            if not (lossless and (law is None or law.fits))
+            if not nothing_wrong
         )
-        facts = {
-            "lossless": lossless,
-            "method": "sampling",
+        if law is not None:
+            p_value = law.trials_p_value if trials_fail else None
+        driven = law is not None and law.num_checks is not None
+        facts: dict[str, Any] = {
+            "verdict_class": self._clean_class if nothing_wrong else self._class(p_value),
+            "method": "sampling" if law is None else law.method,
             "num_trials": self.num_trials,
+            "num_checks": None if law is None else law.num_checks,
+            "detectable_bias": 0.0 if driven else self.trial_bias,
+            "false_alarm": options.false_alarm,
+            "power": options.power,
+            "confidence": options.confidence,
             "p_value": p_value,
-            "drafts_follow_law": self._passes(drafts_p_value),
-            "drafts_p_value": drafts_p_value,
-            "false_alarm": settings.false_alarm,
-            "power": settings.power,
-            "confidence": settings.confidence,
-            "total_variation": total_variation,
-            "total_variation_interval": interval,
-            "acceptance_rate": accepted and accepted.rate,
-            "acceptance_interval": accepted
-            and statistics.rate_interval(*accepted, settings.confidence),
+            "total_variation": self.distance[0] if law is None else law.distance,
+            "total_variation_interval": self.distance[1],
+            "tolerance": None if law is None else law.tolerance,
+            "acceptance_rate": law.acceptance_rate if law else self.accepted and self.accepted.rate,
             "optimal_acceptance_rate": self.optimum,
             "accept_length": self.accept_length,
             "optimal_accept_length": self.optimal_accept_length,
             "checks": tuple(self.checks),
-            "tokens": self.tokens,
-            "violations": (*(v for log in logs for v in log.listed), *causes),
+            "violations": (*(v for log in logs for v in log.listed), *restarts),
             "num_violations": sum(log.count for log in logs),
-            "edge_violations": tuple(edge_log.listed),
-            "num_edge_probes": num_edge_probes,
-            "num_cells": self.cells,
-            "detectable_bias": None if self.outcomes is None else self._bias(self.outcomes),
-            "num_checks": None,
-            "tolerance": None,
+            "edge_violations": tuple(self.edges[0].listed),
+            "num_edge_probes": self.edges[1],
             "edge_mass": self._edge_mass(),
             "coverage": self.coverage,
             "cause": self.cause,
+            "notes": self.notes,
         }
-        if law is not None:
-            trials_fail = law.fits and self._passes(law.trials_p_value) is False
-            facts |= {
-                "lossless": lossless and law.fits,
-                "method": law.method,
-                "p_value": law.trials_p_value if trials_fail else None,
-                "total_variation": law.distance,
-                "acceptance_rate": law.acceptance_rate,
-                "law_proven_lossless": law.fits if law.num_checks is None else None,
-                "num_checks": law.num_checks,
-                "impossible_mass": law.impossible_mass,
-                "tolerance": law.tolerance,
-                "sampled_acceptance_rate": accepted.rate if accepted and accepted.trials else None,
-                "sampler_p_value": law.trials_p_value,
-            }
-        facts["verdict_class"] = LOSSLESS if facts["lossless"] else self._class(p_value)
-        known: Any = kind
-        names = {part.name for part in fields(known)}
-        return kind(**{name: fact for name, fact in facts.items() if name in names}, **own)
+        return kind(**facts | own)
+
+    @property
+    def drafts_p_value(self) -> float | None:
+        """p-value of the checks of the drafts; None where these are not under audit."""
+        return self._p_value(self.wrong_drafts, of_drafts=True)
+
+    @property
+    def drafts_follow_law(self) -> bool | None:
+        """Whether nothing was found wrong with the drafts; None where they are not under audit."""
+        return self._passes(self.drafts_p_value)
+
+    @property
+    def trial_bias(self) -> float:
+        """Largest bias that the trials could have missed."""
+        outcomes = self.outcomes or 0
+        if self.certain:
+            return unseen_bias(outcomes, self.options.power)
+        level = self.options.level(self.checks)
+        return detectable_bias(outcomes, self.cells, level, self.options.power)
 
     def _p_value(self, wrong: ViolationLog | None, of_drafts: bool) -> float | None:
         if wrong is None:
             return None
-        return 0.0 if wrong.count else self.settings.combined(self.checks, of_drafts)
+        return 0.0 if wrong.count else self.options.combined(self.checks, of_drafts)
+
+    @property
+    def _clean_class(self) -> str:
+        """Class of an audit that found nothing: a law that was driven is all there is to know."""
+        driven = self.law is not None and self.law.num_checks is not None
+        return LOSSLESS if driven else NO_DEVIATION
 
     def _class(self, p_value: float | None) -> str:
-        """The class of a verdict that is not "lossless"."""
+        """Class of an audit that found something."""
         kinds = Counter[str]() if self.wrong_tokens is None else self.wrong_tokens.kinds
         failed = sum(kinds[kind] for kind in NO_ANSWERS)
         if self.law is not None:
@@ -218,8 +226,4 @@ class Findings:
         return max(masses, default=None)
 
     def _passes(self, p_value: float | None) -> bool | None:
-        return None if p_value is None else p_value >= self.settings.false_alarm
-
-    def _bias(self, outcomes: int) -> float:
-        level = self.settings.level(self.checks)
-        return detectable_bias(outcomes, self.cells, level, self.settings.power)
+        return None if p_value is None else p_value >= self.options.false_alarm

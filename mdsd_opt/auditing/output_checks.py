@@ -77,16 +77,20 @@ def merged_cells(
     return Cells(frozen(of_token), frozen(mass))
 
 
-def ratios(target: Vector, drafts: DraftScheme) -> Vector:
+def ratios(target: Vector, q: Vector) -> Vector:
     """Target / draft ratio of every token; infinite for tokens that are never drafted."""
-    q = drafts.propensity()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(q > 0, target / q, np.inf)
 
 
 def by_ratio(target: Vector, drafts: DraftScheme) -> Integers:
     """Tokens by target / draft ratio, ascending: verifiers move mass along this order."""
-    return np.argsort(ratios(target, drafts), kind="stable")
+    return law_ratio_order(target, drafts.propensity())
+
+
+def law_ratio_order(target: Vector, q: Vector) -> Integers:
+    """Tokens by p / q, ascending."""
+    return np.argsort(ratios(target, q), kind="stable")
 
 
 def by_rank(target: Vector) -> Integers:

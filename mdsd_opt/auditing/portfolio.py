@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,32 +11,32 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.report import (
     CLASSES,
+    CLEAN,
     EDGE,
-    LOSSLESS,
     NO_ANSWERS,
     NOT_JUDGED,
-    Check,
     Coverage,
-    Interval,
     Report,
     Violation,
     carried,
 )
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trees.texts import MAX_TEXTS, TableModel
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.topology import Topology
-from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.errors import InvalidInput
 
 Vector = NDArray[np.float64]
 Model = Callable[[tuple[int, ...]], Vector]
 
-_WIDE, _WIDEST = 32, 300
+#: Tokens of the random wide law, and of the one with a long tail.
+_WIDE, _LONG = 32, 2_048
 
 _CERTAIN = "certain target"
 
 
 class Laws(NamedTuple):
-    """A target and a draft model under a name."""
+    """A target and a draft model under a name, small enough for texts to be told apart."""
 
     name: str
     vocab_size: int
@@ -52,48 +52,114 @@ class Laws(NamedTuple):
         return tree.cut(depth)
 
 
-def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
-    """The laws that every rule is put to where none are given.
+class WideLaws(NamedTuple):
+    """Rows of p and of q under a name, one for each place of a text, see `WideAudit`."""
 
-    Flat, random, peaked and nearly equal ones, some with zeros on either side, a certain target,
-    and vocabularies of 32 and 300 tokens, where constants such as a top-10 cut begin to matter.
+    name: str
+    target: Sequence[Vector]
+    draft: Sequence[Vector]
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        return self.target[0].size
+
+
+def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
+    """The small laws that every rule is put to where none are given.
+
+    Flat, random, peaked, sharp and nearly equal ones, some with zeros on either side, and a certain
+    target.
 
     Parameters
     ----------
     most_drafts : int
-        Drafts after one node, of which the small vocabularies hold three more.
+        Drafts after one node, of which the vocabularies hold three more.
     seed : int
         Of the tables.
-
-    Raises
-    ------
-    ProblemTooLarge
-        More than 300 drafts.
     """
-    if most_drafts > _WIDEST:
-        raise ProblemTooLarge(
-            f"{most_drafts} drafts: laws of all kinds end at {_WIDEST} tokens. Audit such drafts "
-            "on a problem of your own"
-        )
     size = max(4, most_drafts + 3)
 
-    def table(number: int, vocab_size: int = size, concentration: float = 1.0) -> TableModel:
-        return TableModel(vocab_size, 1000 * seed + number, concentration)
+    def table(number: int, concentration: float = 1.0) -> TableModel:
+        return TableModel(size, 1000 * seed + number, concentration)
 
     target, draft = table(47), table(48)  # telling, see `audit_tree`
-    laws = [
+    peaked = table(3, 0.3)
+    return [
         Laws("random", size, target, draft),
-        Laws("flat", size, table(1, concentration=50.0), table(2, concentration=50.0)),
-        Laws(
-            "peaked", size, table(3, concentration=0.3), _mixed(table(3, concentration=0.3), draft)
-        ),
+        Laws("flat", size, table(1, 50.0), table(2, 50.0)),
+        Laws("peaked", size, peaked, _mixed(peaked, draft)),
+        Laws("sharp", size, _mixed(_certain(target), target, 0.9), _mixed(_certain(target), draft)),
         Laws("nearly equal", size, target, _mixed(target, draft, 0.95)),
         Laws("zeros", size, _without(target, 0), _without(draft, 1), True),
         Laws(_CERTAIN, size, _certain(target), draft, True),
-        Laws("wide", _WIDE, table(8, _WIDE), table(9, _WIDE)),
-        Laws("widest", _WIDEST, table(10, _WIDEST), table(11, _WIDEST)),
     ]
-    return [one for one in laws if one.vocab_size >= most_drafts]
+
+
+def wide_laws(
+    length: int, vocab_sizes: Sequence[int] | None = None, seed: int = 0
+) -> list[WideLaws]:
+    """Laws on which constants such as a cut at the 50 likeliest tokens show.
+
+    Parameters
+    ----------
+    length : int
+        Places of a text.
+    vocab_sizes : sequence of int, optional
+        One law with a long tail of each size; a random law of 32 tokens and one with a long tail of
+        2,048 unless given.
+    seed : int
+        Of the laws.
+    """
+    if vocab_sizes is not None:
+        return [_long_tailed(size, length, seed) for size in vocab_sizes]
+    rng = np.random.default_rng([seed, _WIDE])
+    rows = rng.dirichlet(np.ones(_WIDE), (length, 2))
+    return [WideLaws("wide", list(rows[:, 0]), list(rows[:, 1])), _long_tailed(_LONG, length, seed)]
+
+
+def _long_tailed(size: int, length: int, seed: int) -> WideLaws:
+    """Zipf's law in random order; the draft knows its head and has too little of its tail."""
+    rng = np.random.default_rng([seed, size])
+    ranks = np.arange(1, size + 1)
+    target, draft = [], []
+    for _ in range(length):
+        order = rng.permutation(size)
+        weights = 1.0 / ranks
+        skewed = weights / ranks**0.4 * np.exp(rng.normal(0.0, 0.7, size))
+        target.append((weights / weights.sum())[order])
+        draft.append((skewed / skewed.sum())[order])
+    return WideLaws("long tail", target, draft)
+
+
+def given_laws(target: Any, draft: Any, length: int) -> list[WideLaws]:
+    """Laws from logits of one's own: consecutive rows are the places of a text.
+
+    Parameters
+    ----------
+    target, draft : array_like, shape (..., V)
+        Logits; rows of one text stand one after the other.
+    length : int
+        Places of a text; the last row stands for those that are missing.
+
+    Raises
+    ------
+    InvalidInput
+        The shapes differ.
+    """
+    sides = [np.asarray(Sampling().law(side)) for side in (target, draft)]
+    if sides[0].shape[-1] != sides[1].shape[-1]:
+        raise InvalidInput(
+            f"laws have {sides[0].shape[-1]:,} and {sides[1].shape[-1]:,} tokens: give logits of "
+            "target and draft over one vocabulary"
+        )
+    p, q = (side.reshape(-1, side.shape[-1]) for side in sides)
+    starts = np.unique(np.linspace(0, max(len(p) - length, 0), _MOST_GIVEN).astype(int))
+    return [
+        WideLaws(f"given, row {n}", list(p[n : n + length]), list(q[n : n + length]))
+        for n in starts.tolist()
+        if n < len(q)
+    ]
 
 
 def _mixed(one: Model, other: Model, share: float = 0.5) -> Model:
@@ -120,6 +186,10 @@ def _certain(model: Model) -> Model:
         return one
 
     return law
+
+
+#: Beginnings of texts that are taken from rows of logits.
+_MOST_GIVEN = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,11 +228,11 @@ class Tried:
         return NOT_JUDGED if self.report is None else str(self.report.verdict_class)
 
     @classmethod
-    def of(cls, laws: Laws, drafts: str, report: Any) -> Tried:
+    def of(cls, laws: Laws | WideLaws, drafts: str, report: Any) -> Tried:
         """From the report; calls that refuse zeros count as such, where no other failed."""
         failed = [v for v in report.violations if v.kind in NO_ANSWERS]
         refused = report.verdict_class == NOT_JUDGED and all(_refuses(v) for v in failed)
-        if laws.has_zeros and failed and refused:
+        if isinstance(laws, Laws) and laws.has_zeros and failed and refused:
             return cls(laws.name, laws.vocab_size, drafts, None, failed[0].message, True)
         return cls(laws.name, laws.vocab_size, drafts, report)
 
@@ -175,10 +245,13 @@ class Tried:
         how = self.report.method
         if self.report.method == "sampling":
             how = f"{self.report.num_trials:,} calls"
-        return label, f"{self.verdict_class}, {how}, total variation {found}"
+        hidden = ""
+        if self.report.clean and self.report.detectable_bias:
+            hidden = f", a bias below {self.report.detectable_bias:.2g} may be hidden"
+        return label, f"{self.verdict_class}, {how}, total variation {found}{hidden}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PortfolioReport(Report):
     """Verdict of an audit on laws of several kinds.
 
@@ -189,98 +262,107 @@ class PortfolioReport(Report):
     tried : tuple of Tried
         Every pair of laws, with its report.
     verdict_class : str
-        The worst of them: "lossless", "edge", "not judged" (also where no draft was ever accepted,
-        or none refused, on any of the laws) or "lossy".
+        The worst of them; "not judged" also where no draft was ever accepted, or none refused, on
+        any of the laws.
     worst : Tried
-    acceptance_rate : float or None
+    acceptance_rate, optimal_acceptance_rate : float or None
         On the first laws, random ones; None where whole texts are judged.
-    optimal_acceptance_rate : float or None
-        The same, of any lossless verifier.
+    detectable_bias : float
+        The largest of those of all laws.
     coverage : Coverage
         Of all laws together but for a certain target, of which nothing is learnt of acceptance.
     largest_vocab_size : int
         Up to which V it was tried.
+    drafts_from : str
+        How the drafts were drawn.
     seconds : float
     """
 
     tried: tuple[Tried, ...]
-    verdict_class: str
     worst: Tried
-    lossless: bool
-    method: str
-    num_trials: int
-    false_alarm: float
-    power: float
-    total_variation: float
-    total_variation_interval: Interval | None
-    first_token_variation: float | None
-    p_value: float | None
-    detectable_bias: float | None
-    num_checks: int | None
-    checks: tuple[Check, ...]
-    violations: tuple[Violation, ...]
-    num_violations: int
-    edge_violations: tuple[Violation, ...]
-    num_edge_probes: int | None
-    edge_mass: float | None
-    accept_length: float | None
-    optimal_accept_length: float | None
-    acceptance_rate: float | None
-    optimal_acceptance_rate: float | None
-    coverage: Coverage
     largest_vocab_size: int
+    drafts_from: str = ""
     seconds: float
 
     @classmethod
-    def of(cls, tried: Sequence[Tried], seconds: float) -> PortfolioReport:
+    def of(cls, tried: Sequence[Tried], seconds: float, **own: Any) -> PortfolioReport:
         """Put the reports together; at least one law was judged."""
         judged = [one for one in tried if one.report is not None]
         worst = max(judged, key=_badness)
-        coverage = Coverage.mean([one.report.coverage for one in judged if not one.certain])
+        parts = [one.report.coverage for one in judged if not one.certain]
+        coverage = Coverage.mean([part for part in parts if part is not None])
         verdict_class = worst.verdict_class
-        if verdict_class in (LOSSLESS, EDGE) and (
-            coverage.idle or any(one.report is None and not one.deliberate for one in tried)
-        ):
+        refused = any(one.report is None and not one.deliberate for one in tried)
+        if verdict_class in (*CLEAN, EDGE) and (coverage.idle or refused):
             verdict_class = NOT_JUDGED
-        report = worst.report
         masses = [one.report.edge_mass for one in judged if one.report.edge_mass is not None]
-        own: dict[str, Any] = {
+        checks = [x.report.num_checks for x in judged if x.report.num_checks is not None]
+        facts: dict[str, Any] = {
+            field.name: getattr(worst.report, field.name) for field in fields(Report)
+        }
+        facts |= {
             "tried": tuple(tried),
             "verdict_class": verdict_class,
             "worst": worst,
-            "lossless": verdict_class == LOSSLESS,
             "num_trials": sum(one.report.num_trials for one in judged),
+            "num_checks": sum(checks) if checks else None,
+            "detectable_bias": max(one.report.detectable_bias for one in judged),
             "edge_mass": max(masses, default=None),
             "coverage": coverage,
-            "acceptance_rate": getattr(judged[0].report, "acceptance_rate", None),
-            "optimal_acceptance_rate": getattr(judged[0].report, "optimal_acceptance_rate", None),
+            "acceptance_rate": judged[0].report.acceptance_rate,
+            "optimal_acceptance_rate": judged[0].report.optimal_acceptance_rate,
             "largest_vocab_size": max(one.vocab_size for one in judged),
             "seconds": seconds,
         }
-        names = [name for name in cls.__dataclass_fields__ if name not in own]
-        own |= {name: getattr(report, name, None) for name in names}
-        return cls(**own)
+        return cls(**facts | own)
 
     @property
     def verdict(self) -> str:
         """One sentence."""
-        on = f"on {len(self.tried)} kinds of laws, V up to {self.largest_vocab_size}"
         refused = [one.law for one in self.tried if one.report is None]
         beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
-        if self.verdict_class == LOSSLESS:
-            return f"lossless {on}.{self._unmet}{beside}"
-        if self.worst.verdict_class in (LOSSLESS, EDGE) and self.verdict_class == NOT_JUDGED:
-            return f"NOT JUDGED {on}:{self._unmet if self.coverage.idle else beside}"
-        where = f" (laws: {self.worst.law}, V = {self.worst.vocab_size})"
-        return f"{self.worst.report.verdict}{where}{beside}"
+        on = f"on {len(self.tried)} kinds of laws, V up to {self.largest_vocab_size:,}"
+        if self.clean:
+            return f"{self._clean_verdict(on)}{self._unmet}{beside}"
+        if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
+            return f"NOT JUDGED {on}:{self._unmet if self._is_idle else beside}"
+        where = f" (laws: {self.worst.law}, V = {self.worst.vocab_size:,})"
+        caused = f" Cause: {self.cause}." if self.cause else ""
+        return f"{self.worst.report.verdict}{where}{caused}{beside}"
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.coverage is not None and self.coverage.idle
+
+    def _clean_verdict(self, on: str) -> str:
+        judged = [one for one in self.tried if one.report is not None]
+        sampled = [one for one in judged if one.report.method != "driven"]
+        exact = f"exact up to {self.num_checks or 0:,} random checks"
+        if not sampled:
+            return f"lossless {on}, {exact}."
+        driven = len(judged) - len(sampled)
+        first = f"no deviation {on}" + (f": {driven} were driven, {exact}; " if driven else "; ")
+        least = max(sampled, key=lambda one: one.report.detectable_bias)
+        if self._too_few:
+            where = f"{least.law}, V = {least.vocab_size:,}"
+            return f"{first}on {where} there are too few calls to see a bias."
+        elsewhere = "on the others" if driven else "on all of them"
+        return (
+            f"{first}{elsewhere} a bias of {self.detectable_bias:.2g} between classes of tokens "
+            f"would have been found with probability {self.power:g}."
+        )
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         rows = [("verdict", self.verdict), *(one.row() for one in self.tried)]
-        rows += self.coverage.rows()
+        rows += self._bias_rows()
+        if self.drafts_from:
+            rows.append(("drafts drawn", self.drafts_from))
+        rows += [] if self.coverage is None else self.coverage.rows()
+        rows += self._note_rows()
         skipped = {"verdict", *(label for label, _ in rows)}
         details = [row for row in self.worst.report.rows() if row[0] not in skipped]
-        return rows if self.lossless else [*rows, *details]
+        return rows if self.clean else [*rows, *details]
 
 
 def _refuses(violation: Violation) -> bool:

@@ -98,10 +98,17 @@ class Violation:
 NO_ANSWERS = ("exception", "not a token", "not tokens")
 
 #: Answers of `Report.verdict_class`.
-LOSSLESS, EDGE, LOSSY, NOT_JUDGED = "lossless", "edge", "lossy", "not judged"
+LOSSLESS, NO_DEVIATION, EDGE = "lossless", "no deviation", "edge"
+LOSSY, NOT_JUDGED = "lossy", "not judged"
 
 #: From best to worst.
-CLASSES = (LOSSLESS, EDGE, NOT_JUDGED, LOSSY)
+CLASSES = (LOSSLESS, NO_DEVIATION, EDGE, NOT_JUDGED, LOSSY)
+
+#: Classes in which nothing was found wrong.
+CLEAN = (LOSSLESS, NO_DEVIATION)
+
+#: A report is `lossless` only where no larger bias could have stayed hidden.
+HIDDEN_AT_MOST = 0.05
 
 
 def worst_class(classes: Iterable[str]) -> str:
@@ -181,28 +188,104 @@ class Coverage:
         ]
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Report:
-    """What a report says whatever was audited: of its checks, its violations and its trials."""
+    """Verdict of an audit, with the numbers that every kind of audit has.
 
-    __slots__ = ()
+    Attributes
+    ----------
+    verdict_class : str
+        "lossless" where every law that is named was driven, so that the verdict is exact up to
+        `num_checks` random calls; "no deviation" where calls were sampled and nothing was found,
+        while a bias of up to `detectable_bias` could have stayed hidden; "edge" where impossible
+        values alone are wrong; "lossy"; "not judged" where calls failed or nothing was met.
+    method : str
+        "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
+        callable with given random numbers, exact up to `num_checks`) or "sampling".
+    num_trials : int
+        Outcomes that were sampled.
+    num_checks : int or None
+        Random calls that driven laws have foretold; None where nothing was driven.
+    detectable_bias : float
+        Largest total variation that could have stayed hidden, over all laws that were tried: any
+        larger change of the law of the groups of outcomes that were told apart is found with
+        probability `power` (chi-square approximation). 0 where all laws were driven, 1 where there
+        were too few trials to see anything.
+    false_alarm : float
+        Probability, at most, that something faultless is called lossy.
+    power, confidence : float
+        Of `detectable_bias`; of the intervals.
+    p_value : float or None
+        Of all checks together (Bonferroni, by their weights); None where the law decided.
+    total_variation : float
+        Distance of the law of the outcomes from the one that is right: of the stated or driven law
+        where there is one, else an estimate from an event chosen on one half of the trials and
+        measured on the other, which on average does not exceed the true distance.
+    total_variation_interval : Interval or None
+        Of the outcomes sampled; None where there are none.
+    first_token_variation : float or None
+        Of texts: the distance of the first token's law alone.
+    tolerance : float or None
+        Total variation put down to rounding; None by sampling.
+    acceptance_rate, optimal_acceptance_rate : float or None
+        Probability that the output is among the drafts, and the largest of any lossless verifier;
+        None where it is not known.
+    accept_length, optimal_accept_length : float or None
+        Tokens of a step, accepted drafts and one more, and the most of any lossless rule.
+    checks : tuple of Check
+    violations : tuple of Violation
+        The first few of `num_violations`: outcomes that can never be right, and calls that failed.
+    edge_violations : tuple of Violation
+        Wrong outcomes with a draw at an end of what its type can hold, the first few.
+    num_edge_probes : int or None
+        Calls in which such a draw was made: 0 means that the edges were not probed, None that the
+        driven law has them in it.
+    edge_mass : float or None
+        Probability, at most, of outcomes that the target rules out; None if none was met.
+    coverage : Coverage or None
+        How often drafts were accepted and refused; None where that was not looked at.
+    cause : str
+        The shape of the deviation, where it has one that was tested; empty if not.
+    notes : tuple of str
+        What the audit could not do, or found beside the law.
+    """
 
-    lossless: bool
+    verdict_class: str
     method: str
-    num_trials: int
+    num_trials: int = 0
+    num_checks: int | None = None
+    detectable_bias: float = 0.0
     false_alarm: float
     power: float
-    total_variation: float
-    p_value: float | None
-    detectable_bias: float | None
-    num_checks: int | None
-    checks: tuple[Check, ...]
-    violations: tuple[Violation, ...]
-    num_violations: int
-    edge_violations: tuple[Violation, ...]
-    num_edge_probes: int | None
-    verdict_class: str
-    edge_mass: float | None
-    coverage: Coverage | None
+    confidence: float = 0.99
+    p_value: float | None = None
+    total_variation: float = 0.0
+    total_variation_interval: Interval | None = None
+    first_token_variation: float | None = None
+    tolerance: float | None = None
+    acceptance_rate: float | None = None
+    optimal_acceptance_rate: float | None = None
+    accept_length: float | None = None
+    optimal_accept_length: float | None = None
+    checks: tuple[Check, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    num_violations: int = 0
+    edge_violations: tuple[Violation, ...] = ()
+    num_edge_probes: int | None = None
+    edge_mass: float | None = None
+    coverage: Coverage | None = None
+    cause: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found wrong, whatever could have stayed hidden."""
+        return self.verdict_class in CLEAN
+
+    @property
+    def lossless(self) -> bool:
+        """Whether nothing deviates and a bias of less than .05 at most could have stayed hidden."""
+        return self.clean and self.detectable_bias < HIDDEN_AT_MOST
 
     @property
     def verdict(self) -> str:
@@ -215,7 +298,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows (an infinite number becomes None)."""
-        return {**plain(self), "verdict": self.verdict}
+        return {**plain(self), "lossless": self.lossless, "verdict": self.verdict}
 
     def __str__(self) -> str:
         width = max(len(label) for label, _ in self.rows())
@@ -224,10 +307,10 @@ class Report:
     @property
     def _too_few(self) -> bool:
         """Whether there were too few trials to see any bias."""
-        return self.detectable_bias is None or not math.isfinite(self.detectable_bias)
+        return self.detectable_bias >= 1.0
 
     def _none_found(self, trials: str) -> str:
-        """What trials are worth that show nothing."""
+        """Sentence of an audit that sampled and found no deviation."""
         if self._too_few:
             return "no deviation found, but there are too few trials to see one."
         return (
@@ -240,6 +323,10 @@ class Report:
         """What no call has met, as a sentence; empty if nothing is missing."""
         unmet = () if self.coverage is None else self.coverage.unmet
         return f" Never met: {'; '.join(unmet)}." if unmet else ""
+
+    @property
+    def _caused(self) -> str:
+        return f" ({self.cause})" if self.cause else ""
 
     def _class_verdict(self) -> str | None:
         """What is said of edges and of calls that failed; None for the other classes."""
@@ -283,6 +370,15 @@ class Report:
             return []
         shown = p_value_text(self.p_value)
         return [("p-value", f"{shown} (false alarm below {self.false_alarm:g})")]
+
+    def _bias_rows(self) -> list[tuple[str, str]]:
+        if self.verdict_class != NO_DEVIATION:
+            return []
+        size = "any: too few trials" if self._too_few else f"below {self.detectable_bias:.3g}"
+        return [("bias that may be hidden", f"{size} (power {self.power:g})")]
+
+    def _note_rows(self) -> list[tuple[str, str]]:
+        return [("note", note) for note in self.notes]
 
     def _check_rows(self) -> list[tuple[str, str]]:
         return [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]

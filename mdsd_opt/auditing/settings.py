@@ -19,7 +19,8 @@ import numpy as np
 from scipy import special
 
 from mdsd_opt.auditing.report import Check
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
 #: Draft tokens that an audit may draw; it holds all of them.
 MAX_DRAWN = 200_000_000
@@ -27,59 +28,69 @@ MAX_DRAWN = 200_000_000
 #: Total variation put down to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6
 
-#: Trials, and seconds for them, where neither is given: with what comes after, within a minute.
-_DEFAULT_TRIALS, DEFAULT_SECONDS = 100_000, 45.0
-
-#: Trials at most where only time is given, and those drawn at once.
-_MOST_TRIALS, _CHUNK = 50_000_000, 65_536
+#: Calls for driving one law; those of a few uniforms take some thousands.
+MAX_CALLS = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many trials there may be, how long they may take, how many are drawn at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What an audit was asked for, checked once.
 
+    Budgets are counts, so that a seed gives the same verdict on every machine; `seconds` is a limit
+    beside them, which a report names where it was reached.
+
+    Attributes
+    ----------
+    method : str
+        One of `methods`.
+    num_trials : int
+        Sampled outcomes of each law, at most.
+    max_calls : int
+        Calls for driving one law, at most.
+    seconds : float
+        For everything.
+    num_drafts : int
+        Draft tokens of a trial.
+    tolerance : float or None
+        Total variation put down to rounding; None for what the types of the draws suggest.
+    max_trees, edge_probes, driven_checks : int
+        As in `mdsd_opt.audit_tree`.
+    """
+
+    method: str = "auto"
+    methods: tuple[str, ...] = ("auto", "driven", "sampling")
     num_trials: int
-    seconds: float
-    chunk: int
-
-    @classmethod
-    def of(cls, num_trials: int | None, seconds: float | None, num_drafts: int) -> Limits:
-        """From what was asked for; None where nothing was."""
-        given: Any = seconds
-        if given is not None and not (isinstance(given, Real) and float(given) > 0):
-            raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
-        if num_trials is not None:
-            return cls(num_trials, math.inf if seconds is None else seconds, num_trials)
-        if seconds is None:
-            return cls(_DEFAULT_TRIALS, DEFAULT_SECONDS, _DEFAULT_TRIALS)
-        return cls(min(_MOST_TRIALS, MAX_DRAWN // max(num_drafts, 1)), seconds, _CHUNK)
-
-    def deadline(self) -> float:
-        """Of `time.perf_counter`, for trials that begin now."""
-        return time.perf_counter() + self.seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """False-alarm rate, power, confidence of intervals, and number of trials."""
-
-    false_alarm: float
-    power: float
-    confidence: float
-    num_trials: int
+    max_calls: int = MAX_CALLS
+    seconds: float = math.inf
     num_drafts: int = 1
+    false_alarm: float = 1e-6
+    power: float = 0.99
+    confidence: float = 0.99
+    tolerance: float | None = None
+    max_trees: int = 100
+    edge_probes: int = 512
+    driven_checks: int = 100
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.method not in self.methods:
+            raise UnknownName.among("method", self.method, self.methods)
         for name in ("false_alarm", "power", "confidence"):
             value: Any = getattr(self, name)
             if not (isinstance(value, Real) and 0 < float(value) < 1):
                 raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
-        trials: Any = self.num_trials
-        if not (isinstance(trials, (int, np.integer)) and trials >= 1):
-            raise InvalidInput(f"num_trials is {trials!r}: give an integer of at least 1")
-        if trials * self.num_drafts > MAX_DRAWN:
+        for name in ("num_trials", "max_calls"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, np.integer)) and value >= 1):
+                raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
+        seconds: Any = self.seconds
+        if not (isinstance(seconds, Real) and float(seconds) > 0):
+            raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
+        if self.tolerance is not None:
+            checked_tolerance("tolerance", self.tolerance, or_zero=True)
+        if self.num_trials * self.num_drafts > MAX_DRAWN:
             raise ProblemTooLarge(
-                f"{trials} trials of K={self.num_drafts} drafts are over the limit of "
+                f"{self.num_trials} trials of K={self.num_drafts} drafts are over the limit of "
                 f"{MAX_DRAWN:,} tokens: take fewer trials or drafts"
             )
 
@@ -92,6 +103,14 @@ class Settings:
     def level(self, checks: Sequence[Check]) -> float:
         """False-alarm rate of one check of weight one."""
         return self.false_alarm / max(sum(check.weight for check in checks), 1.0)
+
+    def deadline(self) -> float:
+        """Time of `time.perf_counter` at which an audit that begins now has to end."""
+        return time.perf_counter() + self.seconds
+
+    def up(self, what: str) -> str:
+        """Words for a limit of time that was reached before what was asked for was done."""
+        return f"the time was up: {what}. Give more than seconds={self.seconds:g}"
 
 
 def generator_of(rng: Any) -> np.random.Generator:
@@ -112,11 +131,16 @@ def needed_noncentrality(dof: int, level: float, power: float) -> float:
 
 
 def detectable_bias(num_trials: int, num_cells: int, level: float, power: float) -> float:
-    """Smallest total variation of the law of the cells that is found with `power`, or infinity."""
+    """Smallest total variation of the law of the cells that is found with `power`, at most 1."""
     if num_cells < 2 or num_trials < 1:
-        return math.inf
-    bias = math.sqrt(needed_noncentrality(num_cells - 1, level, power) / (4 * num_trials))
-    return bias if bias <= 1.0 else math.inf
+        return 1.0
+    noncentrality = needed_noncentrality(num_cells - 1, level, power)
+    return min(math.sqrt(noncentrality / (4 * num_trials)), 1.0)
+
+
+def unseen_bias(num_trials: int, power: float) -> float:
+    """Probability of an outcome that would have come at least once with `power`."""
+    return float(1.0 - (1.0 - power) ** (1.0 / num_trials)) if num_trials else 1.0
 
 
 def trials_needed(bias: float, num_cells: int, level: float, power: float) -> int:

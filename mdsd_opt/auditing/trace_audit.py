@@ -23,7 +23,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import LARGEST_Z, Check, TokenDeviation
-from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
@@ -121,7 +121,7 @@ def audit_trace(
     of_draft = partial(filtered, temperature=cold) if logits else _as_they_are
     steps = recorded_steps(target, draft_law, drafts, tokens, parents, scheme, of_target, of_draft)
     size = len(steps.tokens)
-    settings = Settings(false_alarm, power, confidence, size)
+    options = Options(num_trials=size, false_alarm=false_alarm, power=power, confidence=confidence)
     rng = generator_of(rng)
     with_drafts = steps.draft_law is not None
     first = first_tokens(steps, rng)
@@ -137,8 +137,8 @@ def audit_trace(
     known = with_drafts and not np.isnan(first.optima).any()
     recorded = steps.drafts.shape[1] > 0
     overlaps = None if later is None else later.overlaps
-    return Findings(
-        settings=settings,
+    found = Findings(
+        options=options,
         num_trials=size,
         checks=checks,
         distance=statistics.distance(outcomes, np.full(num_cells, 1 / num_cells), confidence),
@@ -151,7 +151,8 @@ def audit_trace(
         optimum=float(first.optima.mean()) if known else None,
         accept_length=None if later is None else float(later.lengths.mean()),
         optimal_accept_length=None if overlaps is None else 1 + float(overlaps.mean()),
-    ).report(AuditReport, subject="trace")
+    )
+    return AuditReport.of(found, "trace")
 
 
 def _as_they_are(row: Any) -> Any:

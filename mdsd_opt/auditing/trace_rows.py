@@ -90,7 +90,7 @@ def first_tokens(steps: RecordedSteps, rng: np.random.Generator) -> FirstTokens:
         expected += p
         spread += p * (1 - p)
         rank_law[n], groups[0, n] = _rank_groups(p, token)
-        ratio = None if scheme is None else ratios(p, scheme)
+        ratio = None if scheme is None else ratios(p, scheme.propensity())
         points[:, n] = _points(p, ratio, token, noise[:, n])
         if scheme is not None and ratio is not None:
             member = np.searchsorted(RATIO_GROUPS, ratio, side="right")
@@ -151,7 +151,7 @@ def later_tokens(
                 wrong_tokens.add("impossible token", drafts[n], f"{message}probability is zero")
                 points[:, n] = np.nan
                 break
-            ratio = None if scheme is None else ratios(p, scheme)
+            ratio = None if scheme is None else ratios(p, scheme.propensity())
             points[:, n, place] = _points(p, ratio, token, points[:, n, place])
         for node in range(1, len(tree.children)):
             scheme = scheme_after(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.causes import cause
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
+from mdsd_opt.auditing.driving import Budget, OutOfTime, Undrivable
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
     ConditionalLaw,
@@ -36,7 +38,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import Coverage, Level, TokenDeviation
-from mdsd_opt.auditing.settings import COARSE, DEFAULT_SECONDS, FINE, Limits, Settings, generator_of
+from mdsd_opt.auditing.settings import COARSE, FINE, MAX_DRAWN, Options, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
@@ -47,17 +49,19 @@ from mdsd_opt.auditing.subject import (
     simulation,
 )
 from mdsd_opt.base.array_types import Tokens, Vector
-from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
 Sampler = Callable[[np.random.Generator, int], Any]
 
 METHODS = ("auto", "enumeration", "driven", "sampling")
 
-#: Draws on which a verifier is held against the law it states about itself.
-_SAMPLER_TRIALS = 10_000
+#: Draws on which a verifier is held against the law it states about itself: enough to see .05.
+_SAMPLER_TRIALS = 16_384
+
+#: Trials where neither their number nor a time is given, and those drawn at once.
+_DEFAULT_TRIALS, _CHUNK = 100_000, 65_536
 
 
 def audit(
@@ -108,22 +112,24 @@ def audit(
         Target and drafts.
     rng : numpy.random.Generator or int
     num_trials : int, optional
-        Calls, each with drafts of its own: by default 100,000, or as many as 45 seconds allow.
+        Calls, each with drafts of its own: by default 100,000.
     seconds : float, optional
         Time for the calls, instead of their number or as a limit to it, and for finding a driven
-        law (45 unless given; what takes longer is refused). How many calls there were, and
-        which bias they can see (`detectable_bias`), is in the report; it can be repeated to the
-        last digit with that number of trials.
+        law. A limit that was reached is named in the report's `notes`; how many calls there were,
+        and which bias they can see (`detectable_bias`), is in the report, which can be repeated to
+        the last digit with that number of trials.
     batched : bool
-        `verify` takes (N, K) drafts and returns (N,) tokens.
+        `verify` takes (N, K) drafts and returns (N,) tokens. All rows have one law: rows of
+        different laws are audited by `audit_chain` with ``batch=B``.
     method : str
         "enumeration" of all draft tuples, from the stated conditional law; "driven", the same from
         a law found by driving the callable through chosen random numbers, exact up to the random
         checks that the report counts (small problems, rules with a few uniforms, choices by weight
-        and races of exponentials, see `mdsd_opt.auditing.driving`);
+        and races of exponentials, see `mdsd_opt.auditing.driving`; what cannot be driven is
+        sampled, and a note says why);
         "sampling"; "auto" enumerates where a law is stated and there are at most `max_tuples`
         tuples, and samples otherwise. Enumeration proves or refutes that the stated law is
-        lossless; up to 10,000 trials then hold the calls against that law, and can see a departure
+        lossless; up to 16,384 trials then hold the calls against that law, and can see a departure
         of the reported `detectable_bias`.
     sample : callable, optional
         ``(rng, size) -> (size, K)`` drafts, to be used instead of the scheme's own: audits drafting
@@ -168,12 +174,23 @@ def audit(
     ProblemTooLarge
         The frontier of such drafts is out of reach (`lossy`).
     """
-    limits = Limits.of(num_trials, seconds, problem.num_drafts)
-    settings = Settings(false_alarm, power, confidence, limits.num_trials, problem.num_drafts)
-    if tolerance is not None:
-        checked_tolerance("tolerance", tolerance, or_zero=True)
-    if method not in METHODS:
-        raise UnknownName.among("method", method, METHODS)
+    by_time = num_trials is None and seconds is not None
+    if num_trials is None:
+        num_trials = MAX_DRAWN // max(problem.num_drafts, 4) if by_time else _DEFAULT_TRIALS
+    options = Options(
+        method=method,
+        methods=METHODS,
+        num_trials=num_trials,
+        seconds=math.inf if seconds is None else seconds,
+        num_drafts=problem.num_drafts,
+        false_alarm=false_alarm,
+        power=power,
+        confidence=confidence,
+        tolerance=tolerance,
+        edge_probes=edge_probes,
+        driven_checks=driven_checks,
+        progress=progress,
+    )
     rng = generator_of(rng)
     judge = Judge.of(problem) if lossy else None
     if isinstance(verify, str) and ":" in verify:
@@ -187,33 +204,43 @@ def audit(
                 "what draws its own drafts takes all trials at once: give num_trials"
             )
         log = ViolationLog()
-        drafts, tokens = simulated(simulate, problem, rng, settings.num_trials, log)
+        drafts, tokens = simulated(simulate, problem, rng, num_trials, log)
         trials = _Trials(problem, drafts, tokens, log)
-        return _judged(trials.sampled(settings, (ViolationLog(), 0), True, rng), judge)
+        return _judged(trials.sampled(options, (ViolationLog(), 0), True, rng), judge)
     subject = Subject(verify, problem, batched)
-    drive_until = time.perf_counter() + (DEFAULT_SECONDS if seconds is None else seconds)
-    law = _law_to_enumerate(subject, verify, method, sample, max_tuples, driven_checks, drive_until)
-    if law is None:
-        drawn = problem.drafts if sample is None else sample
-        trials = _drawn_trials(
-            subject, drawn, settings.num_trials, limits, rng, ViolationLog(), progress
-        )
-        edges = edge_violations(subject, rng, edge_probes)
-        return _judged(trials.sampled(settings, edges, sample is not None, rng), judge)
-    output = enumerate_law(subject, law, max_tuples, progress)
+    deadline = options.deadline()
+    law = _law_to_enumerate(subject, verify, options, sample, max_tuples, deadline)
+    log, output, notes = ViolationLog(), None, tuple[str, ...]()
     driven = law if isinstance(law, DrivenLaw) else None
+    if law is not None:
+        try:
+            output = enumerate_law(subject, law, max_tuples, progress)
+            if driven is not None:
+                driven.log_violations(output, log)
+        except OutOfTime:
+            notes = (options.up("its law was not driven, and is sampled"),)
+            deadline = options.deadline()
+        except Undrivable as error:
+            notes = (f"not driven, and sampled: {error.reason}",)
+        if output is None and driven is not None:
+            driven.log_found(log)
+    if law is None or output is None:
+        drawn = problem.drafts if sample is None else sample
+        trials = _drawn_trials(subject, drawn, options, deadline, rng, log)
+        if trials.tokens.size < num_trials and not by_time:
+            notes += (options.up(f"{trials.tokens.size:,} of {num_trials:,} calls were made"),)
+        edges = edge_violations(subject, rng, edge_probes)
+        found = trials.sampled(options, edges, sample is not None, rng)
+        return _judged(replace(found, notes=notes), judge)
     if tolerance is None:
-        tolerance = COARSE if driven is not None and driven.coarse else FINE
-    log = ViolationLog()
-    if driven is not None:
-        driven.log_violations(output, log)
-    else:
+        options = replace(options, tolerance=COARSE if driven and driven.coarse else FINE)
+    if driven is None:
         for token in np.flatnonzero((problem.target <= 0) & (output.output > 0)).tolist():
             log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
     # The law is one thing, the sampler that should follow it another.
-    most = min(settings.num_trials, _SAMPLER_TRIALS)
-    trials = _drawn_trials(subject, problem.drafts, most, limits, rng, log, progress)
-    found = trials.under_law(settings, output, driven, tolerance, rng)
+    fewer = replace(options, num_trials=min(num_trials, _SAMPLER_TRIALS))
+    trials = _drawn_trials(subject, problem.drafts, fewer, deadline, rng, log)
+    found = trials.under_law(options, output, driven, rng)
     found = replace(found, edges=edge_violations(subject, rng, edge_probes))
     return _judged(found, judge, output.output)
 
@@ -229,13 +256,13 @@ class _Trials:
 
     def sampled(
         self,
-        settings: Settings,
+        options: Options,
         edges: tuple[ViolationLog, int],
         drafts_too: bool,
         rng: np.random.Generator,
     ) -> Findings:
         """What they show by themselves."""
-        p, found = self.problem.target, self._findings(settings)
+        p, found = self.problem.target, self._findings(options)
         valid = self.tokens[self.tokens != NO_TOKEN]
         counts = np.bincount(valid, minlength=p.size)
         possible = valid[p[valid] > 0]
@@ -259,14 +286,14 @@ class _Trials:
 
     def under_law(
         self,
-        settings: Settings,
+        options: Options,
         law: EnumeratedLaw,
         driven: DrivenLaw | None,
-        tolerance: float,
         rng: np.random.Generator,
     ) -> Findings:
         """What the law shows that they should follow, and whether they do."""
         p, valid = self.problem.target, self.tokens != NO_TOKEN
+        tolerance = FINE if options.tolerance is None else options.tolerance
         difference = law.output - p
         failing = max(1.0 - float(law.output.sum()), 0.0) if driven is not None else 0.0
         distance = 0.5 * (float(np.abs(difference).sum()) + failing)
@@ -287,7 +314,7 @@ class _Trials:
         )
         worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
         return replace(
-            self._findings(settings),
+            self._findings(options),
             coverage=law.coverage,
             cause="" if fits else cause(law.output, p, self.problem.drafts),
             law=FoundLaw(
@@ -297,7 +324,7 @@ class _Trials:
                 num_checks=None if driven is None else driven.num_checks,
                 acceptance_rate=law.acceptance_rate,
                 impossible_mass=float(law.output[p <= 0].sum()),
-                trials_p_value=0.0 if unexpected else settings.combined(checks),
+                trials_p_value=0.0 if unexpected else options.combined(checks),
             ),
             checks=checks,
             outcomes=points.size,
@@ -309,17 +336,18 @@ class _Trials:
             ),
         )
 
-    def _findings(self, settings: Settings) -> Findings:
+    def _findings(self, options: Options) -> Findings:
         """What they show whatever they are held against."""
         p, valid = self.problem.target, self.tokens != NO_TOKEN
         tokens = self.tokens[valid]
         among = (self.drafts[valid] == tokens[:, None]).any(axis=1)
         cells = merged_cells(p, by_ratio(p, self.problem.drafts), self.tokens.size)
         return Findings(
-            settings=settings,
+            options=options,
             num_trials=self.tokens.size,
-            distance=statistics.distance(tokens, p, settings.confidence, cells.of_token),
+            distance=statistics.distance(tokens, p, options.confidence, cells.of_token),
             cells=cells.probabilities.size,
+            certain=int((p > 0).sum()) == 1,
             wrong_tokens=self.log,
             accepted=Accepted(int(among.sum()), tokens.size),
             optimum=optimum(self.problem),
@@ -336,27 +364,25 @@ class _Trials:
 
 
 def _judged(found: Findings, judge: Judge | None, law: Vector | None = None) -> AuditReport:
-    report = found.report(AuditReport, subject="verifier")
+    report = AuditReport.of(found, "verifier")
     return report if judge is None else replace(report, standing=judge.standing(report, law))
 
 
 def _drawn_trials(
     subject: Subject,
     sample: Any,
-    num_trials: int,
-    limits: Limits,
+    options: Options,
+    deadline: float,
     rng: np.random.Generator,
     log: ViolationLog,
-    progress: bool | None,
 ) -> _Trials:
-    """Trials until there are enough or time is up."""
-    deadline = limits.deadline()
+    """Trials until there are enough, or time is up."""
     drafts: list[Tokens] = []
     tokens: list[Tokens] = []
-    left = num_trials
-    with progress_bar("calls", num_trials, progress) as advance:
+    left = options.num_trials
+    with progress_bar("calls", left, options.progress) as advance:
         while left and not (tokens and time.perf_counter() > deadline):
-            rows = drawn_tuples(sample, subject.problem.drafts, rng, min(left, limits.chunk))
+            rows = drawn_tuples(sample, subject.problem.drafts, rng, min(left, _CHUNK))
             given = subject.outcomes(rows, rng, log, deadline, advance)
             drafts.append(rows[: len(given)])
             tokens.append(given)
@@ -377,18 +403,18 @@ def optimum(problem: TransportProblem) -> float | None:
 def _law_to_enumerate(
     subject: Subject,
     verify: Any,
-    method: str,
+    options: Options,
     sample: Sampler | None,
     max_tuples: int,
-    driven_checks: int,
     deadline: float,
 ) -> ConditionalLaw | None:
+    method = options.method
     if sample is not None and method in ("enumeration", "driven"):
         raise InvalidInput(
             f"method {method!r} enumerates the scheme's own drafts: leave out sample"
         )
     if method == "driven":
-        return DrivenLaw(subject, driven_checks, deadline)
+        return DrivenLaw(subject, options.driven_checks, Budget(options.max_calls, deadline))
     if method == "sampling" or sample is not None:
         return None
     law = exposed_law(subject, verify)

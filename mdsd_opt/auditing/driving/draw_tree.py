@@ -51,8 +51,6 @@ _CORNERS = 4
 #: Counterexamples that may become continuations.
 _MAX_REFINEMENTS = 12
 
-_MAX_CALLS = 300_000
-
 #: Calls between two looks at the engine's own generators.
 _CALLS_A_LOOK = 256
 
@@ -65,6 +63,32 @@ class Undrivable(InvalidInput):
         super().__init__(
             f"verify cannot be driven through chosen uniforms: {reason}. Use method='sampling'."
         )
+
+
+class OutOfTime(Undrivable):
+    """Driving has reached the limit of time, not one of the engine's own."""
+
+
+class Budget:
+    """Calls that driving one law may take, and the time at which it ends in any case.
+
+    Parameters
+    ----------
+    calls : int
+    deadline : float
+        As `time.perf_counter` tells it.
+    """
+
+    def __init__(self, calls: int, deadline: float = math.inf) -> None:
+        self._calls, self._left, self._deadline = calls, calls, deadline
+
+    def spend(self) -> None:
+        """Count a call, or raise `Undrivable`."""
+        self._left -= 1
+        if self._left < 0:
+            raise Undrivable(f"it needs more than {self._calls:,} calls (max_calls)")
+        if time.perf_counter() > self._deadline:
+            raise OutOfTime("that takes longer than it may (seconds)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +145,8 @@ class DrawTree:
     #: Points at which a uniform is tried before bisection.
     points = 17
 
-    def __init__(
-        self, run: Run, checks: int, tape: Tape, deadline: float = math.inf, seed: int = 0
-    ) -> None:
-        self._call, self._tape, self._deadline = run, tape, deadline
+    def __init__(self, run: Run, checks: int, tape: Tape, budget: Budget, seed: int = 0) -> None:
+        self._call, self._tape, self._budget = run, tape, budget
         self._rng = np.random.default_rng(seed)
         self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
@@ -181,10 +203,7 @@ class DrawTree:
 
     def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
         self._calls += 1
-        if self._calls > _MAX_CALLS:
-            raise Undrivable(f"it needs more than {_MAX_CALLS:,} calls")
-        if time.perf_counter() > self._deadline:
-            raise Undrivable("that takes longer than it may (seconds)")
+        self._budget.spend()
         self._tape.restart(values, tail)
         with self._serving.call():
             outcome = self._call(self._tape)
@@ -355,15 +374,20 @@ def _range(draw: RaceDraw) -> Range:
     return UNIFORM if draw.uniform else EXPONENTIAL
 
 
-def driven_tree(run: Run, checks: int, race_width: int, deadline: float = math.inf) -> DrawTree:
+def driven_tree(run: Run, checks: int, race_width: int, budget: Budget) -> DrawTree:
     """The tree of an engine; rows of so many uniforms are taken for races if they can be.
 
-    After the deadline, of `time.perf_counter`, it is `Undrivable`.
+    Raises
+    ------
+    Undrivable
+        Also where the budget does not suffice.
     """
     tape = Tape(race_width)
     try:
-        return DrawTree(run, checks, tape, deadline)
+        return DrawTree(run, checks, tape, budget)
+    except OutOfTime:
+        raise
     except Undrivable:
         if not tape.handed_out_rows:
             raise
-    return DrawTree(run, checks, Tape(), deadline)
+    return DrawTree(run, checks, Tape(), budget)

@@ -18,7 +18,7 @@ from mdsd_opt.auditing import AuditReport, audit
 from mdsd_opt.auditing.engines import sglang_engines, torch_engines, vllm_engines
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.engines.loading import installed_version
-from mdsd_opt.auditing.report import LOSSLESS, worst_class
+from mdsd_opt.auditing.report import CLEAN, worst_class
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import UnknownName
@@ -91,13 +91,23 @@ class EngineAudit:
     seconds: float
 
     @property
-    def lossless(self) -> bool:
+    def clean(self) -> bool:
         """Whether both found nothing."""
-        return self.verdict_class == LOSSLESS
+        return self.verdict_class in CLEAN
+
+    @property
+    def lossless(self) -> bool:
+        """Whether both found nothing, and a bias of .05 could not have stayed hidden."""
+        return self.texts.lossless and self.zeros.lossless
+
+    @property
+    def detectable_bias(self) -> float:
+        """Largest bias that could have stayed hidden."""
+        return max(self.texts.detectable_bias, self.zeros.detectable_bias)
 
     @property
     def verdict_class(self) -> str:
-        """The worse of both: "lossless", "edge", "not judged" or "lossy"."""
+        """The worse of both, see `mdsd_opt.AuditReport`."""
         return worst_class((self.texts.verdict_class, self.zeros.verdict_class))
 
     @property
@@ -115,19 +125,20 @@ class EngineAudit:
             "function": self.engine.function,
             "verdict_class": self.verdict_class,
             "texts_lossless": self.texts.lossless,
+            "detectable_bias": self.detectable_bias,
             "total_variation": self.texts.total_variation,
             "method": self.texts.method,
             "tokens_a_step": self.texts.accept_length,
             "optimal_tokens_a_step": best,
             "impossible_mass": self.zeros.impossible_mass,
             "edge_mass": self.edge_mass,
-            "finding": "" if self.lossless else self._finding(),
+            "finding": "" if self.clean else self._finding(),
             "rebound": self.engine.rebound,
             "seconds": self.seconds,
         }
 
     def _finding(self) -> str:
-        return self.texts.verdict if not self.texts.lossless else self.zeros.verdict
+        return self.texts.verdict if not self.texts.clean else self.zeros.verdict
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line."""
@@ -158,7 +169,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def audit_engine(engine: Engine, seed: int = 0, seconds: float = 60.0) -> EngineAudit:
+def audit_engine(engine: Engine, seed: int = 0, seconds: float = 120.0) -> EngineAudit:
     """Put an engine to both audits, by driving it where that is possible.
 
     Parameters
@@ -166,7 +177,7 @@ def audit_engine(engine: Engine, seed: int = 0, seconds: float = 60.0) -> Engine
     engine : Engine
     seed : int
     seconds : float
-        For whole texts, where they have to be sampled.
+        A limit for whole texts.
     """
     began = time.perf_counter()
     tree, scheme = engine.drafted

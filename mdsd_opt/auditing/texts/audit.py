@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.auditing.driving import Undrivable
-from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NOT_JUDGED
-from mdsd_opt.auditing.settings import Settings, generator_of
+from mdsd_opt.auditing.portfolio import given_laws, wide_laws
+from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_JUDGED
+from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
 from mdsd_opt.auditing.texts.rounds import counted
-from mdsd_opt.auditing.texts.sample import Sample, checked_sample, sampled
+from mdsd_opt.auditing.texts.sample import Sample, WideSample, checked_sample, sampled, wide_sample
 from mdsd_opt.auditing.texts.session import LIBRARIES, Generate, Session
-from mdsd_opt.auditing.texts.text_law import After, split_by_event, variations
-from mdsd_opt.auditing.texts.toys import Tables
-from mdsd_opt.base.checked import checked_amount, checked_tolerance
+from mdsd_opt.auditing.texts.text_law import After, split_by_event
+from mdsd_opt.auditing.texts.toys import AnyTables, RowTables, Tables
 from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
-
-METHODS = ("auto", "driven", "sampling")
 
 #: Tokens of the sampled texts at V = 3, at least and at most.
 _LONG, _LONGEST = 5, 11
@@ -30,11 +31,8 @@ _LONG, _LONGEST = 5, 11
 #: Different texts of a law that is driven, at most.
 _MAX_DRIVEN = 100
 
-#: Of the time for all, until the first sample and until driving end.
-_FIRST_SHARE, _DRIVING_SHARE = 0.3, 0.7
-
-#: Seconds for driving a function that a sample has found wrong.
-_ONCE_FOUND = 10.0
+#: Tokens of the wide law.
+_WIDE_SIZES = (2_048,)
 
 #: Texts that tell what came before a token whose driven law is wrong, and seconds for them.
 _TELLING_TEXTS, _TELLING_SECONDS = 1_000, 5.0
@@ -46,9 +44,13 @@ def audit_text(
     length: int = 3,
     library: str = "numpy",
     *,
+    laws: tuple[Any, Any] | None = None,
+    vocab_sizes: Sequence[int] | None = None,
+    promise: Sampling | None = None,
     method: str = "auto",
-    num_texts: int = 4_000,
-    seconds: float = 60.0,
+    num_texts: int = 10_000,
+    seconds: float = 120.0,
+    max_calls: int = 60_000,
     progress: bool | None = None,
     false_alarm: float = 1e-6,
     power: float = 0.99,
@@ -86,12 +88,22 @@ def audit_text(
         "numpy" or "torch".
     method : str
         "driven": the law on small vocabularies, found by calling the function at chosen random
-        numbers, exact up to the random checks that the report counts; "sampling"; "auto" does both,
-        and only samples what can't be driven in the time.
+        numbers, exact up to the random checks that the report counts (what cannot be driven is
+        sampled, and a note says why); "sampling"; "auto" does both.
+    laws : tuple of two array_like, shape (..., V), optional
+        Logits of target and draft, instead of the wide laws: consecutive rows are the places of a
+        text, whatever came before; V is 262,144 at most.
+    vocab_sizes : sequence of int, optional
+        One wide law with a long tail of each size, instead of one of 2,048 tokens.
+    promise : Sampling, optional
+        Temperature and filters that the function itself applies to both models' logits: its texts
+        are to follow the target's law under the promise.
     num_texts : int
         Sampled of each pair of models.
     seconds : float
-        For everything; the report says how far it came.
+        A limit for everything; a note names it where it was reached. Budgets are calls.
+    max_calls : int
+        For driving one law.
     progress : bool, optional
         Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
     false_alarm : float
@@ -112,7 +124,7 @@ def audit_text(
     Raises
     ------
     InvalidInput
-        It was to be driven, and cannot be.
+        An option is out of range.
     UnservedDraw
         It draws random numbers that the audit cannot answer.
 
@@ -127,22 +139,32 @@ def audit_text(
         )
     if length not in range(1, _LONGEST + 1):
         raise InvalidInput(f"length is {length!r}: give an integer from 1 to {_LONGEST}")
-    for name, given, known in (("library", library, LIBRARIES), ("method", method, METHODS)):
-        if given not in known:
-            raise UnknownName.among(name, given, known)
-    checked_amount("seconds", seconds)
-    if tolerance is not None:
-        checked_tolerance("tolerance", tolerance, or_zero=True)
-    settings = Settings(false_alarm, power, 0.99, num_texts)
-    audit = _TextAudit(
-        generate, generator_of(rng), int(length), library, settings, tolerance, driven_checks
+    if library not in LIBRARIES:
+        raise UnknownName.among("library", library, LIBRARIES)
+    options = Options(
+        method=method,
+        num_trials=num_texts,
+        max_calls=max_calls,
+        seconds=seconds,
+        false_alarm=false_alarm,
+        power=power,
+        tolerance=tolerance,
+        driven_checks=driven_checks,
+        progress=progress,
     )
-    return audit.report(method, seconds, progress)
+    length = int(length)
+    if laws is not None:
+        wide = given_laws(*laws, length)
+    else:
+        wide = wide_laws(length, _WIDE_SIZES if vocab_sizes is None else vocab_sizes)
+    rows = [RowTables(one.name, one.target, one.draft, length) for one in wide]
+    audit = _TextAudit(generate, generator_of(rng), length, library, options, promise)
+    return audit.report(rows)
 
 
-def _sampled_tables(length: int) -> tuple[Tables, Tables]:
-    """Longer texts, and a vocabulary in which a cut of the likeliest tokens shows."""
-    return Tables(3, max(length, _LONG), 36), Tables(32, min(length, 3), 46)
+def _long_tables(length: int) -> Tables:
+    """Texts in which what comes late shows."""
+    return Tables(3, max(length, _LONG), 36)
 
 
 def _driven_tables(length: int) -> Iterator[Tables]:
@@ -164,41 +186,43 @@ class _TextAudit:
     rng: np.random.Generator
     length: int
     library: str
-    settings: Settings
-    tolerance: float | None
-    checks: int
-    samples: list[Sample] = field(default_factory=list)
+    options: Options
+    promise: Sampling | None
+    samples: list[Sample | WideSample] = field(default_factory=list)
     laws: list[DrivenText] = field(default_factory=list)
-    undrivable: Undrivable | None = None
+    notes: list[str] = field(default_factory=list)
 
-    def report(self, method: str, seconds: float, progress: bool | None) -> TextAuditReport:
+    def report(self, wide: Sequence[RowTables]) -> TextAuditReport:
         """Try all pairs of models until one shows something, or time is up."""
-        began = time.perf_counter()
-        long, wide = _sampled_tables(self.length)
-        small = list(_driven_tables(self.length)) if method != "sampling" else []
-        with progress_bar("pairs of models", len(small) + 2, progress) as advance:
-            if method != "driven":
-                self._sample(long, began + _FIRST_SHARE * seconds)
+        began, deadline, options = time.perf_counter(), self.options.deadline(), self.options
+        drives, samples = options.method != "sampling", options.method != "driven"
+        small = list(_driven_tables(self.length)) if drives else []
+        with progress_bar("pairs of models", len(small) + 2, options.progress) as advance:
+            if samples:
+                self._sample(_long_tables(self.length), deadline)
                 advance(1)
             if not any(sample.is_hopeless for sample in self.samples):
-                self._drive(small, began + _DRIVING_SHARE * seconds, advance)
-                if method == "driven" and not self.laws:
-                    raise self.undrivable or InvalidInput(
-                        f"texts of {self.length} tokens are too many to drive: sample them"
-                    )
-                if method != "driven" and not self._is_wrong:
-                    undriven = [t for t in small if t not in {law.tables for law in self.laws}]
-                    for tables in (wide, *undriven[:1]):
-                        self._sample(tables, began + seconds)
+                self._drive(small, deadline, advance)
+                undriven = [t for t in small if t not in {law.tables for law in self.laws}]
+                if not self._is_wrong:
+                    if samples:
+                        for rows in wide:
+                            self._sample_wide(rows, deadline)
+                    for tables in undriven[:1]:
+                        self._sample(tables, deadline)
+                if not self.laws and not self.samples:
+                    self._sample(_long_tables(self.length), deadline)
+        if time.perf_counter() > deadline:
+            self.notes.append(options.up("not everything was tried"))
         return self._found(began)
 
     @property
     def _p_value(self) -> float:
-        return self.settings.combined([c for sample in self.samples for c in sample.checks])
+        return self.options.combined([c for sample in self.samples for c in sample.checks])
 
     @property
     def _sample_is_wrong(self) -> bool:
-        found = self._p_value < self.settings.false_alarm
+        found = self._p_value < self.options.false_alarm
         return found or any(sample.wrong.count for sample in self.samples)
 
     @property
@@ -210,46 +234,66 @@ class _TextAudit:
             return LOSSY
         if failed:
             return NOT_JUDGED
-        return EDGE if self._is_wrong else LOSSLESS
+        if self._is_wrong:
+            return EDGE
+        return NO_DEVIATION if self.samples else LOSSLESS
 
-    def _session(self, tables: Tables) -> Session:
-        return Session(self.generate, tables, self.library)
+    def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
+        return Session(self.generate, tables, self.library, self.promise, shown)
 
     def _sample(self, tables: Tables, deadline: float) -> None:
-        session, number = self._session(tables), self.settings.num_trials
-        self.samples.append(checked_sample(session, number, self.rng, self.settings, deadline))
+        session = self._session(tables)
+        self.samples.append(checked_sample(session, self.rng, self.options, deadline))
+
+    def _sample_wide(self, rows: RowTables, deadline: float) -> None:
+        session = self._session(rows)
+        self.samples.append(wide_sample(session, self.rng, self.options, deadline))
 
     def _drive(
         self, small: Sequence[Tables], deadline: float, advance: Callable[[int], None]
     ) -> None:
         """Laws on small vocabularies, one after the other, up to the first that is wrong."""
         for tables in small:
-            now, is_known = time.perf_counter(), self._is_wrong
-            until = min(now + _ONCE_FOUND, deadline) if is_known else (now + deadline) / 2
+            if time.perf_counter() > deadline:
+                return
             try:
-                self.laws.append(self._driven(tables, until, deadline))
+                self.laws.append(self._driven(tables, deadline))
             except Undrivable as error:
-                self.undrivable = error
+                self.notes.append(f"not driven at V = {tables.vocab_size}: {error.reason}")
             advance(1)
             if self._is_wrong or not self.laws:
                 return
 
-    def _driven(self, tables: Tables, until: float, deadline: float) -> DrivenText:
+    def _driven(self, tables: Tables, deadline: float) -> DrivenText:
         """A law; one that is wrong is driven without putting anything together."""
         session, merges = self._session(tables), tables.vocab_size > 2
-        law = driven_text(session, self.checks, merges, self.tolerance, until)
+        law = driven_text(session, self.options, merges, deadline)
         if law.fits or not law.num_merged:
             return law
-        return driven_text(session, self.checks, False, self.tolerance, deadline)
+        return driven_text(session, self.options, False, deadline)
+
+    def _broken_side(self) -> str:
+        """Whose filters are missing: with them applied beforehand, the function is right."""
+        for shown, told in (
+            ((True, False), "the target is not filtered as was promised"),
+            ((False, True), "the draft is not filtered as was promised"),
+            ((True, True), "neither side is filtered as was promised"),
+        ):
+            session = self._session(_long_tables(self.length), shown)
+            sample = checked_sample(session, self.rng, self.options, math.inf)
+            fits = self.options.combined(sample.checks) >= self.options.false_alarm
+            if fits and not sample.wrong.count and not sample.failed.count:
+                return f"{told}: with that done beforehand, it is right"
+        return ""
 
     def _found(self, began: float) -> TextAuditReport:
         """The report; what it says of distances is of the law that shows the most."""
-        settings, is_wrong, by_sample = self.settings, self._is_wrong, self._sample_is_wrong
-        parts: list[Sample | DrivenText] = [*self.laws, *self.samples]
+        options, is_wrong, by_sample = self.options, self._is_wrong, self._sample_is_wrong
+        parts: list[Sample | WideSample | DrivenText] = [*self.laws, *self.samples]
         failed = [part.failed for part in parts if part.failed.count]
         kind = self._class(bool(failed))
         logs = failed if kind == NOT_JUDGED else [part.wrong for part in parts]
-        shown: Sample | DrivenText
+        shown: Sample | WideSample | DrivenText
         samples = list(self.samples)
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
             shown = max(self.laws, key=lambda law: law.distance)
@@ -259,38 +303,41 @@ class _TextAudit:
                 samples.append(sampled(session, _TELLING_TEXTS, self.rng, until))
             telling = samples[-1]
         else:
-            shown = telling = min(samples, key=lambda each: settings.combined(each.checks))
+            shown = telling = min(samples, key=lambda each: options.combined(each.checks))
         position = shown.position if is_wrong else None
         split: tuple[After, ...] = ()
-        if position is not None:
+        if position is not None and isinstance(telling, Sample):
             split = split_by_event(telling.texts, telling.numbers, telling.events, position)
         causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
+        told = [f"{name} begins anew in every call" for name in causes]
+        if kind == LOSSY and self.promise is not None and (side := self._broken_side()):
+            told.append(side)
         events = [event for sample in samples for event in sample.events]
-        notes = [note for sample in self.samples[:1] for note in sample.notes]
-        if self.undrivable is not None and not (is_wrong or notes):
-            notes.append(f"not driven: {self.undrivable.reason}")
+        served = [note for sample in self.samples[:1] for note in sample.notes]
+        trials = [part.trial() for part in parts]
         return TextAuditReport(
-            lossless=kind == LOSSLESS,
             verdict_class=kind,
             method=shown.trial().method,
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,
             total_variation=shown.distance,
             total_variation_interval=shown.interval,
-            first_token_variation=variations(shown.texts, shown.law)[0],
+            first_token_variation=shown.first_token_variation,
             position=position,
             after=split,
-            causes=tuple(f"{name} begins anew in every call" for name in causes),
-            tried=tuple(part.trial() for part in parts),
+            causes=tuple(told),
+            tried=tuple(trials),
             met=counted(events),
-            notes=tuple(notes),
+            notes=(*served, *(self.notes if not is_wrong else ())),
             num_trials=sum(sample.num_calls for sample in self.samples),
             num_checks=sum(law.num_checks for law in self.laws) if self.laws else None,
             tolerance=shown.tolerance,
             p_value=self._p_value if any(sample.checks for sample in self.samples) else None,
-            false_alarm=settings.false_alarm,
-            power=settings.power,
-            detectable_bias=self.samples[0].detectable_bias(settings) if self.samples else None,
+            false_alarm=options.false_alarm,
+            power=options.power,
+            detectable_bias=max(
+                (sample.detectable_bias(options) for sample in self.samples), default=0.0
+            ),
             checks=tuple(check for sample in self.samples for check in sample.checks),
             violations=tuple(violation for log in logs for violation in log.listed),
             num_violations=sum(log.count for log in logs),

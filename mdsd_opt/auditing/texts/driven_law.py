@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.driving import Tape
-from mdsd_opt.auditing.settings import COARSE, FINE
+from mdsd_opt.auditing.driving import Budget, Tape
+from mdsd_opt.auditing.settings import COARSE, FINE, Options
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
-from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible, texts_of
+from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.session_tree import SessionTape, SessionTree
 from mdsd_opt.auditing.texts.text_law import variations
 from mdsd_opt.auditing.texts.toys import Tables
@@ -80,6 +80,11 @@ class DrivenText:
         by_token = variations(self.texts, self.law)
         return next((n for n, tv in enumerate(by_token) if tv > self.tolerance), None)
 
+    @property
+    def first_token_variation(self) -> float:
+        """Distance of the first token's law."""
+        return variations(self.texts, self.law)[0]
+
     def trial(self) -> Trial:
         """As reports list it."""
         return Trial.on(
@@ -91,23 +96,24 @@ class DrivenText:
         )
 
 
-def driven_text(
-    session: Session, checks: int, merges: bool, tolerance: float | None, deadline: float
-) -> DrivenText:
+def driven_text(session: Session, options: Options, merges: bool, deadline: float) -> DrivenText:
     """The law of the texts of a session.
 
     Raises
     ------
     Undrivable
-        Also after the deadline (of `time.perf_counter`).
+        Also where the options' calls do not suffice, and after the deadline (of
+        `time.perf_counter`).
     """
-    began, texts = time.perf_counter(), texts_of(session.tables)
+    began, texts, tables = time.perf_counter(), session.texts, session.tables
+    assert isinstance(tables, Tables)
+    budget = Budget(options.max_calls, deadline)
 
     def run(tape: Tape) -> Hashable:
         assert isinstance(tape, SessionTape)
         return session.outcome(tape.heard)
 
-    tree = SessionTree(run, checks, session.tables.length, merges, deadline)
+    tree = SessionTree(run, options.driven_checks, tables.length, merges, budget)
     law, wrong, failed = np.zeros(texts.law.size), ViolationLog(), ViolationLog()
     for leaf in tree.outcomes():
         text = leaf.outcome
@@ -118,15 +124,15 @@ def driven_text(
         law[here] += leaf.mass * texts.rest(text)
         if leaf.mass > 0 and not texts.law[here].any():
             where = f" with {leaf.where}" if leaf.where else ""
-            log_impossible(text, session.tables, f"{where}: probability {leaf.mass:.3g}", wrong)
+            log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
     ruled_out = float(law[texts.law == 0].sum())
     rounding = COARSE if tree.coarse else FINE
     return DrivenText(
-        tables=session.tables,
+        tables=tables,
         texts=texts,
         law=law,
         distance=float(np.maximum(law - texts.law, 0.0).sum()),
-        tolerance=rounding if tolerance is None else tolerance,
+        tolerance=rounding if options.tolerance is None else options.tolerance,
         num_checks=tree.num_checks,
         num_merged=tree.num_merged,
         seconds=time.perf_counter() - began,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import EDGE, Check, Interval, Report, Violation, carried, p_value_text
+from mdsd_opt.auditing.report import EDGE, Report, carried, p_value_text
 from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
-from mdsd_opt.auditing.texts.toys import Tables
+from mdsd_opt.auditing.texts.toys import AnyTables
 
 #: What is said where tokens of a kind never came.
 _NEVER = {
@@ -47,7 +47,7 @@ class Trial:
     seconds: float
 
     @classmethod
-    def on(cls, tables: Tables, **found: Any) -> Trial:
+    def on(cls, tables: AnyTables, **found: Any) -> Trial:
         """On a pair of tables."""
         size, length = tables.vocab_size, tables.length
         return cls(models=str(tables), vocab_size=size, length=length, **found)
@@ -65,21 +65,8 @@ class TextAuditReport(Report):
 
     Attributes
     ----------
-    lossless : bool
-        Whether no deviation of the law of the text was found, and nothing failed.
-    verdict_class : str
-        "lossless", "edge" (outcomes of rare draws, or rounding), "lossy" or "not judged" (calls
-        failed, and what the others gave is not wrong by itself).
-    method : str
-        How what the verdict rests on was found: "driven" (exact up to `num_checks`) or "sampling".
     vocab_size, length : int
         Of the laws on which the deviation was found, or of the longest texts without one.
-    total_variation : float
-        Of the law of these texts from the target's; the largest driven one if all is well.
-    total_variation_interval : Interval or None
-        By sampling.
-    first_token_variation : float
-        Of the first token alone.
     position : int or None
         The first token, counted from 0, whose law given those before it is not the target's; None
         where there is none, or where the sample does not tell which.
@@ -91,55 +78,16 @@ class TextAuditReport(Report):
     met : mapping
         How many tokens of the sampled texts were accepted drafts, came for a refused one, or after
         drafts that were all accepted, as far as the questions to the models show ("unknown": not).
-    notes : tuple of str
-        What the audit could not do.
-    num_trials, num_checks : int
-        Texts sampled, and random calls that driven laws have foretold, in all.
-    tolerance : float or None
-        Total variation put down to rounding; None by sampling.
-    p_value : float or None
-        Of all checks of the samples together; None where the law was driven.
-    false_alarm, power : float
-    detectable_bias : float or None
-        By sampling: every change of the law of groups of texts by at least this total variation is
-        found with probability `power`.
-    checks : tuple of Check
-    violations : tuple of Violation
-        The first few of `num_violations`: impossible texts, and calls that failed.
-    edge_mass : float or None
-        Probability, at most, of texts that the target rules out; None if none was met.
     seconds : float
-        Taken in all.
     """
 
-    lossless: bool
-    verdict_class: str
-    method: str
     vocab_size: int
     length: int
-    total_variation: float
-    total_variation_interval: Interval | None
-    first_token_variation: float
-    position: int | None
-    after: tuple[After, ...]
-    causes: tuple[str, ...]
-    tried: tuple[Trial, ...]
+    position: int | None = None
+    after: tuple[After, ...] = ()
+    causes: tuple[str, ...] = ()
+    tried: tuple[Trial, ...] = ()
     met: Mapping[str, int]
-    notes: tuple[str, ...]
-    num_trials: int
-    num_checks: int | None
-    tolerance: float | None
-    p_value: float | None
-    false_alarm: float
-    power: float
-    detectable_bias: float | None
-    checks: tuple[Check, ...]
-    violations: tuple[Violation, ...]
-    num_violations: int
-    edge_violations: tuple[Violation, ...] = ()
-    num_edge_probes: int | None = None
-    edge_mass: float | None = None
-    coverage: None = None
     seconds: float
 
     @property
@@ -149,14 +97,15 @@ class TextAuditReport(Report):
             return f"EDGE ONLY: {self._reason()}, which is rounding."
         if said := self._class_verdict():
             return said
-        if not self.lossless:
+        if not self.clean:
             because = f"; {'; '.join(self.causes)}" if self.causes else ""
             return f"NOT LOSSLESS: {self._reason()}{because}."
-        found = self._none_found("texts")
+        found = self._none_found("texts") if self.num_trials else ""
         if self.num_checks:
             sizes = sorted({t.vocab_size for t in self.tried if t.method == "driven"})
             where = f"the law of {self.length} tokens is the target's at V = {_listed(sizes)}"
-            found = f"lossless, {self._up_to}: {where}; {found}"
+            driven = f"{where}, {self._up_to}"
+            found = f"no deviation: {driven}; {found}" if found else f"lossless: {driven}."
         missing = [text for kind, text in _NEVER.items() if not self.met.get(kind)]
         return found + (f" Not seen: {'; '.join(missing)}." if missing else "")
 
@@ -197,7 +146,7 @@ class TextAuditReport(Report):
         if self.p_value is not None:
             shown = p_value_text(self.p_value)
             rows.append(("p-value", f"{shown} (false alarm below {self.false_alarm:g})"))
-        rows += [("note", note) for note in self.notes]
+        rows += [*self._bias_rows(), *self._note_rows()]
         rows += [("seconds", f"{self.seconds:.1f}"), *self._check_rows()]
         return rows + self._violation_rows()
 

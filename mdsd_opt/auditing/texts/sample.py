@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.output_checks import TEXTS, law_checks, merged_cells
+from mdsd_opt.auditing.by_place import ByPlace
+from mdsd_opt.auditing.output_checks import TEXTS, Cells, law_checks, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check, Interval
-from mdsd_opt.auditing.settings import Settings, detectable_bias
+from mdsd_opt.auditing.settings import Options, detectable_bias
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
-from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible, texts_of
-from mdsd_opt.auditing.texts.text_law import position_checks
-from mdsd_opt.auditing.texts.toys import Tables
+from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
+from mdsd_opt.auditing.texts.text_law import position_checks, variations
+from mdsd_opt.auditing.texts.toys import RowTables, Tables, Text
+from mdsd_opt.auditing.trees.audit import LEAST_CALLS
 from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
@@ -29,6 +32,9 @@ _HOPELESS_CALLS = 10
 
 #: Calls in which it is watched whether the audit is ever asked for a number.
 _WATCHED = 20
+
+#: Groups of texts between which a bias is looked for that the report states.
+_GROUPS = 16
 
 #: p-value below which a position is named, once the law is known to be wrong.
 _NAMED = 1e-3
@@ -84,12 +90,16 @@ class Sample:
         odd = (n for n, check in enumerate(self.position_checks) if check.p_value < _NAMED)
         return next(odd, None)
 
-    def detectable_bias(self, settings: Settings) -> float:
-        """The smallest total variation that is found with the power wanted."""
-        order = np.arange(self.texts.law.size)
-        cells = merged_cells(self.texts.law, order, self.numbers.size).probabilities.size
-        level = settings.level(self.checks)
-        return detectable_bias(self.numbers.size, cells, level, settings.power)
+    @property
+    def first_token_variation(self) -> float:
+        """Distance of the first token's law, as observed."""
+        return variations(self.texts, self.law)[0]
+
+    def detectable_bias(self, options: Options) -> float:
+        """The smallest total variation between groups of texts that is found with the power."""
+        cells = _grouped(self).probabilities.size
+        level = options.level(self.checks)
+        return detectable_bias(self.numbers.size, cells, level, options.power)
 
     def trial(self) -> Trial:
         """As reports list it."""
@@ -102,42 +112,163 @@ class Sample:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WideSample:
+    """Texts over a wide vocabulary, by the places of their tokens; see `Sample`."""
+
+    tables: RowTables
+    num_calls: int
+    seconds: float
+    events: list[list[str]]
+    num_cells: int
+    first_token_variation: float
+    distance: float
+    interval: Interval | None
+    wrong: ViolationLog
+    failed: ViolationLog
+    restarting: tuple[str, ...]
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...] = ()
+    position: int | None = None
+    tolerance: None = None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether every call failed."""
+        return self.failed.count == self.num_calls
+
+    def detectable_bias(self, options: Options) -> float:
+        """The smallest total variation between classes of tokens that is found with the power."""
+        level = options.level(self.checks)
+        return detectable_bias(self.num_calls, self.num_cells, level, options.power)
+
+    def trial(self) -> Trial:
+        """As reports list it."""
+        return Trial.on(
+            self.tables,
+            method="sampling",
+            total_variation=self.distance,
+            num_trials=self.num_calls,
+            seconds=self.seconds,
+        )
+
+
+def wide_sample(
+    session: Session, rng: np.random.Generator, options: Options, deadline: float
+) -> WideSample:
+    """Texts over a wide vocabulary, and their checks."""
+    tables = session.tables
+    assert isinstance(tables, RowTables)
+    places = [session.target((0,) * n) for n in range(tables.length)]
+    texts = ByPlace(places, [tables.draft((0,) * n) for n in range(tables.length)])
+
+    def take(outcome: Text) -> bool:
+        return texts.add(outcome, rng) is None
+
+    told = _written(session, options.num_trials, rng, deadline, take)
+    seen = texts.examined(rng, options.confidence)
+    return WideSample(
+        tables=tables,
+        num_calls=told.num_calls,
+        seconds=told.seconds,
+        events=told.events,
+        num_cells=seen.num_cells,
+        first_token_variation=seen.first,
+        distance=seen.distance[0],
+        interval=seen.distance[1],
+        wrong=told.wrong,
+        failed=told.failed,
+        restarting=told.restarting,
+        checks=() if told.failed.count else tuple(seen.checks),
+        position=seen.place if seen.distance[1].low > 0 else None,
+    )
+
+
 def checked_sample(
-    session: Session,
-    number: int,
-    rng: np.random.Generator,
-    settings: Settings,
-    deadline: float,
+    session: Session, rng: np.random.Generator, options: Options, deadline: float
 ) -> Sample:
     """Texts, and their checks; none of those where calls failed."""
-    sample = sampled(session, number, rng, deadline)
+    sample = sampled(session, options.num_trials, rng, deadline)
     texts, numbers = sample.texts, sample.numbers
     if not numbers.size or sample.failed.count:
         return sample
     order = np.arange(texts.law.size)
     cells = merged_cells(texts.law, order, numbers.size)
     each = position_checks(texts, numbers, rng)
-    found = statistics.distance(numbers, texts.law, settings.confidence, cells.of_token)
+    found = statistics.distance(numbers, texts.law, options.confidence, cells.of_token)
+    groups = _grouped(sample)
+    scores = statistics.split_scores(groups.counts(numbers), groups.probabilities, rng)[0]
+    grouped = Check("groups of texts", "any change between them", statistics.chi_square(scores))
     return replace(
         sample,
-        checks=(*law_checks(texts.law, order, numbers, rng, _WORDS), *each),
+        checks=(*law_checks(texts.law, order, numbers, rng, _WORDS), grouped, *each),
         position_checks=each,
         distance=found[0],
         interval=found[1],
     )
 
 
+def _grouped(sample: Sample) -> Cells:
+    """Groups of texts that begin alike, few enough for a bias of .05 to be found."""
+    law = sample.texts.law
+    return merged_cells(law, np.arange(law.size), sample.numbers.size, _GROUPS)
+
+
 def sampled(session: Session, number: int, rng: np.random.Generator, deadline: float) -> Sample:
     """Texts until there are enough, or time is up, or all that is seen are failures."""
-    began, tables, texts = time.perf_counter(), session.tables, texts_of(session.tables)
-    wrong, failed = ViolationLog(), ViolationLog()
+    texts = session.texts
     numbers: list[int] = []
+
+    def take(outcome: Text) -> bool:
+        if not texts.law[texts.place(outcome)].any():
+            return False
+        numbers.append(texts.completed(outcome, rng))
+        return True
+
+    told = _written(session, number, rng, deadline, take)
+    assert isinstance(session.tables, Tables)
+    return Sample(
+        tables=session.tables,
+        texts=texts,
+        numbers=np.array(numbers, dtype=np.int64),
+        events=told.events,
+        num_calls=told.num_calls,
+        seconds=told.seconds,
+        wrong=told.wrong,
+        failed=told.failed,
+        restarting=told.restarting,
+        notes=told.notes,
+    )
+
+
+class _Written(NamedTuple):
+    """What calls of a session gave beside their texts."""
+
+    events: list[list[str]]
+    num_calls: int
+    seconds: float
+    wrong: ViolationLog
+    failed: ViolationLog
+    restarting: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _written(
+    session: Session,
+    number: int,
+    rng: np.random.Generator,
+    deadline: float,
+    take: Callable[[Text], bool],
+) -> _Written:
+    """Call the function; `take` keeps a text, or says that it is impossible."""
+    began = time.perf_counter()
+    wrong, failed = ViolationLog(), ViolationLog()
     events: list[list[str]] = []
     met: set[Hashable] = set()
     num_calls, is_served = 0, False
     with served(rng) as serving:
         while num_calls < number and failed.count < max(num_calls, _HOPELESS_CALLS):
-            if num_calls and time.perf_counter() > deadline:
+            if num_calls >= LEAST_CALLS and time.perf_counter() > deadline:
                 break
             rounds = Rounds()
             is_watched = num_calls < _WATCHED
@@ -151,26 +282,15 @@ def sampled(session: Session, number: int, rng: np.random.Generator, deadline: f
                 met.add(outcome)
             if not isinstance(outcome, tuple):
                 log_failure(outcome, wrong, failed)
-            elif not texts.law[texts.place(outcome)].any():
-                log_impossible(outcome, tables, "", wrong)
-            else:
-                numbers.append(texts.completed(outcome, rng))
+            elif take(outcome):
                 events.append(rounds.events(outcome))
+            else:
+                log_impossible(outcome, session.tables, "", wrong)
     notes: tuple[str, ...] = ()
     if len(met) > 1 and not is_served:
         notes = (
             "the outcome varied although no draw was served: its random numbers come from where "
             "the audit does not reach",
         )
-    return Sample(
-        tables=tables,
-        texts=texts,
-        numbers=np.array(numbers, dtype=np.int64),
-        events=events,
-        num_calls=num_calls,
-        seconds=time.perf_counter() - began,
-        wrong=wrong,
-        failed=failed,
-        restarting=serving.restarting,
-        notes=notes,
-    )
+    seconds = time.perf_counter() - began
+    return _Written(events, num_calls, seconds, wrong, failed, serving.restarting, notes)

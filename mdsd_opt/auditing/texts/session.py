@@ -8,8 +8,9 @@ from typing import Any
 
 from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
-from mdsd_opt.auditing.texts.toys import Tables, Text, Toy
-from mdsd_opt.auditing.trees.texts import Laws, Texts
+from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
+from mdsd_opt.auditing.trees.texts import Laws, Texts, promised
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import MissingExtra
 
 #: (target, draft) -> the first tokens of a text.
@@ -22,14 +23,35 @@ LIBRARIES = ("numpy", "torch")
 
 
 class Session:
-    """Calls of a function with the toy models of a pair of tables."""
+    """Calls of a function with the toy models of a pair of tables.
 
-    def __init__(self, generate: Generate, tables: Tables, library: str) -> None:
+    Where sampling was promised, texts are to follow `target`; the models show their own laws, or
+    those under the promise on the sides that are `applied`.
+    """
+
+    def __init__(
+        self,
+        generate: Generate,
+        tables: AnyTables,
+        library: str,
+        promise: Sampling | None = None,
+        applied: tuple[bool, bool] = (False, False),
+    ) -> None:
         self._generate, self.tables = generate, tables
+        self.target = tables.target if promise is None else promised(tables.target, promise)
+        shown = [
+            law if promise is None or not is_applied else promised(law, promise)
+            for law, is_applied in zip((tables.target, tables.draft), applied, strict=True)
+        ]
         self._models = [
             _model(Toy(law, tables.vocab_size, partial(self._heard, name)), library)
-            for name, law in ((TARGET, tables.target), (DRAFT, tables.draft))
+            for name, law in zip((TARGET, DRAFT), shown, strict=True)
         ]
+
+    @property
+    def texts(self) -> Texts:
+        """All texts that are compared, with the law that they are to follow."""
+        return Texts(Laws(self.target, "the target"), self.tables.length)
 
     def outcome(self, listener: Listener) -> Hashable:
         """The first tokens of a text, as many as are compared, or a `Failure`."""
@@ -65,11 +87,6 @@ def _model(toy: Toy, library: str) -> Any:
     return TorchToy(toy)
 
 
-def texts_of(tables: Tables) -> Texts:
-    """All texts that are compared, with their law under the target."""
-    return Texts(Laws(tables.target, "the target"), tables.length)
-
-
 def log_failure(outcome: Hashable, wrong: ViolationLog, failed: ViolationLog) -> None:
     """Write down a call that gave no text: a token that does not exist is wrong in any case."""
     assert isinstance(outcome, Failure)
@@ -77,7 +94,7 @@ def log_failure(outcome: Hashable, wrong: ViolationLog, failed: ViolationLog) ->
     log.add(outcome.kind, (), f"a call {outcome.message}")
 
 
-def log_impossible(text: Text, tables: Tables, where: str, wrong: ViolationLog) -> None:
+def log_impossible(text: Text, tables: AnyTables, where: str, wrong: ViolationLog) -> None:
     """Write down a text of probability zero."""
     told = f"text {text} has probability zero, yet comes out at V = {tables.vocab_size}{where}"
     wrong.add("impossible text", (), told)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.driving import DrawTree, Tape
-from mdsd_opt.auditing.driving.draw_tree import Node, Run
+from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.toys import Text
@@ -79,13 +79,13 @@ class SessionTree(DrawTree):
 
     points = 9
 
-    def __init__(self, run: Run, checks: int, length: int, merges: bool, deadline: float) -> None:
+    def __init__(self, run: Run, checks: int, length: int, merges: bool, budget: Budget) -> None:
         self._merges = merges
         self._contexts: dict[tuple[Value, ...], Context] = {}
         self._nodes: defaultdict[Hashable, list[Node]] = defaultdict(list)
         self.num_merged = 0
         self._session_tape = SessionTape(length)
-        super().__init__(run, checks, self._session_tape, deadline)
+        super().__init__(run, checks, self._session_tape, budget)
 
     def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
         found = super()._run(values, tail)

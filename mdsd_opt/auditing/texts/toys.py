@@ -6,7 +6,7 @@ token 0 for sure after longer ones, so that a session which goes on draws nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,51 @@ class Tables:
         after = "the whole text" if self.memory is None else "the last token"
         zeros = ", one token impossible" if self.zeros else ""
         return f"V = {self.vocab_size}, {self.length} tokens, laws after {after}{zeros}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowTables:
+    """Laws by the place of a token, whatever came before it, over a vocabulary of any size.
+
+    Attributes
+    ----------
+    name : str
+    rows, draft_rows : sequence of ndarray, shape (V,)
+        p and q; the last row stands for all places after it.
+    length : int
+        Tokens of the texts.
+    """
+
+    name: str
+    rows: Sequence[Vector]
+    draft_rows: Sequence[Vector]
+    length: int
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.rows[0].size
+
+    def target(self, text: Text) -> Vector:
+        """p after a text, shape (V,)."""
+        return self._law(text, self.rows)
+
+    def draft(self, text: Text) -> Vector:
+        """q after a text, shape (V,)."""
+        return self._law(text, self.draft_rows)
+
+    def _law(self, text: Text, rows: Sequence[Vector]) -> Vector:
+        if len(text) >= self.length:
+            law = np.zeros(self.vocab_size)
+            law[0] = 1.0
+            return law
+        return rows[min(len(text), len(rows) - 1)]
+
+    def __str__(self) -> str:
+        return f"V = {self.vocab_size:,}, {self.length} tokens, {self.name}, laws by place"
+
+
+AnyTables = Tables | RowTables
 
 
 class Toy:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.driving import Tape, Undrivable, driven_tree
+from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import TEXTS, law_checks, length_check, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import LOSSLESS, NOT_JUDGED
-from mdsd_opt.auditing.settings import COARSE, FINE, Settings, generator_of
+from mdsd_opt.auditing.report import NOT_JUDGED
+from mdsd_opt.auditing.settings import COARSE, FINE, MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
     AlwaysFails,
@@ -32,9 +32,9 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.trees.met import Met
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
-from mdsd_opt.auditing.trees.texts import Laws, TableModel, Texts, drawn_trees
-from mdsd_opt.base.checked import checked_amount, checked_tolerance
+from mdsd_opt.auditing.trees.texts import Laws, TableModel, Texts, drawn_trees, promised
 from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.draft_tree import drawn as drawn_tree
 from mdsd_opt.decoding.generation import set_targets
@@ -42,9 +42,10 @@ from mdsd_opt.decoding.topology import Topology, ValuedTopology, parse_topology,
 from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
 
-METHODS = ("auto", "driven", "sampling")
+#: Calls that are made of each law even where time is up.
+LEAST_CALLS = 200
 
 #: Tokens, tables (seeds of target and draft) and seconds of the random laws beside those given. On
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one
@@ -65,7 +66,9 @@ def audit_tree(
     *,
     scheme: str | SchemeMaker = "with_replacement",
     method: str = "auto",
-    seconds: float = 60.0,
+    seconds: float | None = None,
+    max_calls: int = MAX_CALLS,
+    promise: Sampling | None = None,
     false_alarm: float = 1e-6,
     power: float = 0.99,
     tolerance: float | None = None,
@@ -111,11 +114,17 @@ def audit_tree(
         How the drafts after a node are drawn.
     method : str
         "driven": all trees are enumerated, and every decision is driven through chosen random
-        numbers, exact up to the random checks that the report counts; "sampling"; "auto" drives
-        where there are at most `max_trees` trees and the rule can be driven.
-    seconds : float
-        Driving ends after half of it, and what is left is for sampling; the report says what the
-        trials could see.
+        numbers, exact up to the random checks that the report counts, where there are at most
+        `max_trees` trees and the rule can be driven (a note says why not); "sampling"; "auto" is
+        "driven".
+    seconds : float, optional
+        For driving, and again for the sample of what was not driven by then; a note says so.
+    max_calls : int
+        For driving the law.
+    promise : Sampling, optional
+        Temperature and filters that the rule itself applies on both sides: nodes hold the laws of
+        the models, drafts are drawn from `draft` under the promise, and texts are to follow
+        `target` under the promise.
     false_alarm : float
         Probability, at most, that sampling calls a lossless rule lossy.
     power : float
@@ -140,14 +149,12 @@ def audit_tree(
     Raises
     ------
     InvalidInput
-        The rule fails on every call, or cannot be driven where that was asked for.
+        The rule fails on every call.
     UnservedDraw
         It draws random numbers that the audit cannot answer.
     ProblemTooLarge
         More than 200,000 texts.
     """
-    if method not in METHODS:
-        raise UnknownName.among("method", method, METHODS)
     if not callable(verify):
         raise InvalidInput(
             f"verify is a {type(verify).__name__}: give a callable (root, rng) -> tokens"
@@ -157,30 +164,26 @@ def audit_tree(
         raise InvalidInput(
             f"the tree {tree!r} is grown by what is accepted: give a fixed one, such as 2x3"
         )
-    settings = Settings(false_alarm, power, 0.99, num_trials)
-    checked_amount("seconds", seconds)
-    if tolerance is not None:
-        checked_tolerance("tolerance", tolerance, or_zero=True)
+    options = Options(
+        method=method,
+        num_trials=num_trials,
+        max_calls=max_calls,
+        seconds=math.inf if seconds is None else seconds,
+        false_alarm=false_alarm,
+        power=power,
+        tolerance=tolerance,
+        max_trees=max_trees,
+        edge_probes=edge_probes,
+        driven_checks=driven_checks,
+        progress=progress,
+    )
     make = scheme_maker(scheme)
-    options = Options(method, seconds, tolerance, max_trees, edge_probes, driven_checks, progress)
-    audit = TreeAudit.of(verify, target, draft, topology, make, settings)
+    audit = TreeAudit.of(verify, target, draft, topology, make, options, promise)
     rng = generator_of(rng)
-    report = audit.run(options, rng)
-    if report.verdict_class != LOSSLESS or not report.coverage.unmet:
+    report = audit.run(rng)
+    if not report.clean or not report.coverage_unmet:
         return report
-    return _beside_wider_laws(report, audit, options, rng)
-
-
-class Options(NamedTuple):
-    """How the law is to be found, see `audit_tree`."""
-
-    method: str
-    seconds: float
-    tolerance: float | None
-    max_trees: int
-    edge_probes: int
-    driven_checks: int
-    progress: bool | None
+    return _beside_wider_laws(report, audit, rng)
 
 
 def _making_once(make: SchemeMaker) -> SchemeMaker:
@@ -197,31 +200,40 @@ def _making_once(make: SchemeMaker) -> SchemeMaker:
 
 
 def _beside_wider_laws(
-    report: TreeAuditReport, audit: TreeAudit, options: Options, rng: np.random.Generator
+    report: TreeAuditReport, audit: TreeAudit, rng: np.random.Generator
 ) -> TreeAuditReport:
     """The report of random laws over more tokens, if these show something; else the one given."""
     most = max(audit.topology.num_drafts.values())
     vocab_size = max(_WIDER, most + 3)
     target, draft = (TableModel(vocab_size, table) for table in _WIDER_TABLES)
-    # a second look is a second chance of a false alarm
-    rarely = replace(audit.settings, false_alarm=audit.settings.false_alarm / 10)
-    try:
-        wider = TreeAudit.of(audit.verify, target, draft, audit.topology, audit.make, rarely)
-    except ProblemTooLarge:
-        return report
-    method = "sampling" if options.method == "sampling" else "auto"
-    short = options._replace(method=method, seconds=min(options.seconds, _WIDER_SECONDS))
+    options = audit.options
+    rarely = replace(
+        options,
+        method="sampling" if options.method == "sampling" else "auto",
+        seconds=min(options.seconds, _WIDER_SECONDS),
+        false_alarm=options.false_alarm / 10,  # a second look is a second chance of a false alarm
+    )
     where = f"on random laws with V = {vocab_size}, as those given leave something unmet"
     try:
-        found = wider.run(short, rng)
+        wider = TreeAudit.of(
+            audit.verify, target, draft, audit.topology, audit.make, rarely, audit.promise
+        )
+    except ProblemTooLarge:
+        return report
+    try:
+        found = wider.run(rng)
     except InvalidInput as error:
-        return replace(report, verdict_class=NOT_JUDGED, lossless=False, laws=f"{where}: {error}")
-    return report if found.lossless else replace(found, laws=where)
+        return replace(report, verdict_class=NOT_JUDGED, laws=f"{where}: {error}")
+    return report if found.clean else replace(found, laws=where)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeAudit:
-    """A rule on two models, and how sure its audit shall be."""
+    """A rule on two models, and how sure its audit shall be.
+
+    `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Where
+    sampling was promised, `shown` are the laws of the models, to which the rule has to apply it.
+    """
 
     verify: TreeVerify
     target: Laws
@@ -230,7 +242,9 @@ class TreeAudit:
     shape: ValuedTopology
     make: SchemeMaker
     texts: Texts
-    settings: Settings
+    options: Options
+    promise: Sampling | None = None
+    shown: tuple[Laws, Laws] | None = None
 
     @classmethod
     def of(
@@ -240,52 +254,56 @@ class TreeAudit:
         draft: Any,
         topology: Topology,
         make: SchemeMaker,
-        settings: Settings,
+        options: Options,
+        promise: Sampling | None = None,
     ) -> TreeAudit:
         """A rule on two models."""
         p, q = Laws(target, "target"), Laws(draft, "draft")
+        shown = None if promise is None else (p, q)
+        if promise is not None:
+            p, q = (Laws(promised(law, promise), law.name) for law in (p, q))
         texts = Texts(p, topology.depth + 1)
-        return cls(verify, p, q, topology, valued(topology), _making_once(make), texts, settings)
+        once = _making_once(make)
+        shape = valued(topology)
+        return cls(verify, p, q, topology, shape, once, texts, options, promise, shown)
 
-    def run(self, options: Options, rng: np.random.Generator) -> TreeAuditReport:
+    def run(self, rng: np.random.Generator) -> TreeAuditReport:
         """Drive the rule where that is asked for and possible, or sample it."""
-        began = time.perf_counter()
+        options, notes, deadline = self.options, tuple[str, ...](), self.options.deadline()
         if options.method != "sampling":
-            trees = list(
-                islice(
-                    drawn_trees(self.target, self.draft, self.topology, self.make),
-                    options.max_trees + 1,
+            drawn = drawn_trees(self.target, self.draft, self.topology, self.make)
+            trees = list(islice(drawn, options.max_trees + 1))
+            if len(trees) > options.max_trees:
+                notes = (
+                    f"not driven: there are more than {options.max_trees:,} trees of drafts "
+                    "(max_trees)",
                 )
-            )
-            if len(trees) <= options.max_trees:
+            else:
                 try:
-                    return self.driven(trees, options, began + options.seconds / 2)
-                except Undrivable:
-                    if options.method == "driven":
-                        raise
-            elif options.method == "driven":
-                raise ProblemTooLarge(
-                    f"there are more than {options.max_trees:,} trees of drafts to drive one by "
-                    "one (max_trees): take a smaller tree, or method='sampling'"
-                )
-        return self.sampled(rng, began + options.seconds, options)
+                    return self.driven(trees, deadline)
+                except OutOfTime:
+                    notes = (options.up("its law was not driven, and is sampled"),)
+                    deadline = options.deadline()
+                except Undrivable as error:
+                    notes = (f"not driven, and sampled: {error.reason}",)
+        return replace(self.sampled(rng, deadline), notes=notes)
 
-    def driven(
-        self, trees: list[tuple[Node, float]], options: Options, deadline: float
-    ) -> TreeAuditReport:
+    def driven(self, trees: list[tuple[Node, float]], deadline: float) -> TreeAuditReport:
         """The law of all texts, from that of each tree."""
-        texts, log = self.texts, ViolationLog()
+        options, texts, log = self.options, self.texts, ViolationLog()
+        budget = Budget(options.max_calls, deadline)
         law = np.zeros(texts.law.size)
         accepted = failing = impossible = 0.0
         failure: Failure | None = None
         num_checks, coarse, met = 0, False, Met(self.topology.depth)
         with progress_bar("trees of drafts", len(trees), options.progress) as advance:
             for root, probability in trees:
+                self._show(root)
 
                 def run(tape: Tape, root: Node = root) -> Hashable:
                     return self._outcome(root, tape.bit_generator.generator)
 
-                found = driven_tree(run, options.driven_checks, texts.vocab_size, deadline)
+                found = driven_tree(run, options.driven_checks, texts.vocab_size, budget)
                 num_checks += found.num_checks
                 coarse |= found.coarse
                 log.restarting = tuple(dict.fromkeys((*log.restarting, *found.restarting)))
@@ -324,7 +342,7 @@ class TreeAudit:
             num_checks=num_checks,
         )
         findings = Findings(
-            settings=self.settings,
+            options=options,
             law=found_law,
             wrong_tokens=log,
             accept_length=accepted,
@@ -340,10 +358,17 @@ class TreeAudit:
         return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
 
     def sampled(
-        self, rng: np.random.Generator, deadline: float, options: Options
+        self,
+        rng: np.random.Generator,
+        deadline: float = math.inf,
+        counts: Callable[[], bool] = lambda: True,
     ) -> TreeAuditReport:
-        """A sample of texts, until there are enough or time is up."""
-        texts, log, wanted = self.texts, ViolationLog(), self.settings.num_trials
+        """A sample of texts, until there are enough or time is up.
+
+        `counts` tells after each call whether its text belongs to the sample.
+        """
+        options, texts, log = self.options, self.texts, ViolationLog()
+        wanted = options.num_trials
         met = Met(self.topology.depth)
         numbers: list[int] = []
         lengths: list[int] = []
@@ -353,13 +378,15 @@ class TreeAudit:
         ):
             for n in range(wanted):
                 advance(1)
-                if n and time.perf_counter() > deadline:
+                if n >= LEAST_CALLS and time.perf_counter() > deadline:
                     break
-                root = self._drawn(rng)
+                root = self.drawn(rng)
                 with serving.call():
                     outcome = self._outcome(root, rng)
                 if n == 0:
                     serving.check()
+                if not counts():
+                    continue
                 if isinstance(outcome, Failure):
                     log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
                     if log.count == n + 1 == HOPELESS_CALLS:
@@ -383,37 +410,47 @@ class TreeAudit:
             checks.append(length_check(excess, self.topology.depth, steps.size))
         cells = merged_cells(texts.law, in_order, drawn.size)
         findings = Findings(
-            settings=self.settings,
+            options=options,
             num_trials=drawn.size + log.count,
             checks=checks,
-            distance=statistics.distance(
-                drawn, texts.law, self.settings.confidence, cells.of_token
-            ),
+            distance=statistics.distance(drawn, texts.law, options.confidence, cells.of_token),
             outcomes=drawn.size,
             cells=cells.probabilities.size,
+            certain=int((texts.law > 0).sum()) == 1,
             coverage=met.coverage,
             wrong_tokens=log,
             accept_length=float(steps.mean()) if steps.size else math.nan,
             optimal_accept_length=optimum,
             edges=tree_edges(
-                self.verify, lambda: self._drawn(rng), texts.vocab_size, rng, options.edge_probes
+                self.verify, lambda: self.drawn(rng), texts.vocab_size, rng, options.edge_probes
             ),
         )
         width = texts.law.size // texts.vocab_size
         first, _ = statistics.distance(
-            drawn // width, texts.first_token(texts.law), self.settings.confidence
+            drawn // width, texts.first_token(texts.law), options.confidence
         )
         return self._report(findings, first)
 
-    def _drawn(self, rng: np.random.Generator) -> Node:
-        """A tree of drafts with the target's laws at its nodes."""
+    def drawn(self, rng: np.random.Generator) -> Node:
+        """A tree of drafts, with the laws at its nodes that the rule is shown."""
 
         def laws(texts: Any) -> NDArray[Any]:
             return np.array([self.draft(tuple(text)) for text in texts])
 
         root = drawn_tree(laws, self.shape, self.make, rng)
         set_targets(root, self.target)
+        self._show(root)
         return root
+
+    def _show(self, root: Node) -> None:
+        """Put the models' own laws in the place of those that were promised."""
+        if self.shown is None:
+            return
+        target, draft = self.shown
+        for node in root.walk():
+            node.target = target(node.tokens)
+            if node.drafts is not None:
+                node.drafts = self.make(draft(node.tokens), node.drafts.num_drafts)
 
     def _optimum(self) -> float | None:
         """Tokens of a step, at most."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from mdsd_opt.auditing.report import Coverage, Level
@@ -19,7 +20,7 @@ class Met:
 
     def __init__(self, depth: int) -> None:
         self._accepted, self._refused = [0.0] * depth, [0.0] * depth
-        self._all = 0.0
+        self._all = self._tokens = 0.0
         #: By text, the tokens that came after all or some drafts there were refused.
         self._after: defaultdict[Tokens, set[int]] = defaultdict(set)
 
@@ -27,6 +28,7 @@ class Met:
         """Count an outcome: the path of accepted drafts, and one more token."""
         node = root
         self._all += weight
+        self._tokens += weight * len(outcome)
         for level, token in enumerate(outcome):
             if not node.children:
                 return  # all drafts on the way were accepted
@@ -38,6 +40,11 @@ class Met:
                 return
             self._accepted[level] += weight
             node = node.children[token]
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of tokens of a call."""
+        return self._tokens / (self._all or math.nan)
 
     @property
     def coverage(self) -> Coverage:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.draft_tree import Node, Tokens, hang
 from mdsd_opt.decoding.topology import Topology, valued
 from mdsd_opt.drafts import DraftScheme
@@ -56,20 +57,30 @@ class Laws:
                 f"{name} is a {type(model).__name__}: give a function from a text (a tuple of "
                 "token ids) to the probabilities of the next token"
             )
-        self._model, self._name = model, name
+        self._model, self.name = model, name
         self._known: dict[Tokens, Vector] = {}
         self.vocab_size = self(()).size
 
     def __call__(self, text: Tokens) -> Vector:
         if text not in self._known:
-            law = Distribution.of(self._model(text), f"{self._name} after {text}").values
+            law = Distribution.of(self._model(text), f"{self.name} after {text}").values
             if self._known and law.size != self.vocab_size:
                 raise InvalidInput(
-                    f"{self._name} gives {law.size} probabilities after {text}, and "
+                    f"{self.name} gives {law.size} probabilities after {text}, and "
                     f"{self.vocab_size} after ()"
                 )
             self._known[text] = law
         return self._known[text]
+
+
+def promised(law: Callable[[Tokens], Vector], promise: Sampling) -> Callable[[Tokens], Vector]:
+    """The model whose logits are sampled as was promised."""
+
+    def sampled(text: Tokens) -> Vector:
+        with np.errstate(divide="ignore"):
+            return promise.law(np.log(law(text)))
+
+    return sampled
 
 
 class Texts:

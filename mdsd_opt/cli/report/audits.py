@@ -42,7 +42,7 @@ def audit_view(report: Report, subject: str) -> View:
             report.to_dict(),
             _of_laws(report) if isinstance(report, PortfolioReport) else None,
             findings=[report.verdict],
-            verdict=_passed(report.verdict_class, report.lossless),
+            verdict=_passed(report.verdict_class, report.clean),
         )
     shows = (
         "The p-value of each check; one that goes beyond its black line convicts. Together they "
@@ -62,7 +62,13 @@ def audit_view(report: Report, subject: str) -> View:
 
 
 #: Colours of the classes of verdicts.
-_COLOURS = {"lossless": "C2", "edge": "C1", "not judged": "0.6", "lossy": "C3"}
+_COLOURS = {
+    "lossless": "C2",
+    "no deviation": "C0",
+    "edge": "C1",
+    "not judged": "0.6",
+    "lossy": "C3",
+}
 
 #: Distances below are drawn there.
 _SMALLEST = 1e-17
@@ -71,8 +77,8 @@ _SMALLEST = 1e-17
 def _of_laws(report: PortfolioReport) -> Drawing:
     shows = (
         "Distance of the output from the target on each kind of laws: exact where the law was "
-        "found, else the interval of a sample. Green: lossless, yellow: an edge, grey: not judged, "
-        "red: lossy."
+        "found, else the interval of a sample. Green: lossless, blue: no deviation in a sample, "
+        "yellow: an edge, grey: not judged, red: lossy."
     )
     return Drawing(partial(portfolio_figure, report), shows)
 
@@ -111,9 +117,7 @@ def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str]) -> View
     for audit in audits:
         name = audit.engine.name
         tables += [Section(text=f"{name}: {_QUESTION}"), Section(name, values=audit.rows())]
-    lossy = [
-        f"{audit.engine.name} ({audit.verdict_class})" for audit in audits if not audit.lossless
-    ]
+    lossy = [f"{audit.engine.name} ({audit.verdict_class})" for audit in audits if not audit.clean]
     return View(
         f"{_QUESTION.capitalize()}\nFunctions that installed engines ship",
         tables,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,9 +25,12 @@ MAX_VOCAB_SIZE = 1_000_000
 
 
 @options.gathers_options(
-    temperature="Of the trace's target logits.",
+    temperature="Of the trace's target logits; of both sides, as --chain or --text promises it.",
     draft_temperature="Of the trace's draft logits; the target's unless given.",
-    **dict.fromkeys(("top_k", "top_p", "min_p"), "Filter on the trace's logits."),
+    **dict.fromkeys(
+        ("top_k", "top_p", "min_p"),
+        "Filter on the trace's logits, or on both sides, as --chain or --text promises it.",
+    ),
 )
 def audit(
     *,
@@ -59,7 +62,25 @@ def audit(
     takes: Annotated[
         str, "Of --chain: probabilities, logits or log_probabilities."
     ] = "probabilities",
-    batch: Annotated[bool, "Of --chain: with a leading axis of one."] = False,
+    batch: Annotated[
+        int,
+        "Of --chain: rows of a batch; 1 for a leading axis of one, from 2 on rows of different "
+        "laws and lengths, 0 for no such axis.",
+    ] = 0,
+    logits: Annotated[
+        Path | None,
+        "Of --chain and --text: a file with arrays target and draft, to audit on these laws.",
+    ] = None,
+    vocab_sizes: Annotated[
+        str | None, "Of --chain and --text: tokens of the wide laws, as 2048,50000."
+    ] = None,
+    detect: Annotated[
+        float | None,
+        "Exit code 3 where a bias above this could have stayed hidden, though nothing was found.",
+    ] = None,
+    tolerate_edge: Annotated[
+        float, "Probability of impossible values up to which an edge has exit code 0."
+    ] = 1e-12,
     library: Annotated[str, "Of --chain and of the models of --text: numpy or torch."] = "numpy",
     problem: Annotated[
         Path | None,
@@ -75,9 +96,12 @@ def audit(
         int | None, "Drafts of random problems (by default 3) and chains (2)."
     ] = None,
     trials: Annotated[
-        int | None, "Sampled verifications; by default 100,000, or what 45 seconds allow."
+        int | None, "Sampled calls of each law; by default 100,000 on one problem, else 20,000."
     ] = None,
-    seconds: Annotated[float | None, "Time for them instead."] = None,
+    seconds: Annotated[
+        float | None,
+        "Limit of time, named where it is reached; on one problem instead of --trials.",
+    ] = None,
     lossy: Annotated[
         bool,
         "The verifier is lossy on purpose: how much less than the best it accepts at its "
@@ -94,8 +118,10 @@ def audit(
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless.
 
-    Exit code 1 if it is not, 3 if that could not be judged.
+    Exit code 0 where nothing was found, 1 if it is not lossless, 3 if that could not be judged.
     """
+    if detect is not None and not 0 < detect <= 1:
+        raise InvalidInput(f"--detect is {detect}: give a total variation between 0 and 1")
     if [verifier, trace, engine, chain, text].count(None) != 4:
         raise InvalidInput("give one of --verifier, --chain, --text, --trace and --engine")
     if lossy and verifier is None:
@@ -103,9 +129,16 @@ def audit(
     from mdsd_opt.cli.view import Form, present
 
     form = Form(as_json, page=page)
+    allowed = Allowed(detect, tolerate_edge)
     if engine is not None:
-        audit_engines(engine, any_version, 45.0 if seconds is None else seconds, seed, form)
+        limit = 120.0 if seconds is None else seconds
+        audit_engines(engine, any_version, limit, seed, form, allowed)
         return
+    own: dict[str, Any] = {}
+    if chain is not None or text is not None:
+        own = _laws_and_promise(logits, vocab_sizes, sampling)
+    elif logits is not None or vocab_sizes is not None:
+        raise InvalidInput("--logits and --vocab-sizes go with --chain and --text")
     from mdsd_opt import auditing
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.report.audits import audit_view
@@ -130,9 +163,10 @@ def audit(
             loaded(chain),
             seed,
             takes=takes,
-            batch=batch,
+            batch=bool(batch) if batch < 2 else batch,
             library=library,
             num_drafts=num_drafts,
+            **own,
             **limits,
         )
         subject = f"{chain}: chains of {num_drafts} drafts"
@@ -142,7 +176,7 @@ def audit(
 
         if trials is not None:
             limits["num_texts"] = limits.pop("num_trials")
-        report = audit_text(loaded(text), seed, library=library, **limits)
+        report = audit_text(loaded(text), seed, library=library, **own, **limits)
         subject = f"{text}: texts of toy models"
     elif verifier is not None and problem is None and vocab_size is None and not lossy:
         from mdsd_opt.auditing.on_laws import audit_portfolio
@@ -178,7 +212,54 @@ def audit(
         )
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
     present(audit_view(report, subject), form)
-    _exit(report.verdict_class, getattr(report, "faultless", report.lossless))
+    allowed.leave(report, getattr(report, "faultless", report.clean))
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a verdict may leave open, for the exit code."""
+
+    detect: float | None
+    tolerate_edge: float
+
+    def leave(self, report: Report | EngineAudit, faultless: bool) -> None:
+        """End with 3 where nothing could be judged or too much is hidden, with 1 for a fault."""
+        if report.verdict_class == "not judged":
+            raise typer.Exit(3)
+        edge = report.verdict_class == "edge" and (report.edge_mass or 0.0) <= self.tolerate_edge
+        if not (faultless or edge):
+            raise typer.Exit(1)
+        if self.detect is not None and report.detectable_bias > self.detect:
+            raise typer.Exit(3)
+
+
+def _laws_and_promise(
+    logits: Path | None, vocab_sizes: str | None, sampling: options.Sampling
+) -> dict[str, Any]:
+    """The laws to audit on, and what the function promises to do to them."""
+    from mdsd_opt.base.sampling import Sampling
+
+    own: dict[str, Any] = {}
+    if logits is not None:
+        sample = options.stored_sample([logits])
+        own["laws"] = sample.target, sample.draft
+    if vocab_sizes is not None:
+        own["vocab_sizes"] = _sizes(vocab_sizes)
+    if sampling.draft_temperature is not None:
+        raise InvalidInput("--draft-temperature goes with --trace: a promise holds on both sides")
+    promise = Sampling(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+    if promise != Sampling():
+        own["promise"] = promise
+    return own
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    if not all(2 <= size <= MAX_VOCAB_SIZE for size in sizes):
+        raise InvalidInput(
+            f"--vocab-sizes is {text!r:.60}: give numbers from 2 to {MAX_VOCAB_SIZE:,} with commas"
+        )
+    return sizes
 
 
 def _problem(
@@ -206,12 +287,14 @@ def _problem(
     return TransportProblem(p, make(q, num_drafts))
 
 
-def audit_engines(name: str, any_version: bool, seconds: float, seed: int, form: Form) -> None:
+def audit_engines(
+    name: str, any_version: bool, seconds: float, seed: int, form: Form, allowed: Allowed
+) -> None:
     """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt.auditing import engines
-    from mdsd_opt.auditing.report import worst_class
+    from mdsd_opt.auditing.report import CLASSES
     from mdsd_opt.cli.report.audits import engines_view
     from mdsd_opt.cli.view import present
 
@@ -236,13 +319,5 @@ def audit_engines(name: str, any_version: bool, seconds: float, seed: int, form:
     if not audits:
         raise InvalidInput("no engine with an adapter is installed")
     present(engines_view(audits, missing), form)
-    worst = worst_class(audit.verdict_class for audit in audits)
-    _exit(worst, worst == "lossless")
-
-
-def _exit(verdict_class: str, faultless: bool) -> None:
-    """End with 3 where nothing could be judged, and with 1 where something is wrong."""
-    if verdict_class == "not judged":
-        raise typer.Exit(3)
-    if not faultless:
-        raise typer.Exit(1)
+    for audit in sorted(audits, key=lambda audit: CLASSES.index(audit.verdict_class), reverse=True):
+        allowed.leave(audit, audit.clean)

@@ -1,0 +1,108 @@
+"""What a wrong rule does: a cause is named only where its signature was tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from mdsd_opt.auditing.driving import Tape
+from mdsd_opt.auditing.driving.tape import Tail
+from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
+from mdsd_opt.decoding.draft_tree import Node
+from mdsd_opt.drafts import WithReplacement
+
+#: Calls that are looked at, and those at least that a signature has to hold in.
+_CALLS, _LEAST = 400, 20
+
+
+class _Call(NamedTuple):
+    """A tree of drafts, the tokens that came, and how many numbers were drawn for them."""
+
+    root: Node
+    tokens: tuple[int, ...]
+    draws: int
+
+    @property
+    def last_node(self) -> Node:
+        """The node whose law the last token should follow."""
+        node = self.root
+        for token in self.tokens[:-1]:
+            node = node.children[token]
+        return node
+
+    @property
+    def is_likeliest(self) -> bool:
+        """Whether the last token is the target's likeliest."""
+        return self.tokens[-1] == int(np.argmax(self.last_node.target))
+
+
+def behaviour(
+    verify: TreeVerify,
+    drawn: Callable[[np.random.Generator], Node],
+    vocab_size: int,
+    rng: np.random.Generator,
+) -> str:
+    """The causes of a deviation whose signatures hold in every call that could contradict them.
+
+    Parameters
+    ----------
+    verify : callable
+        As in `mdsd_opt.audit_tree`; known to be wrong.
+    drawn : callable
+        Draws a tree of drafts, with the laws at its nodes.
+    vocab_size : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    str
+        Empty where no signature fits.
+    """
+    calls, without_q = [], []
+    tape = Tape()
+    with served(tape) as serving:
+        for n in range(_CALLS):
+            root = drawn(rng)
+            answers = []
+            for _ in range(2):
+                tape.restart((), Tail(n))
+                with serving.call():
+                    tokens = outcome_of(
+                        lambda root=root: answered(  # type: ignore[misc]
+                            verify, root, tape.bit_generator.generator, vocab_size
+                        )
+                    )
+                answers.append(tokens)
+                draws = len(tape.seen)
+                _forget_draft(root)
+            if isinstance(answers[0], Failure) or not isinstance(answers[0], tuple):
+                continue
+            calls.append(_Call(root, answers[0], draws))
+            without_q.append(answers[0] == answers[1])
+    found = []
+    if len(calls) >= _LEAST:
+        if all(len(call.tokens) == 1 for call in calls):
+            found.append("no draft is ever accepted")
+        if all(without_q):
+            found.append("the draft's law is not used")
+    whole = [call for call in calls if not call.last_node.children]
+    refused = [call for call in calls if call.last_node.children]
+    for where, some in (("all drafts were accepted", whole), ("a draft was refused", refused)):
+        if len(some) >= _LEAST and all(call.is_likeliest for call in some):
+            found.append(f"where {where}, the target's likeliest token comes, always")
+    deciding = [call for call in calls if len(call.tokens) > 1]
+    if len(deciding) >= _LEAST and all(call.draws == 1 for call in deciding):
+        found.append("one random number decides about all drafts and the last token")
+    return "; ".join(found)
+
+
+def _forget_draft(root: Node) -> None:
+    """Put another draft law in the place of each: the drafts stay as they are."""
+    for node in root.walk():
+        if node.drafts is not None:
+            q = node.drafts.propensity()[::-1].copy()
+            q = q + 1.0 / q.size
+            node.drafts = WithReplacement(q / q.sum(), node.drafts.num_drafts)
