@@ -48,8 +48,12 @@ WIDE_CALLS = 12_000
 #: Calls that are repeated, and rows of a vocabulary beyond which fewer calls have to do.
 _REPEATED, _VERY_WIDE = 32, 50_000
 
-#: Most calls for each that belongs to a suspect kind.
-_MOST_SUSPECT = 64
+#: Times the usual calls in which those are looked at that a fault comes in, and what other laws
+#: then have to do with.
+_MOST_SUSPECT, _BESIDE_SUSPECT = 16, 4_000
+
+#: What cannot be driven on so many laws, the first ones, is sampled on the others at once.
+_HOPELESS = 2
 
 #: Trials of each law under schemes other than the one asked for.
 _OTHER_TRIALS = 4_000
@@ -229,6 +233,8 @@ class OnTrees:
     promise: Sampling | None = None
     calls: int = 0
     driven: list[float] = field(default_factory=list)  # seconds of each
+    undriven: int = 0
+    sampled_suspects: bool = False
 
     def _counting(self, root: Node, rng: np.random.Generator) -> Any:
         self.calls += 1
@@ -305,12 +311,19 @@ class OnTrees:
         left = max(deadline - time.perf_counter(), 0.1)
         began = time.perf_counter()
         if replay is None or not replay.differing:
-            report = self._audit(one, seconds=left).run(rng)
+            hopeless = self.undriven >= _HOPELESS and not self.driven
+            method = "sampling" if hopeless else self.options.method
+            report = self._audit(one, seconds=left, method=method).run(rng)
             if report.method == "driven":
                 self.driven.append(time.perf_counter() - began)
+            self.undriven += report.method != "driven"
             return report
+        if self.sampled_suspects:
+            audit = self._audit(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
+            return audit.sampled(rng, deadline)
+        self.sampled_suspects = True
         many = min(replay.period, _MOST_SUSPECT)
-        audit = self._audit(one, seconds=left, num_trials=self.options.num_trials * many)
+        audit = self._audit(one, num_trials=self.options.num_trials * many)
         return audit.sampled(rng, deadline, replay.is_suspect)
 
     def _replayed(

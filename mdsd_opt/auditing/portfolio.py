@@ -84,15 +84,15 @@ def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
         return TableModel(size, 1000 * seed + number, concentration)
 
     target, draft = table(47), table(48)  # telling, see `audit_tree`
-    peaked = table(3, 0.3)
+    peaked, sure = table(3, 0.3), _certain(target)
     return [
         Laws("random", size, target, draft),
         Laws("flat", size, table(1, 50.0), table(2, 50.0)),
         Laws("peaked", size, peaked, _mixed(peaked, draft)),
-        Laws("sharp", size, _mixed(_certain(target), target, 0.9), _mixed(_certain(target), draft)),
+        Laws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
         Laws("nearly equal", size, target, _mixed(target, draft, 0.95)),
         Laws("zeros", size, _without(target, 0), _without(draft, 1), True),
-        Laws(_CERTAIN, size, _certain(target), draft, True),
+        Laws(_CERTAIN, size, sure, draft, True),
     ]
 
 

@@ -29,7 +29,7 @@ MAX_DRAWN = 200_000_000
 FINE, COARSE = 1e-9, 1e-6
 
 #: Calls for driving one law; those of a few uniforms take some thousands.
-MAX_CALLS = 200_000
+MAX_CALLS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,405 @@
+r"""Evidence that tokens do not follow the laws stated for them, valid whenever one stops.
+
+What is tested is that each token follows the law p that is stated for it given the text before, up
+to a total variation of tau, the noise of arithmetic. A bet with gains g and the stake s multiplies
+its wealth by :math:`1 + s\,g(x)`. The mean of that is one under p, and at most
+:math:`1 + \tau s w \le \exp(\tau s w)`, w the swing, under any law within tau of it, so that
+
+.. math::
+    E_n(\tau) = \operatorname{mean}_{b, s} \exp\Bigl(\sum_{t \le n} \log(1 + s\,g_{b,t}(x_t))
+    - \tau \sum_{t \le n} s\,w_{b,t}\Bigr)
+
+is an e-process: the probability that it ever reaches 1/alpha is alpha at most (Ville's inequality;
+betting as in Waudby-Smith and Ramdas, 2024, and Ramdas et al., "Game-theoretic statistics and safe
+anytime-valid inference", 2023). The largest tau at which :math:`E_n(\tau) \ge 1/\alpha` is a lower
+confidence bound of the distance.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mdsd_opt.auditing.report import Interval
+from mdsd_opt.auditing.servers.bets import (
+    LARGEST_RATIO,
+    OF_CONTEXT,
+    OF_DRAFT,
+    OF_LAW,
+    BetTable,
+    bet_of_previous,
+    bets_of_draft,
+    bets_of_law,
+    table_of,
+)
+from mdsd_opt.auditing.servers.laws import Law
+from mdsd_opt.base.array_types import Floats
+
+#: Share of its wealth that a bet stakes; the mean over all of them is kept.
+STAKES = np.array([0.02, 0.1, 0.3, 0.8])
+
+#: How many tokens the stated law counts for in what a prefix has sent before.
+TRUST_AT_PREFIX = (10.0, 50.0, 250.0)
+
+#: How many expected tokens it takes until the frequency of one is bet on.
+TRUST_IN_TOKEN = 20.0
+
+#: Prefixes that are remembered, and ids whose frequencies are.
+MOST_PREFIXES, MOST_IDS = 300_000, 1 << 21
+
+_IMPOSSIBLE = "impossible tokens"
+_AT_PREFIX = "what this prefix sent before"
+_NAMES = (*OF_LAW, *OF_DRAFT, *OF_CONTEXT, _IMPOSSIBLE)
+_DRAFT_AT = len(OF_LAW)
+_CONTEXT_AT = _DRAFT_AT + len(OF_DRAFT)
+
+#: Names of all bets, and how many of them there are, each with several stakes.
+_UNIFORM_NAMES = (
+    "place in the law",
+    "after the last place",
+    "place by position",
+    "place in the same text before",
+    "place by q/p",
+)
+NUM_BETS = len(_NAMES) + 1 + len(_UNIFORM_NAMES)
+
+
+class Shown(NamedTuple):
+    """What is known when a token is bet on, beside its law.
+
+    Attributes
+    ----------
+    prefix : int
+        Names the text before the token, so that it is known again.
+    position : int
+        Of the token in its text, from 0.
+    before : int or None
+        The token before.
+    lookup : int or None
+        The token that followed the last two the last time they stood in the text.
+    previous : Law or None
+        The law of the token before.
+    draft : Law or None
+        The draft's law of this token.
+    last_place : float or None
+        What `Evidence.add` gave at this position of the text before.
+    """
+
+    prefix: int
+    position: int = 0
+    before: int | None = None
+    lookup: int | None = None
+    previous: Law | None = None
+    draft: Law | None = None
+    last_place: float | None = None
+
+
+class _Histogram:
+    """Bets on a number that is uniform if nothing is wrong, by how often each bin was met.
+
+    The predictor of Krichevsky and Trofimov with a prior of two of each bin.
+    """
+
+    def __init__(self, bins: int, contexts: int) -> None:
+        self.counts = np.full((contexts, bins), 2.0)
+        self.bins = bins
+        self.log = 0.0
+        self.swing = 0.0
+
+    def add(self, uniform: float, context: int) -> None:
+        row = self.counts[context]
+        predicted = row * (self.bins / row.sum())
+        met = min(int(uniform * self.bins), self.bins - 1)
+        self.log += math.log(predicted[met])
+        self.swing += float(predicted.max() - predicted.min())
+        row[met] += 1.0
+
+
+class Evidence:
+    """The wealth of all bets on the tokens of one kind, and what they say of size and direction.
+
+    Parameters
+    ----------
+    seed : int
+        Of the uniform numbers that spread each token over its cell.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        size = len(_NAMES), STAKES.size
+        self._log, self._swing = np.zeros(size), np.zeros(size)
+        self._uniform = {
+            name: _Histogram(*shape)
+            for name, shape in zip(
+                _UNIFORM_NAMES, ((10, 3), (4, 4), (6, 8), (4, 4), (8, 2)), strict=True
+            )
+        }
+        self._prefixes: dict[int, int | dict[int, int]] = {}
+        self._prefix_log = np.zeros(len(TRUST_AT_PREFIX))
+        self._prefix_swing = np.zeros(len(TRUST_AT_PREFIX))
+        self._expected = np.zeros((2, 1024))  # expected and observed number of each id
+        self._last: float | None = None
+        self._side = 0
+        # of each half of the texts: how much more often the gaining cells came, and its variance
+        self._excess = np.zeros((2, len(_NAMES)))
+        self._variance = np.zeros((2, len(_NAMES)))
+        self._score = self._information = 0.0
+        self._top = self._top_variance = 0.0
+        self._of_half = [0, 0]
+        self.num_impossible = 0
+        self.num_unlisted = 0
+        self.num_tokens = 0
+        self.peak = -math.inf
+
+    def new_text(self) -> None:
+        """Begin another text."""
+        self._last = None
+        self._side = 1 - self._side
+
+    def add(self, token: int, law: Law, shown: Shown) -> float | None:
+        """Bet on a token, and see it.
+
+        Returns where the token lies in its law, a number that is uniform in [0, 1) if nothing is
+        wrong; None for a token that the law rules out, or does not list.
+        """
+        gains, swings, favoured = np.zeros((3, len(_NAMES)))
+        cell = law.cell(token)
+        if cell is None and law.is_open:  # nothing is known of such tokens
+            self.num_unlisted += 1
+            return None
+        self._bet_on_law(law, cell, gains, swings, favoured)
+        self._bet_on_draft(law, cell, shown.draft, gains, swings, favoured)
+        self._bet_on_context(law, cell, shown, gains, swings, favoured)
+        if not law.is_open:
+            swings[-1] = LARGEST_RATIO
+        if cell is None:
+            gains[-1] = LARGEST_RATIO
+            self.num_impossible += 1
+        self._log += np.log1p(np.multiply.outer(gains, STAKES))
+        self._swing += np.multiply.outer(swings, STAKES)
+        self._excess[self._side] += (gains > 0) - favoured
+        self._variance[self._side] += favoured * (1.0 - favoured)
+        self._of_half[self._side] += 1
+        self.num_tokens += 1
+        self._learn_prefix(shown.prefix, token, law, cell)
+        if cell is None:
+            return None
+        return self._place(law, cell, shown)
+
+    def _bet_on_law(
+        self, law: Law, cell: int | None, gains: Floats, swings: Floats, favoured: Floats
+    ) -> None:
+        _put(bets_of_law(law), cell, slice(0, _DRAFT_AT), gains, swings, favoured)
+
+    def _bet_on_draft(
+        self,
+        law: Law,
+        cell: int | None,
+        draft: Law | None,
+        gains: Floats,
+        swings: Floats,
+        favoured: Floats,
+    ) -> None:
+        bets = None if draft is None else bets_of_draft(law, draft)
+        if bets is None:
+            return
+        _put(bets.table, cell, slice(_DRAFT_AT, _CONTEXT_AT), gains, swings, favoured)
+        if cell is not None:
+            place = bets.starts[cell] + self._rng.random() * law.p[cell]
+            self._uniform["place by q/p"].add(place, int(bets.overlap > 0.7))
+
+    def _bet_on_context(
+        self,
+        law: Law,
+        cell: int | None,
+        shown: Shown,
+        gains: Floats,
+        swings: Floats,
+        favoured: Floats,
+    ) -> None:
+        met = self._prefixes.get(shown.prefix)
+        last = next(reversed(met)) if isinstance(met, dict) else met
+        for offset, guess in ((0, shown.lookup), (1, shown.before), (3, last)):
+            place = None if guess is None else law.cell(guess)
+            if place is not None:
+                p = law.p[place]
+                ratio = min(1.0 / p, LARGEST_RATIO)
+                gains[_CONTEXT_AT + offset] = -ratio * p
+                if place == cell:
+                    gains[_CONTEXT_AT + offset] += ratio
+                if cell is None:
+                    gains[_CONTEXT_AT + offset] = 0.0
+                swings[_CONTEXT_AT + offset] = ratio
+                favoured[_CONTEXT_AT + offset] = p
+        if shown.previous is not None:
+            table = bet_of_previous(law, shown.previous)
+            if table is not None:
+                at = _CONTEXT_AT + 2
+                _put(table, cell, slice(at, at + 1), gains, swings, favoured)
+        at = _CONTEXT_AT + 4
+        _put(self._frequencies(law, cell), cell, slice(at, at + 1), gains, swings, favoured)
+
+    def _frequencies(self, law: Law, cell: int | None) -> BetTable:
+        """The bet that tokens stay as rare or frequent, beside their laws, as they have been."""
+        ids = law.ids
+        largest = int(ids.max(initial=0))
+        if largest >= self._expected.shape[1] and largest < MOST_IDS:
+            grown = np.zeros((2, min(2 * largest, MOST_IDS)))
+            grown[:, : self._expected.shape[1]] = self._expected
+            self._expected = grown
+        size = self._expected.shape[1]
+        known = ids if largest < size else np.minimum(ids, size - 1)
+        expected, observed = self._expected[:, known]
+        weights = law.p.copy()
+        weights[: ids.size] *= (observed + TRUST_IN_TOKEN) / (expected + TRUST_IN_TOKEN)
+        table = table_of(law.p, [weights / weights.sum()])
+        self._expected[0, known] += law.p[: ids.size]
+        if cell is not None and cell < ids.size:
+            self._expected[1, known[cell]] += 1.0
+        return table
+
+    def _learn_prefix(self, prefix: int, token: int, law: Law, cell: int | None) -> None:
+        """Bet on what came after the same text before, and remember the token."""
+        met = self._prefixes.get(prefix)
+        if met is None:
+            if len(self._prefixes) < MOST_PREFIXES:
+                self._prefixes[prefix] = token
+            return
+        counts = {met: 1} if isinstance(met, int) else met
+        cells = [(law.cell(x), n) for x, n in counts.items()]
+        bets = np.multiply.outer(TRUST_AT_PREFIX, law.p)
+        for place, n in cells:
+            if place is not None:
+                bets[:, place] += n
+        bets /= bets.sum(axis=1, keepdims=True)
+        table = table_of(law.p, list(bets))
+        if cell is not None:
+            self._prefix_log += np.log1p(table.gains[:, cell])
+        self._prefix_swing += table.swings
+        counts[token] = counts.pop(token, 0) + 1  # the last is at the end
+        self._prefixes[prefix] = counts
+
+    def _place(self, law: Law, cell: int, shown: Shown) -> float:
+        """Where the token lies in its law, and the bets on that."""
+        p = law.p
+        logs = np.log(p)
+        mean = float(p @ logs)
+        self._score += float(logs[cell]) - mean
+        self._information += float(p @ (logs - mean) ** 2)
+        self._top += (cell == 0) - float(p[0])
+        self._top_variance += float(p[0]) * (1.0 - float(p[0]))
+        place = float(p[:cell].sum() + self._rng.random() * p[cell])
+        place = min(max(place, 0.0), 1.0 - 1e-12)
+        uniform = self._uniform
+        uniform["place in the law"].add(place, 0 if p[0] < 0.4 else 1 if p[0] < 0.8 else 2)
+        uniform["place by position"].add(place, min(shown.position, 7))
+        if self._last is not None:
+            uniform["after the last place"].add(place, int(4 * self._last))
+        if shown.last_place is not None:
+            uniform["place in the same text before"].add(place, int(4 * shown.last_place))
+        self._last = place
+        return place
+
+    def parts(self, tau: float) -> dict[str, float]:
+        """Logarithm of the wealth of each bet, the mean over its stakes."""
+        kept = self._log - tau * self._swing
+        values = _log_mean(kept)
+        parts = dict(zip(_NAMES, values.tolist(), strict=True))
+        parts[_AT_PREFIX] = float(_log_mean(self._prefix_log - tau * self._prefix_swing))
+        for name, bets in self._uniform.items():
+            parts[name] = bets.log - tau * bets.swing
+        return parts
+
+    def log_e(self, tau: float) -> float:
+        """Logarithm of the e-value E(tau), the mean wealth of all bets."""
+        return float(_log_mean(np.array(list(self.parts(tau).values()))))
+
+    def log10_e(self, tau: float) -> float:
+        """Common logarithm of E(tau)."""
+        return self.log_e(tau) / math.log(10.0)
+
+    def look(self, tau: float) -> float:
+        """`log_e`, remembered if it is the largest so far."""
+        value = self.log_e(tau)
+        self.peak = max(self.peak, value)
+        return value
+
+    def distance_at_least(self, alpha: float) -> float:
+        """Lower bound of the total variation, which exceeds it with probability alpha at most."""
+        level = -math.log(alpha)
+        low, high = 0.0, 1.0
+        if self.log_e(low) < level:
+            return 0.0
+        for _ in range(30):
+            middle = (low + high) / 2.0
+            if self.log_e(middle) >= level:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def distance(self) -> float:
+        """Estimate of the total variation that on average does not exceed the true one.
+
+        The event that deviates most on one half of the texts is measured on the other.
+        """
+        if min(self._of_half) == 0:
+            return 0.0
+        found = 0.0
+        for chosen in (0, 1):
+            sigma = np.sqrt(np.maximum(self._variance[chosen], 1e-12))
+            z = np.where(self._variance[chosen] > 1e-9, self._excess[chosen] / sigma, 0.0)
+            worst = int(np.argmax(np.abs(z)))
+            measured = self._excess[1 - chosen, worst] / self._of_half[1 - chosen]
+            found += math.copysign(1.0, z[worst]) * measured / 2.0
+        return float(min(max(found, self.num_impossible / self.num_tokens, 0.0), 1.0))
+
+    def temperature(self, z: float) -> tuple[float, Interval]:
+        """Estimate of T as a multiple of the stated one, by one step of Newton, and an interval."""
+        information = max(self._information, 1e-9)
+        inverse, half = 1.0 + self._score / information, z / math.sqrt(information)
+        low, high = (max(inverse + half, 1e-9), inverse - half)
+        return (
+            1.0 / inverse if inverse > 0 else math.inf,
+            Interval(1.0 / low, 1.0 / high if high > 0 else math.inf),
+        )
+
+    def top_excess(self, z: float) -> tuple[float, Interval]:
+        """How much more often the likeliest token came than stated, and an interval."""
+        n = max(self.num_tokens, 1)
+        mean, half = self._top / n, z * math.sqrt(self._top_variance) / n
+        return mean, Interval(mean - half, mean + half)
+
+
+def detectable_distance(num_tokens: int, tau: float, alpha: float, z: float) -> float:
+    r"""Total variation in the direction of some bet that is found in so many tokens.
+
+    .. math:: \tau + \sqrt{\log(B/\alpha) / (2n)} + z / (2 \sqrt n),
+
+    B the bets and stakes, z the normal quantile of the power: an indicator has a variance of 1/4 at
+    most, and a bet on one that deviates by delta grows by :math:`2 \delta^2` a token at best.
+    """
+    if num_tokens < 1:
+        return 1.0
+    needed = math.log(NUM_BETS * STAKES.size / alpha)
+    root = math.sqrt(num_tokens)
+    return min(tau + math.sqrt(needed / 2.0) / root + z / (2.0 * root), 1.0)
+
+
+def _put(
+    table: BetTable, cell: int | None, where: slice, gains: Floats, swings: Floats, favoured: Floats
+) -> None:
+    """Enter bets; a token that the law rules out leaves their wealth as it is."""
+    if cell is not None:
+        gains[where] = table.gains[:, cell]
+    swings[where] = table.swings
+    favoured[where] = table.favoured
+
+
+def _log_mean(values: Floats) -> Floats:
+    """Logarithm of the mean of exponentials, over the last axis."""
+    largest = values.max(axis=-1, keepdims=True)
+    mean = np.exp(values - largest).mean(axis=-1)
+    return np.log(mean) + largest[..., 0]

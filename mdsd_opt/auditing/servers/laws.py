@@ -1,0 +1,190 @@
+"""What a server says of the next token: the likeliest tokens, and what is left for all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats
+from mdsd_opt.errors import InvalidDistribution
+
+if TYPE_CHECKING:
+    from mdsd_opt.auditing.servers.bets import BetTable, DraftBets
+
+#: What the listed tokens lack to one is put down to rounding up to here.
+ROUNDING = 1e-5
+
+#: By how much the listed tokens may hold more than one before that is an error.
+_TOO_MUCH = 1e-2
+
+
+class Law:
+    """The law of one token, as far as it is known, in cells.
+
+    Each listed token is a cell, in falling order of probability; a last cell holds all tokens that
+    are not listed, if there are any. Where the share of these is not known, as after a temperature
+    was put on the likeliest tokens alone, the law is that of a token given that it is listed.
+
+    Parameters
+    ----------
+    ids : iterable of int
+        Distinct token ids.
+    p : iterable of float
+        Their probabilities; those of zero are left out.
+    rest : float or None, optional
+        Probability of all tokens that are not listed; None if it is not known. By default what the
+        others lack to one, and nothing where that is no more than rounding.
+    """
+
+    __slots__ = ("_sorted", "bets", "cell_of", "drafted", "ids", "is_open", "p", "previous", "rest")
+
+    bets: BetTable | None
+    drafted: tuple[Law, DraftBets] | None
+    previous: tuple[Law, BetTable] | None
+
+    def __init__(
+        self, ids: Iterable[int], p: Iterable[float], rest: float | None = math.nan
+    ) -> None:
+        names = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.int64)
+        given = np.asarray(p if isinstance(p, np.ndarray) else list(p), dtype=np.float64)
+        if names.shape != given.shape or names.ndim != 1:
+            raise InvalidDistribution(f"{names.size} tokens have {given.size} probabilities")
+        if not np.isfinite(given).all() or (given < 0).any():
+            raise InvalidDistribution("a probability is negative, or no number")
+        order = np.argsort(-given, kind="stable")[: int(np.count_nonzero(given))]
+        names, listed = names[order], given[order]
+        total = float(listed.sum())
+        if rest is not None and math.isnan(rest):
+            rest = max(1.0 - total, 0.0)
+            if total > 1.0 + _TOO_MUCH:
+                raise InvalidDistribution(f"the probabilities of one token sum to {total:.6g}")
+        if total <= 0.0:
+            raise InvalidDistribution("no listed token has a probability")
+        self.is_open = rest is None
+        self.rest = 0.0 if rest is None or rest <= ROUNDING else float(rest)
+        cells = np.append(listed, self.rest) if self.rest else listed
+        self.ids = names
+        self.p: Floats = cells / cells.sum()
+        self.cell_of = dict(zip(names.tolist(), range(names.size), strict=True))
+        if len(self.cell_of) < names.size:
+            raise InvalidDistribution("a token is listed twice")
+        self._sorted: Any = None
+        self.bets = None
+        self.drafted = None
+        self.previous = None
+
+    @classmethod
+    def of(cls, values: Any) -> Law:
+        """The law of a row of probabilities, of a mapping from ids to them, or as it is."""
+        if isinstance(values, cls):
+            return values
+        if isinstance(values, Mapping):
+            return cls(values.keys(), values.values())
+        row = np.asarray(values, dtype=np.float64)
+        if row.ndim != 1:
+            raise InvalidDistribution(f"a law has shape {row.shape}: give one row of probabilities")
+        if abs(float(row.sum()) - 1.0) > _TOO_MUCH:
+            raise InvalidDistribution(f"the probabilities of one token sum to {row.sum():.6g}")
+        (held,) = np.nonzero(row)
+        return cls(held, row[held], 0.0)
+
+    def cell(self, token: int) -> int | None:
+        """Where a token lies; None for one that is impossible or, in an open law, not listed."""
+        return self.cell_of.get(token, self.ids.size if self.rest else None)
+
+    def onto(self, other: Law) -> Floats | None:
+        """Another law on the cells of this one; None if they have nothing in common."""
+        if self._sorted is None:
+            order = np.argsort(self.ids)
+            self._sorted = self.ids[order], order
+        sorted_ids, order = self._sorted
+        held = np.zeros(self.p.size)
+        place = np.minimum(np.searchsorted(sorted_ids, other.ids), sorted_ids.size - 1)
+        met = sorted_ids[place] == other.ids
+        weights = other.p[: other.ids.size]
+        held[order[place[met]]] = weights[met]
+        if self.rest:
+            held[-1] += weights[~met].sum() + other.rest
+        total = held.sum()
+        return held / total if total > 0.0 else None
+
+    def to_record(self) -> dict[str, Any]:
+        """The law as a line of a log holds it."""
+        listed = self.p[: self.ids.size]
+        rest = None if self.is_open else float(self.p[-1]) if self.rest else 0.0
+        return {"ids": self.ids.tolist(), "p": listed.tolist(), "rest": rest}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Law:
+        """The law that a line of a log holds."""
+        return cls(record["ids"], record["p"], record["rest"])
+
+
+def distance(one: Law, other: Law) -> float:
+    r"""Total variation :math:`\frac12\sum_i |p_i - p'_i|` on the tokens that both can tell.
+
+    A token that only one of them lists is counted with what the other has not listed.
+    """
+    shared = [i for i in one.cell_of if i in other.cell_of]
+    p = np.array([one.p[one.cell_of[i]] for i in shared])
+    q = np.array([other.p[other.cell_of[i]] for i in shared])
+    return float(np.abs(p - q).sum() + abs(p.sum() - q.sum())) / 2.0
+
+
+def law_of_logprobs(
+    logprobs: Mapping[int, float], sampling: Any, is_raw: bool, count: int | None = None
+) -> Law:
+    r"""The law of one token from the log-probabilities of the likeliest ones.
+
+    Where these were taken before the sampler (`is_raw`), :math:`p_i \propto \exp(\ell_i / T)` on
+    what the filters keep. A temperature other than one leaves the share of the tokens that are not
+    listed unknown, unless a filter shuts them out: the law is then open.
+
+    Parameters
+    ----------
+    logprobs : mapping
+        Token id to natural logarithm; of a list to which a server adds the token that came, the
+        `count` likeliest alone are taken, as cells must not depend on what came.
+    sampling : Sampling
+        What the request asked for.
+    is_raw : bool
+        Whether the logarithms were taken before temperature and filters.
+    count : int, optional
+        Tokens that were asked for.
+    """
+    pairs = sorted(logprobs.items(), key=lambda pair: -pair[1])[:count]
+    kept = [pair for pair in pairs if pair[1] > -math.inf]
+    ids = np.array([i for i, _ in kept], dtype=np.int64)
+    logs = np.array([x for _, x in kept])
+    if not is_raw:
+        return Law(ids, np.exp(logs))
+    if sampling.temperature == 0:
+        return Law(ids[:1], [1.0], 0.0)
+    raw_rest = max(1.0 - float(np.exp(logs).sum()), 0.0)
+    is_whole = raw_rest <= ROUNDING
+    weights = np.exp((logs - logs[0]) / sampling.temperature)
+    if sampling.top_k is not None and sampling.top_k <= ids.size:
+        weights[sampling.top_k :] = 0.0
+        is_whole = True
+    if sampling.min_p is not None:
+        is_whole = is_whole or bool(weights[-1] < sampling.min_p)
+        weights[weights < sampling.min_p] = 0.0
+    if sampling.top_p is not None:
+        total = weights.sum() + (0.0 if is_whole else raw_rest * np.exp(-logs[0]))
+        if not is_whole and sampling.temperature != 1:
+            raise InvalidDistribution(
+                "top_p cannot be told from raw log-probabilities of the likeliest tokens at a "
+                "temperature: let the server give those after its sampler, or set top_k as well"
+            )
+        before = np.cumsum(weights) - weights
+        if (weights.sum() >= sampling.top_p * total) or is_whole:
+            weights[before >= sampling.top_p * total] = 0.0
+            is_whole = True
+    if is_whole:
+        return Law(ids, weights / weights.sum(), 0.0)
+    if sampling.temperature == 1 and sampling.min_p is None and sampling.top_k is None:
+        return Law(ids, np.exp(logs), raw_rest)
+    return Law(ids, weights / weights.sum(), None)

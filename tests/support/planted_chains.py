@@ -1,0 +1,446 @@
+"""Functions that verify a chain of drafts: sixty that are wrong in one way each, and right ones.
+
+A wrong one is made of three parts, of which one or two differ from what is right: how probably a
+draft is accepted, the law after a refusal, and the law after drafts that were all accepted. Some
+keep something from one call to the next.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+Law = np.ndarray
+
+
+def right_accept(p: Law, q: Law, x: int) -> float:
+    return min(1.0, p[x] / q[x]) if q[x] > 0 else 1.0
+
+
+def right_residual(p: Law, q: Law) -> Law:
+    left = np.maximum(p - q, 0.0)
+    return left / left.sum() if left.sum() > 0 else p
+
+
+def right_bonus(p: Law, q: Law) -> Law:
+    return p
+
+
+def drawn(law: Law, u: float) -> int:
+    """The token in whose share a uniform falls."""
+    reached = np.cumsum(law)
+    token = int(np.searchsorted(reached, u * reached[-1], side="right"))
+    return min(token, int(np.flatnonzero(law)[-1]))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three parts of a chain, and where its uniforms come from."""
+
+    accept: Callable[[Law, Law, int], float] = right_accept
+    residual: Callable[[Law, Law], Law] = right_residual
+    bonus: Callable[[Law, Law], Law] = right_bonus
+    uniforms: Callable[[], Callable[[], float]] = lambda: lambda: float(random.random())
+
+    def made(self) -> Callable[[Law, Law, Any], list[int]]:
+        """A function with no memory of earlier ones."""
+        uniform = self.uniforms()
+
+        def verify(p: Law, q: Law, drafts: Any) -> list[int]:
+            tokens: list[int] = []
+            for place, x in enumerate(np.asarray(drafts).tolist()):
+                if uniform() >= self.accept(p[place], q[place], x):
+                    return [*tokens, drawn(self.residual(p[place], q[place]), uniform())]
+                tokens.append(x)
+            last = q[-1] if len(q) else p[-1]
+            return [*tokens, drawn(self.bonus(p[-1], last), uniform())]
+
+        return verify
+
+    def distance(self, p: Law, q: Law) -> float:
+        """An upper bound of the distance of the text of two drafts, of rows of p and q."""
+        taken, refused = [], []
+        for place in range(2):
+            accept = np.array([self.accept(p[place], q[place], x) for x in range(p.shape[1])])
+            kept = q[place] * np.clip(accept, 0.0, 1.0)
+            taken.append(kept)
+            refused.append((1.0 - kept.sum()) * _whole(self.residual(p[place], q[place])))
+        second = taken[1] + refused[1]
+        pairs = 0.0
+        for token in range(p.shape[1]):  # a row at a time: a wide vocabulary has many pairs
+            row = taken[0][token] * second + (refused[0][token] - p[0, token]) * p[1]
+            pairs += 0.5 * float(np.abs(row).sum())
+        bonus = 0.5 * float(np.abs(_whole(self.bonus(p[2], q[1])) - p[2]).sum())
+        return pairs + float(taken[0].sum() * taken[1].sum()) * bonus
+
+
+def _whole(law: Law) -> Law:
+    return law / law.sum() if law.sum() > 0 else law
+
+
+def normalised(law: Law, otherwise: Law) -> Law:
+    return law / law.sum() if law.sum() > 0 else otherwise
+
+
+def cut(size: int) -> Callable[[Law, Law], Law]:
+    """The residual's likeliest tokens alone."""
+
+    def residual(p: Law, q: Law) -> Law:
+        left = right_residual(p, q)
+        if left.size <= size:
+            return left
+        return normalised(np.where(left >= np.sort(left)[-size], left, 0.0), p)
+
+    return residual
+
+
+def above(least: float) -> Callable[[Law, Law], Law]:
+    """The residual without its small entries."""
+
+    def residual(p: Law, q: Law) -> Law:
+        left = np.maximum(p - q, 0.0)
+        return normalised(np.where(left >= least, left, 0.0), right_residual(p, q))
+
+    return residual
+
+
+def powered(power: float) -> Callable[[Law, Law], Law]:
+    return lambda p, q: normalised(right_residual(p, q) ** power, p)
+
+
+def bonus_above(least: float) -> Callable[[Law, Law], Law]:
+    return lambda p, q: normalised(np.where(p >= least, p, 0.0), p)
+
+
+def bonus_cut(size: int) -> Callable[[Law, Law], Law]:
+    def bonus(p: Law, q: Law) -> Law:
+        return p if p.size <= size else normalised(np.where(p >= np.sort(p)[-size], p, 0.0), p)
+
+    return bonus
+
+
+def bonus_powered(power: float) -> Callable[[Law, Law], Law]:
+    return lambda p, q: normalised(p**power, p)
+
+
+def scaled(factor: float) -> Callable[[Law, Law, int], float]:
+    return lambda p, q, x: min(1.0, factor * right_accept(p, q, x))
+
+
+def levels(count: int) -> Callable[[], Callable[[], float]]:
+    return lambda: lambda: float(np.floor(random.random() * count) / count)
+
+
+def argmax_law(p: Law, q: Law) -> Law:
+    law: Law = (np.arange(p.size) == np.argmax(p)).astype(float)
+    return law
+
+
+def shifted(p: Law, q: Law) -> Law:
+    return np.roll(right_residual(p, q), 1)
+
+
+def forgets_zero(p: Law, q: Law) -> Law:
+    return normalised(np.abs(p - q), p)
+
+
+def bfloat(law: Law) -> Law:
+    bits = law.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32).astype(np.float64)
+
+
+def likely(least: float) -> Callable[[Law, Law, int], float]:
+    return lambda p, q, x: 1.0 if p[x] > least else right_accept(p, q, x)
+
+
+def always_token(token: int) -> Callable[[Law, Law, int], float]:
+    return lambda p, q, x: 1.0 if x == token else right_accept(p, q, x)
+
+
+#: Wrong in their laws: an oracle knows their distance.
+BY_LAW: dict[str, Parts] = {
+    "residual cut at 5": Parts(residual=cut(5)),
+    "residual cut at 10": Parts(residual=cut(10)),
+    "residual cut at 40": Parts(residual=cut(40)),
+    "residual cut at 50": Parts(residual=cut(50)),
+    "residual cut at 64": Parts(residual=cut(64)),
+    "residual cut at 100": Parts(residual=cut(100)),
+    "residual cut at 200": Parts(residual=cut(200)),
+    "residual cut at 1000": Parts(residual=cut(1000)),
+    "residual above 1e-1": Parts(residual=above(1e-1)),
+    "residual above 1e-2": Parts(residual=above(1e-2)),
+    "residual above 1e-3": Parts(residual=above(1e-3)),
+    "residual above 1e-4": Parts(residual=above(1e-4)),
+    "residual to the power 1.02": Parts(residual=powered(1.02)),
+    "residual to the power 1.2": Parts(residual=powered(1.2)),
+    "residual to the power .98": Parts(residual=powered(0.98)),
+    "residual squared": Parts(residual=powered(2.0)),
+    "residual is p": Parts(residual=lambda p, q: p),
+    "residual is q": Parts(residual=lambda p, q: q),
+    "residual with absolute value": Parts(residual=forgets_zero),
+    "residual of the likeliest": Parts(residual=argmax_law),
+    "residual shifted by one": Parts(residual=shifted),
+    "residual plus 1e-3": Parts(residual=lambda p, q: normalised(right_residual(p, q) + 1e-3, p)),
+    "residual plus 1e-6": Parts(residual=lambda p, q: normalised(right_residual(p, q) + 1e-6, p)),
+    "residual uniform": Parts(residual=lambda p, q: np.full(p.size, 1.0 / p.size)),
+    "residual in bfloat16": Parts(residual=lambda p, q: right_residual(bfloat(p), bfloat(q))),
+    "residual of p over q": Parts(residual=lambda p, q: normalised(p / np.maximum(q, 1e-9), p)),
+    "bonus at power 1.05": Parts(bonus=bonus_powered(1.05)),
+    "bonus at power .9": Parts(bonus=bonus_powered(0.9)),
+    "bonus of the likeliest": Parts(bonus=argmax_law),
+    "bonus from q": Parts(bonus=lambda p, q: q),
+    "bonus cut at 50": Parts(bonus=bonus_cut(50)),
+    "bonus cut at 200": Parts(bonus=bonus_cut(200)),
+    "bonus above 1e-3": Parts(bonus=bonus_above(1e-3)),
+    "bonus above 1e-4": Parts(bonus=bonus_above(1e-4)),
+    "bonus shifted by one": Parts(bonus=lambda p, q: np.roll(p, 1)),
+    "bonus is the residual": Parts(bonus=right_residual),
+    "ratio 1 % too high": Parts(accept=scaled(1.01)),
+    "ratio 1 % too low": Parts(accept=scaled(0.99)),
+    "ratio 10 % too high": Parts(accept=scaled(1.1)),
+    "ratio of square roots": Parts(accept=lambda p, q, x: min(1.0, (p[x] / q[x]) ** 0.5)),
+    "ratio squared": Parts(accept=lambda p, q, x: right_accept(p, q, x) ** 2),
+    "ratio in bfloat16": Parts(accept=lambda p, q, x: right_accept(bfloat(p), bfloat(q), x)),
+    "p instead of the ratio": Parts(accept=lambda p, q, x: p[x]),
+    "accepts if p is the larger": Parts(accept=lambda p, q, x: float(p[x] >= q[x])),
+    "accepts everything": Parts(accept=lambda p, q, x: 1.0),
+    "accepts nothing": Parts(accept=lambda p, q, x: 0.0),
+    "accepts p above .9": Parts(accept=likely(0.9)),
+    "accepts p above .3": Parts(accept=likely(0.3)),
+    "accepts the likeliest": Parts(
+        accept=lambda p, q, x: 1.0 if x == np.argmax(p) else right_accept(p, q, x)
+    ),
+    "accepts token 0": Parts(accept=always_token(0)),
+    "accepts token 2": Parts(accept=always_token(2)),
+    "ratio of another token": Parts(
+        accept=lambda p, q, x: min(1.0, p[(x + 1) % p.size] / max(q[x], 1e-300))
+    ),
+    "uniform of 256 levels": Parts(uniforms=levels(256)),
+    "uniform of 16 levels": Parts(uniforms=levels(16)),
+}
+
+
+def wrong_with_state() -> dict[str, Callable[[], Callable[..., list[int]]]]:
+    """Makers of functions that keep something, or use one number for several decisions."""
+
+    def one_uniform() -> Callable[..., list[int]]:
+        def verify(p: Law, q: Law, drafts: Any) -> list[int]:
+            u = float(random.random())
+            return replace(Parts(), uniforms=lambda: lambda: u).made()(p, q, drafts)
+
+        return verify
+
+    def kept_uniform() -> Callable[..., list[int]]:
+        kept = [0.5]
+
+        def uniform() -> float:
+            before, kept[0] = kept[0], float(random.random())
+            return before if random.random() < 0.5 else kept[0]
+
+        return replace(Parts(), uniforms=lambda: uniform).made()
+
+    def same_for_tests() -> Callable[..., list[int]]:
+        def verify(p: Law, q: Law, drafts: Any) -> list[int]:
+            u, last = float(random.random()), float(random.random())
+            tokens: list[int] = []
+            for place, x in enumerate(np.asarray(drafts).tolist()):
+                if u >= right_accept(p[place], q[place], x):
+                    return [*tokens, drawn(right_residual(p[place], q[place]), last)]
+                tokens.append(x)
+            return [*tokens, drawn(p[-1], last)]
+
+        return verify
+
+    def every(n: int) -> Callable[[], Callable[..., list[int]]]:
+        def make() -> Callable[..., list[int]]:
+            right, wrong = Parts().made(), Parts(residual=argmax_law, bonus=argmax_law).made()
+            calls = [0]
+
+            def verify(p: Law, q: Law, drafts: Any) -> list[int]:
+                calls[0] += 1
+                return (wrong if calls[0] % n == 0 else right)(p, q, drafts)
+
+            return verify
+
+        return make
+
+    def after(n: int) -> Callable[[], Callable[..., list[int]]]:
+        def make() -> Callable[..., list[int]]:
+            right, wrong = Parts().made(), Parts(residual=lambda p, q: p).made()
+            calls = [0]
+
+            def verify(p: Law, q: Law, drafts: Any) -> list[int]:
+                calls[0] += 1
+                return (wrong if calls[0] > n else right)(p, q, drafts)
+
+            return verify
+
+        return make
+
+    def last_call_law() -> Callable[..., list[int]]:
+        kept: list[Law] = []
+
+        def verify(p: Law, q: Law, drafts: Any) -> list[int]:
+            before = kept[-1] if kept and kept[-1].shape == p.shape else p
+            kept[:] = [p.copy()]
+            mixed = p.copy()
+            mixed[-1] = before[-1]
+            return Parts().made()(mixed, q, drafts)
+
+        return verify
+
+    def repeats_answer() -> Callable[..., list[int]]:
+        kept: list[int] = [0]
+
+        def verify(p: Law, q: Law, drafts: Any) -> list[int]:
+            tokens = Parts().made()(p, q, drafts)
+            if random.random() < 0.1 and kept[0] < p.shape[1] and p[len(tokens) - 1][kept[0]] > 0:
+                tokens[-1] = kept[0]
+            kept[0] = tokens[-1]
+            return tokens
+
+        return verify
+
+    return {
+        "one uniform for all decisions": one_uniform,
+        "one uniform for all tests": same_for_tests,
+        "a uniform kept from the call before": kept_uniform,
+        "the argmax in every 50th call": every(50),
+        "the argmax in every 7th call": every(7),
+        "the argmax in every 1,000th call": every(1_000),
+        "wrong after 20,000 calls": after(20_000),
+        "wrong after 1,000 calls": after(1_000),
+        "the law of the call before": last_call_law,
+        "the answer of the call before": repeats_answer,
+    }
+
+
+def right_ones() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Sixty functions that are right, with the options of `audit_chain` that they want."""
+    found: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
+    for library in ("numpy", "numpy float32", "torch", "torch float64"):
+        for rule in (_standard, _exact_match, _block, _residual_first, _all_at_once):
+            for draw in (_by_choice, _by_race, _by_sum):
+                name = f"{rule.__name__[1:]}, {draw.__name__[1:]}, {library}"
+                options = {"library": library.split()[0]}
+                found[name] = _converted(rule, draw, library), options
+    return found
+
+
+Uniform = Callable[[], float]
+Draw = Callable[[Law, Callable[[int], Law]], int]
+
+
+def _converted(rule: Callable[..., Any], draw: Draw, library: str) -> Callable[..., Any]:
+    """The rule on arrays of NumPy, with its numbers from the library."""
+
+    def verify(p: Any, q: Any, drafts: Any) -> list[int]:
+        if library.startswith("torch"):
+            import torch
+
+            kind = torch.float64 if library.endswith("64") else torch.float32
+
+            def many(n: int) -> Law:
+                return torch.rand(n, dtype=kind).double().numpy()
+
+            p, q = (x.to(kind).double().numpy() for x in (p, q))
+            return rule(p, q, drafts.tolist(), draw, many)
+        if library.endswith("32"):
+            p, q = (x.astype(np.float32).astype(np.float64) for x in (p, q))
+
+        def uniforms(n: int) -> Law:
+            return np.random.random(n)  # noqa: NPY002  # as engines do
+
+        return rule(p, q, np.asarray(drafts).tolist(), draw, uniforms)
+
+    return verify
+
+
+def _by_sum(law: Law, uniforms: Callable[[int], Law]) -> int:
+    return drawn(law, float(uniforms(1)[0]))
+
+
+def _by_race(law: Law, uniforms: Callable[[int], Law]) -> int:
+    clocks = -np.log(np.clip(uniforms(law.size), 1e-300, 1.0))
+    return int(np.argmax(law / np.maximum(clocks, 1e-300)))
+
+
+def _by_choice(law: Law, uniforms: Callable[[int], Law]) -> int:
+    """By halves: which part of the law, then which token of it, from one number."""
+    u, low, high = float(uniforms(1)[0]) * law.sum(), 0, law.size
+    while high - low > 1:
+        middle = (low + high) // 2
+        left = law[low:middle].sum()
+        if u < left or law[middle:high].sum() <= 0:
+            high = middle
+        else:
+            u, low = u - left, middle
+    return low
+
+
+def _standard(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int]:
+    tokens: list[int] = []
+    for place, x in enumerate(drafts):
+        if many(1)[0] >= right_accept(p[place], q[place], x):
+            return [*tokens, draw(right_residual(p[place], q[place]), many)]
+        tokens.append(x)
+    return [*tokens, draw(p[-1], many)]
+
+
+def _all_at_once(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int]:
+    uniforms = many(len(drafts))
+    passed = [uniforms[n] < right_accept(p[n], q[n], x) for n, x in enumerate(drafts)]
+    kept = passed.index(False) if False in passed else len(drafts)
+    law = right_residual(p[kept], q[kept]) if kept < len(drafts) else p[kept]
+    return [*drafts[:kept], draw(law, many)]
+
+
+def _residual_first(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int]:
+    """All tokens that may be wanted are drawn before any test."""
+    extra = [draw(right_residual(p[n], q[n]), many) for n in range(len(drafts))]
+    extra.append(draw(p[-1], many))
+    tokens: list[int] = []
+    for place, x in enumerate(drafts):
+        if many(1)[0] >= right_accept(p[place], q[place], x):
+            return [*tokens, extra[place]]
+        tokens.append(x)
+    return [*tokens, extra[-1]]
+
+
+def _exact_match(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int]:
+    tokens: list[int] = []
+    for place, x in enumerate(drafts):
+        token = draw(p[place], many)
+        tokens.append(token)
+        if token != x:
+            return tokens
+    return [*tokens, draw(p[-1], many)]
+
+
+def _block(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int]:
+    """Block verification (Sun et al., ICLR 2025)."""
+    chance, kept, last = 1.0, 0, p[0]
+    shares = [1.0]
+    for place, x in enumerate(drafts):
+        chance = min(1.0, chance * p[place, x] / q[place, x])
+        shares.append(chance)
+    residuals = [
+        np.maximum(shares[n] * p[n] - (q[n] if n < len(drafts) else 0.0), 0.0)
+        for n in range(len(drafts) + 1)
+    ]
+    last = residuals[0]
+    for n in range(1, len(drafts) + 1):
+        if n == len(drafts):
+            passes = shares[n]
+        else:
+            left = residuals[n].sum()
+            passes = left / (left + 1.0 - shares[n]) if left + 1.0 - shares[n] > 0 else 1.0
+        if many(1)[0] < passes:
+            kept, last = n, residuals[n]
+    if last.sum() <= 0:
+        last = p[kept]
+    return [*drafts[:kept], draw(last / last.sum(), many)]
