@@ -47,7 +47,9 @@ class FoundLaw:
     Attributes
     ----------
     distance, tolerance : float
-        Total variation from the law that is right, and how much of it is rounding.
+        Total variation from the law that is right, and how much of it is rounding for sure.
+    rounding : float
+        How much of it may be rounding in a type that the audit did not see, such as float32 inside.
     excess : float
         Lower bound of the distance, whatever the calls that failed would have answered.
     num_checks : int or None
@@ -59,6 +61,7 @@ class FoundLaw:
     distance: float
     excess: float
     tolerance: float
+    rounding: float
     num_checks: int | None
     acceptance_rate: float | None = None
     impossible_mass: float | None = None
@@ -204,9 +207,9 @@ class Findings:
         kinds = Counter[str]() if self.wrong_tokens is None else self.wrong_tokens.kinds
         failed = sum(kinds[kind] for kind in NO_ANSWERS)
         if self.law is not None:
-            disproved = self.law.excess > self.law.tolerance
+            disproved = self.law.excess > self.law.rounding
             disproved |= self._passes(self.law.trials_p_value) is False
-            wrong = not self.law.fits
+            wrong = self.law.distance > self.law.rounding
         else:
             interval = self.distance[1]
             least = 0.0 if interval is None else interval.low

@@ -333,6 +333,9 @@ class Report:
         if self.verdict_class == EDGE:
             size = "" if self.edge_mass is None else f" of probability {self.edge_mass:.2g} at most"
             wrong = (*self.violations, *self.edge_violations)
+            if not wrong:
+                away = f"the law is {self.total_variation:.2g} away from the target's"
+                return f"EDGE ONLY: {away}, which rounding explains."
             return f"EDGE ONLY{size}: right but for impossible values, e.g. {wrong[0].message}."
         if self.verdict_class == NOT_JUDGED:
             failed = [v for v in self.violations if v.kind in NO_ANSWERS]

@@ -232,6 +232,7 @@ def audit(
         edges = edge_violations(subject, rng, edge_probes)
         found = trials.sampled(options, edges, sample is not None, rng)
         return _judged(replace(found, notes=notes), judge)
+    rounds = tolerance is None and driven is not None
     if tolerance is None:
         options = replace(options, tolerance=COARSE if driven and driven.coarse else FINE)
     if driven is None:
@@ -240,7 +241,7 @@ def audit(
     # The law is one thing, the sampler that should follow it another.
     fewer = replace(options, num_trials=min(num_trials, _SAMPLER_TRIALS))
     trials = _drawn_trials(subject, problem.drafts, fewer, deadline, rng, log)
-    found = trials.under_law(options, output, driven, rng)
+    found = trials.under_law(options, output, driven, rounds, rng)
     found = replace(found, edges=edge_violations(subject, rng, edge_probes))
     return _judged(found, judge, output.output)
 
@@ -289,6 +290,7 @@ class _Trials:
         options: Options,
         law: EnumeratedLaw,
         driven: DrivenLaw | None,
+        rounds: bool,
         rng: np.random.Generator,
     ) -> Findings:
         """What the law shows that they should follow, and whether they do."""
@@ -321,6 +323,7 @@ class _Trials:
                 distance=distance,
                 excess=float(np.maximum(difference, 0.0).sum()),
                 tolerance=tolerance,
+                rounding=max(tolerance, COARSE) if rounds else tolerance,
                 num_checks=None if driven is None else driven.num_checks,
                 acceptance_rate=law.acceptance_rate,
                 impossible_mass=float(law.output[p <= 0].sum()),

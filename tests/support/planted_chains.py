@@ -444,3 +444,96 @@ def _block(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int
     if last.sum() <= 0:
         last = p[kept]
     return [*drafts[:kept], draw(last / last.sum(), many)]
+
+
+def as_batch(verify: Callable[..., list[int]]) -> Callable[[Law, Law, Law], Law]:
+    """A function of one chain, for rows that are padded with -1."""
+
+    def rows(p: Law, q: Law, drafts: Law) -> Law:
+        given = np.full((len(drafts), drafts.shape[1] + 1), -1)
+        for row, chain in enumerate(drafts):
+            n = int((chain >= 0).sum())
+            tokens = verify(p[row, : n + 1], q[row, :n], chain[:n])
+            given[row, : len(tokens)] = tokens
+        return given
+
+    return rows
+
+
+def wrong_batches() -> dict[str, Callable[[Law, Law, Law], Law]]:
+    """Functions of rows that are wrong in what they take for a row, or in every row."""
+    right = as_batch(Parts().made())
+
+    def rolled(p: Law, q: Law, drafts: Law, *, p_by: int = 0, q_by: int = 0) -> Law:
+        p, q = np.roll(p, p_by, axis=0), np.roll(q, q_by, axis=0)
+        flat = 1.0 / p.shape[2]
+        return right(np.nan_to_num(p, nan=flat), np.nan_to_num(q, nan=flat), drafts)
+
+    def first_row(p: Law, q: Law, drafts: Law, *, of: str) -> Law:
+        p, q = (
+            np.nan_to_num(np.repeat(x[:1], len(x), 0), nan=1.0 / x.shape[2]) if of == name else x
+            for name, x in (("p", p), ("q", q))
+        )
+        return right(p, q, drafts)
+
+    def bonus_at_the_end(p: Law, q: Law, drafts: Law) -> Law:
+        """The extra token comes from the last row of the array, padding or not."""
+        given = right(p, q, drafts)
+        for row, chain in enumerate(drafts):
+            n = int((chain >= 0).sum())
+            if given[row, n] >= 0:
+                law = np.nan_to_num(p[row, -1], nan=1.0 / p.shape[2])
+                given[row, n] = drawn(law, random.random())
+        return given
+
+    found: dict[str, Callable[[Law, Law, Law], Law]] = {
+        "q of the next row": lambda p, q, d: rolled(p, q, d, q_by=-1),
+        "q of the row before": lambda p, q, d: rolled(p, q, d, q_by=1),
+        "p of the next row": lambda p, q, d: rolled(p, q, d, p_by=-1),
+        "p and q of the next row": lambda p, q, d: rolled(p, q, d, p_by=-1, q_by=-1),
+        "p of the first row": lambda p, q, d: first_row(p, q, d, of="p"),
+        "q of the first row": lambda p, q, d: first_row(p, q, d, of="q"),
+        "the extra token from the end of the padding": bonus_at_the_end,
+    }
+    kinds = (
+        *("residual is p", "residual with absolute value", "residual shifted by one"),
+        *("residual squared", "residual uniform", "bonus from q", "bonus of the likeliest"),
+        *("bonus is the residual", "ratio squared", "ratio of square roots", "accepts nothing"),
+        *("p instead of the ratio", "accepts everything"),
+    )
+    return found | {kind: as_batch(BY_LAW[kind].made()) for kind in kinds}
+
+
+def as_text(
+    verify: Callable[..., list[int]], num_drafts: int = 2, length: int = 5
+) -> Callable[[Any, Any], list[int]]:
+    """A session that drafts and verifies by a function of chains until a text is long enough."""
+
+    def law(logits: Law) -> Law:
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        whole: Law = weights / weights.sum(axis=-1, keepdims=True)
+        return whole
+
+    def generate(target: Any, draft: Any) -> list[int]:
+        text: list[int] = []
+        while len(text) < length:
+            ids, q = list(text), []
+            for _ in range(num_drafts):
+                q.append(law(draft(ids)[-1]))
+                ids.append(drawn(q[-1], random.random()))
+            p = law(target(ids))[len(text) :]
+            text += verify(p, np.array(q), np.array(ids[len(text) :]))
+        return text
+
+    return generate
+
+
+#: Kinds of chains that are put into sessions.
+IN_TEXTS = (
+    *("residual cut at 50", "residual cut at 200", "residual above 1e-2", "residual squared"),
+    *("residual to the power 1.2", "residual is p", "residual with absolute value"),
+    *("residual shifted by one", "bonus at power .9", "bonus cut at 50", "bonus from q"),
+    *("bonus of the likeliest", "ratio 10 % too high", "ratio 1 % too high", "ratio squared"),
+    *("ratio of square roots", "accepts nothing", "accepts the likeliest"),
+    *("uniform of 16 levels", "accepts if p is the larger"),
+)

@@ -62,6 +62,7 @@ _UNIFORM_NAMES = (
     "place by position",
     "place in the same text before",
     "place by q/p",
+    "place by id",
 )
 NUM_BETS = len(_NAMES) + 1 + len(_UNIFORM_NAMES)
 
@@ -133,7 +134,7 @@ class Evidence:
         self._uniform = {
             name: _Histogram(*shape)
             for name, shape in zip(
-                _UNIFORM_NAMES, ((10, 3), (4, 4), (6, 8), (4, 4), (8, 2)), strict=True
+                _UNIFORM_NAMES, ((10, 3), (4, 4), (6, 8), (4, 4), (8, 2), (8, 2)), strict=True
             )
         }
         self._prefixes: dict[int, int | dict[int, int]] = {}
@@ -293,6 +294,8 @@ class Evidence:
         place = float(p[:cell].sum() + self._rng.random() * p[cell])
         place = min(max(place, 0.0), 1.0 - 1e-12)
         uniform = self._uniform
+        by_id = law.mass_before(cell) + self._rng.random() * float(p[cell])
+        uniform["place by id"].add(by_id, int(p[0] > 0.6))
         uniform["place in the law"].add(place, 0 if p[0] < 0.4 else 1 if p[0] < 0.8 else 2)
         uniform["place by position"].add(place, min(shown.position, 7))
         if self._last is not None:

@@ -39,7 +39,7 @@ class Law:
         others lack to one, and nothing where that is no more than rounding.
     """
 
-    __slots__ = ("_sorted", "bets", "cell_of", "drafted", "ids", "is_open", "p", "previous", "rest")
+    __slots__ = ("_sorted", "bets", "drafted", "ids", "is_open", "p", "previous", "rest")
 
     bets: BetTable | None
     drafted: tuple[Law, DraftBets] | None
@@ -68,10 +68,10 @@ class Law:
         cells = np.append(listed, self.rest) if self.rest else listed
         self.ids = names
         self.p: Floats = cells / cells.sum()
-        self.cell_of = dict(zip(names.tolist(), range(names.size), strict=True))
-        if len(self.cell_of) < names.size:
+        order = np.argsort(names)
+        self._sorted = names[order], order
+        if (np.diff(self._sorted[0]) == 0).any():
             raise InvalidDistribution("a token is listed twice")
-        self._sorted: Any = None
         self.bets = None
         self.drafted = None
         self.previous = None
@@ -93,23 +93,39 @@ class Law:
 
     def cell(self, token: int) -> int | None:
         """Where a token lies; None for one that is impossible or, in an open law, not listed."""
-        return self.cell_of.get(token, self.ids.size if self.rest else None)
+        (met,) = np.nonzero(self.ids == token)
+        if met.size:
+            return int(met[0])
+        return self.ids.size if self.rest else None
+
+    def mass_before(self, cell: int) -> float:
+        """Probability of the listed tokens with a smaller id, of all of them for the last cell."""
+        listed = self.p[: self.ids.size]
+        if cell == self.ids.size:
+            return float(listed.sum())
+        return float(listed[self.ids < self.ids[cell]].sum())
 
     def onto(self, other: Law) -> Floats | None:
         """Another law on the cells of this one; None if they have nothing in common."""
-        if self._sorted is None:
-            order = np.argsort(self.ids)
-            self._sorted = self.ids[order], order
-        sorted_ids, order = self._sorted
         held = np.zeros(self.p.size)
-        place = np.minimum(np.searchsorted(sorted_ids, other.ids), sorted_ids.size - 1)
-        met = sorted_ids[place] == other.ids
+        place, met = self._places(other.ids)
         weights = other.p[: other.ids.size]
-        held[order[place[met]]] = weights[met]
+        held[place[met]] = weights[met]
         if self.rest:
             held[-1] += weights[~met].sum() + other.rest
         total = held.sum()
         return held / total if total > 0.0 else None
+
+    def _places(self, ids: Any) -> tuple[Any, Any]:
+        """Cells of some ids, and which of these are listed."""
+        sorted_ids, order = self._sorted
+        found = np.minimum(np.searchsorted(sorted_ids, ids), sorted_ids.size - 1)
+        return order[found], sorted_ids[found] == ids
+
+    def shared(self, other: Law) -> tuple[Floats, Floats]:
+        """What both laws say of the tokens that both list."""
+        place, met = self._places(other.ids)
+        return self.p[place[met]], other.p[: other.ids.size][met]
 
     def to_record(self) -> dict[str, Any]:
         """The law as a line of a log holds it."""
@@ -128,9 +144,7 @@ def distance(one: Law, other: Law) -> float:
 
     A token that only one of them lists is counted with what the other has not listed.
     """
-    shared = [i for i in one.cell_of if i in other.cell_of]
-    p = np.array([one.p[one.cell_of[i]] for i in shared])
-    q = np.array([other.p[other.cell_of[i]] for i in shared])
+    p, q = one.shared(other)
     return float(np.abs(p - q).sum() + abs(p.sum() - q.sum())) / 2.0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import EDGE, Report, carried, p_value_text
+from mdsd_opt.auditing.report import Report, carried, p_value_text
 from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
 from mdsd_opt.auditing.texts.toys import AnyTables
@@ -93,8 +93,6 @@ class TextAuditReport(Report):
     @property
     def verdict(self) -> str:
         """One sentence, and what was not seen."""
-        if self.verdict_class == EDGE and not self.violations:
-            return f"EDGE ONLY: {self._reason()}, which is rounding."
         if said := self._class_verdict():
             return said
         if not self.clean:

@@ -339,6 +339,7 @@ class TreeAudit:
             tolerance=options.tolerance
             if options.tolerance is not None
             else (COARSE if coarse else FINE),
+            rounding=COARSE if options.tolerance is None else options.tolerance,
             num_checks=num_checks,
         )
         findings = Findings(

@@ -1,0 +1,217 @@
+"""The log of an audit: JSON lines, each whole before the next, from which another run goes on.
+
+An audit learns only by records. What is learned is written first and put to the evidence then, so
+that a log that is read again gives the evidence as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from mdsd_opt.auditing.servers.laws import Law
+from mdsd_opt.auditing.servers.recorded import lines_of
+from mdsd_opt.auditing.servers.tally import Tally
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+
+#: Of what a log begins with, and which form it has.
+HEADER, FORM = "audit", 1
+
+#: Cells of laws that are kept; those that were not asked for longest go.
+MOST_CELLS = 300_000
+
+
+class KnownLaws:
+    """Laws by the text before them, as many as there is room for."""
+
+    def __init__(self) -> None:
+        self._laws: OrderedDict[tuple[int, ...], Law] = OrderedDict()
+        self._cells = 0
+
+    def put(self, prefix: Sequence[int], law: Law) -> None:
+        """Keep a law."""
+        old = self._laws.pop(tuple(prefix), None)
+        self._cells += law.p.size - (0 if old is None else old.p.size)
+        self._laws[tuple(prefix)] = law
+        while self._cells > MOST_CELLS and len(self._laws) > 1:
+            self._cells -= self._laws.popitem(last=False)[1].p.size
+
+    def get(self, prefix: Sequence[int]) -> Law | None:
+        """The law after a text, if it is kept."""
+        law = self._laws.get(tuple(prefix))
+        if law is not None:
+            self._laws.move_to_end(tuple(prefix))
+        return law
+
+    def __len__(self) -> int:
+        return len(self._laws)
+
+
+class Learned:
+    """What the records of an audit say, put to a tally one after another."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.laws, self.drafts = KnownLaws(), KnownLaws()
+        self.visited: list[tuple[int, ...]] = []
+        self.requests = 0
+        self.seconds = 0.0
+
+    def take(self, record: dict[str, Any]) -> None:
+        """Learn what a record says."""
+        kind = record["kind"]
+        self.requests += record.get("requests", 0)
+        if kind in ("law", "draft law"):
+            known = self.laws if kind == "law" else self.drafts
+            known.put(record["prefix"], Law.from_record(record["law"]))
+        elif kind == "text":
+            self._text(record)
+        elif kind == "noise":
+            self.tally.measured_noise(record["distance"])
+        elif kind == "difference":
+            self.tally.differences.append(record["distance"])
+        elif kind == "known draft":
+            p, q = self.laws.get(record["prefix"]), self.drafts.get(record["prefix"])
+            if p is not None and q is not None:
+                self.tally.acceptance.count_known(record["accepted"], p, q, self.tally.tau)
+        elif kind == "counters":
+            counted = self.tally.acceptance
+            counted.drafted, counted.accepted = record["drafted"], record["accepted"]
+            counted.by_position = tuple(record.get("by_position", ()))
+        elif kind == "no law":
+            self.tally.has_laws = False
+        elif kind == "end":
+            self.seconds += record["seconds"]
+
+    def _text(self, record: dict[str, Any]) -> None:
+        prompt, tokens = record["prompt"], record["tokens"]
+        is_control = record["control"]
+        prefixes = [(*prompt, *tokens[:n]) for n in range(len(tokens))]
+        given = record.get("laws")
+        laws = (
+            [self.laws.get(prefix) for prefix in prefixes]
+            if given is None
+            else [None if law is None else Law.from_record(law) for law in given]
+        )
+        drafts = [self.drafts.get(prefix) for prefix in prefixes]
+        if not is_control:
+            self.tally.acceptance.count(record.get("drafted"), record.get("accepted"))
+            if len(self.visited) < 50_000:
+                self.visited += prefixes[self.tally.num_first :]
+        self.tally.add_text(prompt, tokens, laws, drafts, is_control=is_control)
+
+
+class Log:
+    """A log that records are added to, or none.
+
+    Parameters
+    ----------
+    path : path-like or None
+    header : dict
+        What an audit is of: a log of another one is refused.
+    learned : Learned
+        Takes what is in the log already, and every record that is added.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, header: dict[str, Any], learned: Learned
+    ) -> None:
+        self._learned = learned
+        self._file: BinaryIO | None = None
+        self.resumed = 0
+        if path is None:
+            return
+        place = Path(path)
+        header = json.loads(json.dumps({"kind": HEADER, "form": FORM, **header}))
+        if place.exists() and place.stat().st_size:
+            _cut_half_line(place)
+            self._read(place, header)
+        try:
+            self._file = place.open("ab")
+        except OSError as error:
+            raise InvalidInput(f"cannot write {path}: {error.strerror}") from error
+        if place.stat().st_size == 0:
+            self._write(header)
+
+    def _read(self, path: Path, header: dict[str, Any]) -> None:
+        for number, (record, where) in enumerate(lines_of(path)):
+            if number == 0:
+                different = [
+                    name
+                    for name in {**header, **(record if isinstance(record, dict) else {})}
+                    if not isinstance(record, dict) or record.get(name) != header.get(name)
+                ]
+                if different:
+                    raise InvalidInput(
+                        f"{path} is the log of another audit ({', '.join(sorted(different))} "
+                        "differ): give another file"
+                    )
+                continue
+            _take(self._learned, record, where)
+            self.resumed += 1
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+            self._file.flush()
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Write a record, and learn what it says."""
+        self._write(record)
+        self._learned.take(record)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def is_log(path: Any) -> bool:
+    """Whether a file is the log of an audit."""
+    first = next(lines_of(path), (None, ""))[0]
+    return isinstance(first, dict) and first.get("kind") == HEADER
+
+
+def replayed(path: Any, tally: Tally) -> Learned:
+    """What a log says, put to a tally."""
+    learned = Learned(tally)
+    for record, where in lines_of(path):
+        if not (isinstance(record, dict) and record.get("kind") == HEADER):
+            _take(learned, record, where)
+            tally.look()
+    return learned
+
+
+def _take(learned: Learned, record: Any, where: str) -> None:
+    try:
+        learned.take(record)
+    except (TypeError, KeyError, ValueError, IndexError) as error:
+        raise UnreadableFile(f"{where} is no record of an audit ({error})") from error
+
+
+def _cut_half_line(path: Path) -> None:
+    """Take away the end of a log whose writer was killed within a line."""
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        while size:
+            step = min(size, 1 << 16)
+            file.seek(size - step)
+            block = file.read(step)
+            place = block.rfind(b"\n")
+            if place >= 0:
+                file.truncate(size - step + place + 1)
+                return
+            size -= step
+        file.truncate(0)

@@ -1,0 +1,228 @@
+"""Texts that servers wrote, with the laws of their tokens, from files of JSON lines.
+
+Read are answers of vLLM (its Python class and its server), SGLang, llama.cpp and servers in the
+style of OpenAI (completions and chat), one request a line, and logs of `mdsd_opt.audit_server`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mdsd_opt.auditing.servers.laws import ROUNDING
+from mdsd_opt.base.files import parse_json, unreadable
+from mdsd_opt.errors import UnreadableFile
+
+#: How servers name a token by its id where they are asked to.
+_ID_MARK = "token_id:"
+
+_KNOWN = (
+    "'choices' with 'logprobs' (vLLM's server, OpenAI), 'outputs' or 'token_ids' with 'logprobs' "
+    "(vLLM), 'meta_info' with 'output_top_logprobs' (SGLang), 'completion_probabilities' "
+    "(llama.cpp) or 'kind' (a log of this audit)"
+)
+
+
+class Names:
+    """Ids of tokens that a server names by their text or bytes."""
+
+    def __init__(self) -> None:
+        self._ids: dict[Any, int] = {}
+
+    def id_of(self, name: Any) -> int:
+        """The id in a name such as 'token_id:5', or one of our own for what was not met before."""
+        if isinstance(name, int):
+            return name
+        if isinstance(name, str) and name.startswith(_ID_MARK):
+            return int(name[len(_ID_MARK) :])
+        return self._ids.setdefault(name, len(self._ids))
+
+
+@dataclass(slots=True)
+class Written:
+    """A text of a server, as it says it.
+
+    Attributes
+    ----------
+    tokens : list of int
+    lists : list of mapping or None
+        Of each token's law the listed ids and their natural logarithms.
+    is_processed : bool
+        Whether these were taken after the sampler, whatever the rest of the file says.
+    prompt : list of int or None
+    drafted, accepted : int or None
+    """
+
+    tokens: list[int]
+    lists: list[Mapping[int, float] | None]
+    is_processed: bool = False
+    prompt: list[int] | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.lists):
+            raise ValueError(f"{len(self.tokens)} tokens have {len(self.lists)} laws")
+
+
+@dataclass
+class Reader:
+    """Texts of answers; names of tokens that are not ids get ids that hold in one file."""
+
+    names: Names = field(default_factory=Names)
+
+    def texts(self, answer: Any) -> list[Written]:
+        """All texts of one answer, whoever gave it.
+
+        Raises `UnreadableFile` if there are none, or no laws.
+        """
+        try:
+            found = self._found(answer)
+        except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
+            raise UnreadableFile(
+                f"laws in a form that is not known ({type(error).__name__}: {error})"
+            ) from error
+        if not found:
+            raise UnreadableFile(f"no laws of tokens: no {_KNOWN}")
+        return found
+
+    def _found(self, answer: Any) -> list[Written]:
+        if not isinstance(answer, dict):
+            return []
+        if "completion_probabilities" in answer or "probs" in answer:
+            return [self.of_llamacpp(answer)]
+        if isinstance(answer.get("meta_info"), dict):
+            return self._of_sglang(answer["meta_info"])
+        many = answer.get("choices") or answer.get("outputs") or [answer]
+        prompt = answer.get("prompt_token_ids")
+        return [text for one in many if (text := self.of_choice(one, prompt)) is not None]
+
+    def of_choice(self, choice: Mapping[str, Any], prompt: list[int] | None) -> Written | None:
+        """A choice of a server in the style of OpenAI, or an output of vLLM."""
+        told = choice.get("logprobs")
+        ids = choice.get("token_ids")
+        prompt = choice.get("prompt_token_ids") or prompt
+        if isinstance(told, list):
+            lists = [
+                {int(i): x["logprob"] if isinstance(x, dict) else x for i, x in row.items()}
+                for row in told
+            ]
+            return Written([int(i) for i in ids or ()], lists, prompt=prompt)
+        if not isinstance(told, dict):
+            return None
+        if told.get("content") is not None:
+            return self._of_chat(told["content"], prompt)
+        if not told.get("top_logprobs"):
+            return None
+        tokens = [self.names.id_of(name) for name in told["tokens"]]
+        rows = [
+            {self.names.id_of(name): x for name, x in row.items()} if row else None
+            for row in told["top_logprobs"]
+        ]
+        if ids and tokens and not str(told["tokens"][0]).startswith(_ID_MARK):
+            ids = None  # ids of ours, of names, stand in the laws
+        return Written([int(i) for i in ids] if ids else tokens, rows, prompt=prompt)
+
+    def _of_chat(self, content: list[dict[str, Any]], prompt: list[int] | None) -> Written:
+        tokens, rows = [], []
+        for entry in content:
+            tokens.append(self._named(entry))
+            listed = entry.get("top_logprobs")
+            row = {self._named(one): one["logprob"] for one in listed} if listed else None
+            if row is not None and listed and len(row) < len(listed):
+                raise ValueError("two tokens of one position have the same name")
+            rows.append(row)
+        return Written(tokens, list(rows), prompt=prompt)
+
+    def _named(self, entry: Mapping[str, Any]) -> int:
+        """The token of an entry: its text may be that of others, its bytes are not.
+
+        An 'id' beside it is not taken: servers were met that give another token's.
+        """
+        name: Any = entry["token"]
+        if not name.startswith(_ID_MARK) and entry.get("bytes") is not None:
+            name = bytes(entry["bytes"])
+        return self.names.id_of(name)
+
+    def of_llamacpp(self, answer: Mapping[str, Any]) -> Written:
+        """An answer of llama.cpp's own API with n_probs."""
+        tokens: list[int] = []
+        rows: list[Mapping[int, float] | None] = []
+        is_processed = False
+        for entry in answer.get("completion_probabilities") or answer["probs"]:
+            tokens.append(int(entry["id"]))
+            if "top_probs" in entry:
+                is_processed = True
+                rows.append(
+                    {int(x["id"]): math.log(x["prob"]) for x in entry["top_probs"] if x["prob"] > 0}
+                )
+            else:
+                listed = entry.get("top_logprobs")
+                rows.append({int(x["id"]): x["logprob"] for x in listed} if listed else None)
+        timings = answer.get("timings") or {}
+        return Written(
+            tokens,
+            [row or None for row in rows],
+            is_processed,
+            drafted=timings.get("draft_n"),
+            accepted=timings.get("draft_n_accepted"),
+        )
+
+    def _of_sglang(self, info: Mapping[str, Any]) -> list[Written]:
+        listed = info.get("output_top_logprobs")
+        if not listed:
+            return []
+        tokens = [int(entry[1]) for entry in info["output_token_logprobs"]]
+        rows = [{int(e[1]): e[0] for e in row} if row else None for row in listed]
+        return [
+            Written(
+                tokens,
+                list(rows),
+                drafted=info.get("spec_draft_token_num"),
+                accepted=info.get("spec_accept_token_num"),
+            )
+        ]
+
+
+def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[Any, str]]:
+    """What the lines of a file hold, and what to call each.
+
+    Raises `UnreadableFile` if it is missing, or a line is no JSON.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    where = f"line {number} of {path}"
+                    yield parse_json(line, where), where
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def read_texts(path: str | os.PathLike[str]) -> Iterator[Written]:
+    """The texts of a file of answers, one after another."""
+    reader = Reader()
+    for answer, where in lines_of(path):
+        try:
+            yield from reader.texts(answer)
+        except UnreadableFile as error:
+            raise UnreadableFile(f"{where}: {error}") from None
+
+
+def listed_tokens(path: str | os.PathLike[str]) -> int | None:
+    """How many tokens were asked for at each position: the fewest of any list with something left.
+
+    Where servers add the token that came, lists have one more; which tokens a law tells apart must
+    not depend on that. None where all lists are whole.
+    """
+    sizes = (
+        len(row)
+        for text in read_texts(path)
+        for row in text.lists
+        if row and sum(map(math.exp, row.values())) < 1.0 - ROUNDING
+    )
+    return min(sizes, default=None)

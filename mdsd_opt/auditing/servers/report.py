@@ -1,0 +1,260 @@
+"""What an audit of a server, or of texts that one wrote, found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report, carried
+
+#: What a report can have found, beside its class.
+DEVIATES, ANOTHER_LAW = "tokens deviate", "another law"
+LAW_MISREAD, NO_CONTROL = "law misread", "no control"
+NOTHING_DRAFTED, NO_LAW = "nothing drafted", "no law"
+TOO_MUCH_ACCEPTED = "acceptance above the optimum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The tokens of one kind, and what the bets on them won.
+
+    Attributes
+    ----------
+    tokens : int
+    log10_e : float
+        Common logarithm of the e-value at the report's tolerance.
+    at_least : float
+        Lower bound of the total variation, with the report's confidence.
+    impossible : int
+        Tokens that the law stated for them rules out.
+    bets : tuple of (str, float)
+        Those that won most, with the common logarithm of their wealth.
+    """
+
+    tokens: int = 0
+    log10_e: float = 0.0
+    at_least: float = 0.0
+    impossible: int = 0
+    bets: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def said(self) -> str:
+        """One line."""
+        return f"e = {power_of_ten(self.log10_e)} in {self.tokens:,} tokens"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ServerReport(Report):
+    """Verdict of `audit_server` or `audit_tokens`.
+
+    The class is "lossy" only if the later tokens are accused while first tokens and a control
+    without speculation are clean, or if the law is not that of the server without speculation; "not
+    judged", with a `finding` that says why, where the control is accused too, and wherever nothing
+    can be said.
+
+    Attributes
+    ----------
+    finding : str
+        Why a report is lossy or not judged: "tokens deviate", "another law", "law misread" (the
+        control deviates as well: what was read is not the law, or sampling itself is wrong), "no
+        control", "nothing drafted", "no law", "acceptance above the optimum"; else empty.
+    later, first, control : Measured
+        Tokens that may come from drafts; first tokens after a prompt; tokens without speculation.
+    temperature : float
+        Estimate, as a multiple of the temperature asked for.
+    temperature_interval, top_excess_interval : Interval
+    top_excess : float
+        How much more often than stated the likeliest token came.
+    drafted, accepted : int or None
+        Draft tokens as the server counts them; None where it does not.
+    accepted_by_position : tuple of float
+        Share of the drafts at each position that was accepted, where the server counts that.
+    known_drafts : int
+        Single drafts after texts whose laws are known.
+    known_acceptance : float or None
+        Share of these that was accepted.
+    optimal_acceptance : float or None
+        Mean of sum min(p, q) at these texts, the most that any lossless rule accepts.
+    acceptance_log10_e : float
+        Evidence that more is accepted than that.
+    law_noise : float or None
+        Largest total variation between two answers on the law after one text.
+    law_distance : float or None
+        Mean total variation between the law in an answer and that of the plain server.
+    num_laws : int
+        Laws that were compared for it.
+    seconds : float
+    requests : int
+    """
+
+    finding: str = ""
+    later: Measured
+    first: Measured
+    control: Measured
+    temperature: float = 1.0
+    temperature_interval: Interval = Interval(0.0, math.inf)
+    top_excess: float = 0.0
+    top_excess_interval: Interval = Interval(-1.0, 1.0)
+    drafted: int | None = None
+    accepted: int | None = None
+    accepted_by_position: tuple[float, ...] = ()
+    known_drafts: int = 0
+    known_acceptance: float | None = None
+    optimal_acceptance: float | None = None
+    acceptance_log10_e: float = 0.0
+    law_noise: float | None = None
+    law_distance: float | None = None
+    num_laws: int = 0
+    seconds: float = 0.0
+    requests: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Later tokens, those that may come from drafts."""
+        return self.later.tokens
+
+    @property
+    def log10_e(self) -> float:
+        """Common logarithm of the e-value of the later tokens."""
+        return self.later.log10_e
+
+    @property
+    def left_on_the_table(self) -> float | None:
+        """By how much a step with one draft would be longer at the optimum: (1 + a*)/(1 + a) - 1.
+
+        None where it is not known.
+        """
+        if self.known_acceptance is None or self.optimal_acceptance is None:
+            return None
+        return (1.0 + self.optimal_acceptance) / (1.0 + self.known_acceptance) - 1.0
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        found = self.later.said
+        if self.finding == LAW_MISREAD:
+            return (
+                f"LAW MISREAD, nothing is said of drafts: tokens without speculation deviate from "
+                f"these laws as well ({found}; without: {self._clean_side.said})."
+            )
+        if self.verdict_class == LOSSY:
+            if self.finding == ANOTHER_LAW:
+                return (
+                    f"LOSSY: the law is not that of the plain server, {self.law_distance:.3g} away "
+                    f"at {self.num_laws} texts."
+                )
+            return (
+                f"LOSSY: {found}, total variation {self._distance}; "
+                f"{self._most}. Without speculation: {self.control.said or self.first.said}."
+            )
+        if self.verdict_class == NOT_JUDGED:
+            return f"NOT JUDGED, {self._why_not}"
+        if self._too_few:
+            return "no deviation found, but there are too few tokens to see one."
+        return (
+            f"no deviation found in {self.tokens:,} tokens ({found}); {self.detectable_bias:.2g} "
+            f"along one of the bets would have been found with probability {self.power:g}."
+        )
+
+    @property
+    def _why_not(self) -> str:
+        clean = f"the tokens show no deviation ({self.later.said})."
+        if self.finding == NOTHING_DRAFTED:
+            return f"nothing was drafted: {clean}"
+        if self.finding == NO_LAW:
+            return "no law: the server says of no token how likely it was."
+        if self.finding == NO_CONTROL:
+            return (
+                f"no control: tokens deviate from these laws ({self.later.said}, {self._most}), but "
+                "without as many tokens that were made without drafts nobody can say whose fault "
+                "that is."
+            )
+        if self.finding == TOO_MUCH_ACCEPTED:
+            return (
+                f"acceptance above the optimum: {self.known_acceptance:.3f} of "
+                f"{self.known_drafts:,} drafts, where {self.optimal_acceptance:.3f} is the most "
+                f"for drafts of this law (e = {power_of_ten(self.acceptance_log10_e)}); {clean}"
+            )
+        return "there are no tokens."
+
+    @property
+    def _clean_side(self) -> Measured:
+        return max(self.first, self.control, key=lambda side: side.log10_e)
+
+    @property
+    def _distance(self) -> str:
+        return f"{self.total_variation:.2g}, at least {self.later.at_least:.2g}"
+
+    @property
+    def _most(self) -> str:
+        return f"best seen by the bet on {self.later.bets[0][0]}" if self.later.bets else "no bet"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        rows = [("verdict", self.verdict), ("class", self.verdict_class)]
+        if self.finding:
+            rows.append(("finding", self.finding))
+        rows += [
+            ("later tokens", self.later.said),
+            ("first tokens", self.first.said),
+            ("without speculation", self.control.said if self.control.tokens else "not asked"),
+            ("total variation", self._distance),
+            ("tolerance", f"{self.tolerance:.3g}{self._noise}"),
+        ]
+        if self.verdict_class == NO_DEVIATION:
+            rows += self._bias_rows()
+        if self.later.impossible:
+            rows.append(("impossible tokens", f"{self.later.impossible:,}"))
+        rows += [("bet", f"{name}: {power_of_ten(won)}") for name, won in self.later.bets]
+        rows.append(
+            ("temperature", f"{carried(self.temperature, self.temperature_interval)} times stated")
+        )
+        excess = carried(self.top_excess, self.top_excess_interval)
+        rows.append(("likeliest token, beyond stated", excess))
+        rows += self._draft_rows()
+        if self.law_distance is not None:
+            told = f"{self.law_distance:.3g} on average at {self.num_laws:,} texts"
+            rows.append(("law against the plain server's", told))
+        rows += self._note_rows()
+        return [*rows, ("requests", f"{self.requests:,} in {self.seconds:.0f} s")]
+
+    @property
+    def _noise(self) -> str:
+        if self.law_noise is None:
+            return ""
+        return f" (the same text twice: {self.law_noise:.2g} at most)"
+
+    def _draft_rows(self) -> list[tuple[str, str]]:
+        if self.drafted is None:
+            return [("drafts", "not counted by the server")]
+        share = f" ({self.accepted / self.drafted:.1%})" if self.drafted and self.accepted else ""
+        rows = [("drafts", f"{self.drafted:,}, accepted {self.accepted or 0:,}{share}")]
+        if self.accepted_by_position:
+            shares = ", ".join(f"{share:.1%}" for share in self.accepted_by_position)
+            rows.append(("accepted by position", shares))
+        if self.known_acceptance is not None and self.optimal_acceptance is not None:
+            left = self.left_on_the_table or 0.0
+            rows.append(
+                (
+                    "acceptance after known texts",
+                    f"{self.known_acceptance:.3f} of {self.known_drafts:,}, optimum "
+                    f"{self.optimal_acceptance:.3f}: {left:+.1%} tokens a step of one draft",
+                )
+            )
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        own = {
+            "tokens": self.tokens,
+            "log10_e": self.log10_e,
+            "left_on_the_table": self.left_on_the_table,
+        }
+        # the two-argument form: a class with slots is made anew
+        return {**super(ServerReport, self).to_dict(), **own}
+
+
+def power_of_ten(exponent: float) -> str:
+    """A number by its common logarithm."""
+    return f"{10**exponent:.2g}" if -3 < exponent < 3 else f"10^{exponent:.1f}"

@@ -1,0 +1,271 @@
+"""Tokens of a server, each put with what was known of it before it was seen to its evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval
+from mdsd_opt.auditing.servers import report as reports
+from mdsd_opt.auditing.servers.acceptance import Acceptance
+from mdsd_opt.auditing.servers.evidence import Evidence, Shown, detectable_distance
+from mdsd_opt.auditing.servers.laws import Law
+from mdsd_opt.auditing.servers.report import Measured, ServerReport
+from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.errors import InvalidInput
+
+#: Total variation that is put down to arithmetic at least: float32 has 1e-5, what adds up in
+#: another order, or is rounded for an answer, more.
+LEAST_TOLERANCE = 0.002
+
+#: First tokens or a control with an e-value of so much are not clean: they only withhold a verdict.
+NOT_CLEAN = math.log(100.0)
+
+#: Laws of two servers that are farther apart on average differ, whatever the noise.
+LAWS_DIFFER, FEWEST_LAWS = 0.02, 30
+
+#: Bets that a report names.
+_MOST_BETS = 3
+
+_MODULUS = (1 << 61) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """How sure an audit shall be, checked once."""
+
+    false_alarm: float = 1e-6
+    power: float = 0.99
+    confidence: float = 0.99
+
+    def __post_init__(self) -> None:
+        for name in ("false_alarm", "power", "confidence"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
+
+    @property
+    def accused(self) -> float:
+        """Logarithm of the e-value that accuses."""
+        return -math.log(self.false_alarm)
+
+
+def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
+    """A number that names a text, from that of its beginning."""
+    name = before
+    for token in tokens:
+        name = (name * 1_000_003 + token + 12_345) % _MODULUS
+    return name
+
+
+@dataclass
+class Tally:
+    """The evidence of first tokens, later ones and a control; what else was counted.
+
+    Attributes
+    ----------
+    num_first : int
+        Tokens at the beginning of a text that are never drafted.
+    needed : int or None
+        Later tokens at which these were accused; None where they were not. A control has to have as
+        many.
+    """
+
+    wanted: Wanted
+    seed: int = 0
+    num_first: int = 1
+    least_tolerance: float = LEAST_TOLERANCE
+    needed: int | None = None
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    noises: list[float] = field(default_factory=list)
+    differences: list[float] = field(default_factory=list)
+    has_laws: bool = True
+
+    def __post_init__(self) -> None:
+        checked_tolerance("tolerance", self.least_tolerance, or_zero=True)
+        seeds = np.random.SeedSequence(self.seed).generate_state(3).tolist()
+        self.first, self.later, self.control = (Evidence(seed) for seed in seeds)
+        self._places: dict[bool, dict[int, float | None]] = {False: {}, True: {}}
+
+    @property
+    def tau(self) -> float:
+        """Tolerance: the largest noise that was measured, and no less than the least."""
+        return max([self.least_tolerance, *self.noises[-1:]])
+
+    def measured_noise(self, distance: float) -> None:
+        """Count two answers on one law; the list keeps the largest so far."""
+        self.noises.append(max([distance, *self.noises[-1:]]))
+
+    def add_text(
+        self,
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+        laws: Sequence[Law | None],
+        drafts: Sequence[Law | None] | None = None,
+        *,
+        name: int | None = None,
+        is_control: bool = False,
+    ) -> None:
+        """See a text; a token without a law is passed over.
+
+        Without a `name` of what stands before the text, its prompt names it.
+        """
+        prefix = prefix_name(prompt) if name is None else name
+        follows = {(a, b): c for a, b, c in zip(prompt, prompt[1:], prompt[2:], strict=False)}
+        text = list(prompt[-2:])
+        previous: Law | None = None
+        last, places = self._places[is_control], {}
+        for evidence in (self.control,) if is_control else (self.first, self.later):
+            evidence.new_text()
+        for position, (token, law) in enumerate(zip(tokens, laws, strict=True)):
+            is_first = position < self.num_first
+            evidence = self.control if is_control else self.first if is_first else self.later
+            pair = (text[-2], text[-1]) if len(text) > 1 else None
+            if law is not None:
+                shown = Shown(
+                    prefix,
+                    position,
+                    text[-1] if text else None,
+                    None if pair is None else follows.get(pair),
+                    previous,
+                    None if drafts is None else drafts[position],
+                    last.get(position),
+                )
+                places[position] = evidence.add(token, law, shown)
+            if pair is not None:
+                follows[pair] = token
+            text = [*text[-1:], token]
+            prefix = prefix_name((token,), prefix)
+            previous = law
+        self._places[is_control] = places
+
+    def look(self) -> None:
+        """See whether the later tokens are accused by now."""
+        tau = self.tau
+        self.first.look(tau)
+        self.control.look(tau)
+        if self.later.look(tau) >= self.wanted.accused and self.needed is None:
+            self.needed = self.later.num_tokens
+
+    @property
+    def is_controlled(self) -> bool:
+        """Whether as many tokens without speculation were seen as accused the later ones."""
+        seen = max(self.control.num_tokens, self.first.num_tokens)
+        return self.needed is not None and seen >= self.needed
+
+    @property
+    def control_is_clean(self) -> bool:
+        """Whether neither first tokens nor the control deviate."""
+        return max(self.first.log_e(self.tau), self.control.log_e(self.tau)) < NOT_CLEAN
+
+    @property
+    def laws_differ(self) -> bool:
+        """Whether the law is another than the plain server's, by more than noise."""
+        if len(self.differences) < FEWEST_LAWS:
+            return False
+        mean = sum(self.differences) / len(self.differences)
+        return mean > max(LAWS_DIFFER, 2.0 * self.tau)
+
+    def judged(self) -> tuple[str, str]:
+        """Class and finding."""
+        if not self.has_laws:
+            return NOT_JUDGED, reports.NO_LAW
+        tau, accused = self.tau, self.wanted.accused
+        if self.needed is not None and self.later.peak >= accused:
+            if not self.control_is_clean:
+                return NOT_JUDGED, reports.LAW_MISREAD
+            if not self.is_controlled:
+                return NOT_JUDGED, reports.NO_CONTROL
+            return LOSSY, reports.DEVIATES
+        if max(self.first.log_e(tau), self.control.log_e(tau)) >= accused:
+            return NOT_JUDGED, reports.LAW_MISREAD
+        if self.laws_differ:
+            return LOSSY, reports.ANOTHER_LAW
+        if self.later.num_tokens == 0:
+            return NOT_JUDGED, ""
+        if self.acceptance.drafted == 0:
+            return NOT_JUDGED, reports.NOTHING_DRAFTED
+        if self.acceptance.log_e >= accused:
+            return NOT_JUDGED, reports.TOO_MUCH_ACCEPTED
+        return NO_DEVIATION, ""
+
+    def report(self, **own: Any) -> ServerReport:
+        """What was found so far."""
+        self.look()
+        verdict_class, finding = self.judged()
+        wanted, later, tau = self.wanted, self.later, self.tau
+        z, alpha = normal_quantile((1 + wanted.confidence) / 2), 1 - wanted.confidence
+        temperature, temperature_interval = later.temperature(z)
+        excess, excess_interval = later.top_excess(z)
+        counted, at_least = self.acceptance, later.distance_at_least(alpha)
+        differences = self.differences
+        detectable = detectable_distance(
+            later.num_tokens, tau, wanted.false_alarm, normal_quantile(wanted.power)
+        )
+        notes = list(own.pop("notes", ()))
+        if later.num_unlisted:
+            notes.append(
+                f"{later.num_unlisted:,} tokens were not among those listed, and nothing is known "
+                "of how likely they were: the others were held against their law given that they "
+                "are listed"
+            )
+        return ServerReport(
+            verdict_class=verdict_class,
+            finding=finding,
+            method="sampling",
+            num_trials=later.num_tokens,
+            detectable_bias=detectable,
+            false_alarm=wanted.false_alarm,
+            power=wanted.power,
+            confidence=wanted.confidence,
+            p_value=math.exp(-max(later.peak, 0.0)) if later.num_tokens else None,
+            total_variation=max(later.distance(), at_least),
+            total_variation_interval=Interval(at_least, 1.0),
+            tolerance=tau,
+            acceptance_rate=counted.rate,
+            optimal_acceptance_rate=counted.optimum,
+            num_violations=later.num_impossible,
+            cause=self._measured(later).bets[0][0] if finding == reports.DEVIATES else "",
+            notes=tuple(notes),
+            later=self._measured(later),
+            first=self._measured(self.first),
+            control=self._measured(self.control),
+            temperature=temperature,
+            temperature_interval=temperature_interval,
+            top_excess=excess,
+            top_excess_interval=excess_interval,
+            drafted=counted.drafted,
+            accepted=counted.accepted,
+            accepted_by_position=counted.by_position,
+            known_drafts=counted.known_drafts,
+            known_acceptance=counted.known_rate,
+            optimal_acceptance=counted.optimum,
+            acceptance_log10_e=counted.log_e / math.log(10.0),
+            law_noise=self.noises[-1] if self.noises else None,
+            law_distance=sum(differences) / len(differences) if differences else None,
+            num_laws=len(differences),
+            **own,
+        )
+
+    def _measured(self, evidence: Evidence) -> Measured:
+        if evidence.num_tokens == 0:
+            return Measured()
+        best = sorted(evidence.parts(self.tau).items(), key=lambda part: -part[1])[:_MOST_BETS]
+        return Measured(
+            tokens=evidence.num_tokens,
+            log10_e=evidence.log10_e(self.tau),
+            at_least=evidence.distance_at_least(1 - self.wanted.confidence),
+            impossible=evidence.num_impossible,
+            bets=tuple((name, won / math.log(10.0)) for name, won in best if won > 0),
+        )
+
+
+def normal_quantile(probability: float) -> float:
+    """Of the standard normal law."""
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(probability)

@@ -1,0 +1,201 @@
+"""Audits of texts that were recorded, with the laws that were stated for their tokens."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing.servers.laws import Law, law_of_logprobs
+from mdsd_opt.auditing.servers.log import is_log, replayed
+from mdsd_opt.auditing.servers.recorded import listed_tokens, read_texts
+from mdsd_opt.auditing.servers.report import ServerReport
+from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, Wanted, prefix_name
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.errors import InvalidInput
+
+#: A text: its tokens, their laws, and those of the draft.
+_Text = tuple[Sequence[int], Sequence[Law | None], Sequence[Law | None] | None]
+
+_FILES = (str, os.PathLike)
+
+
+def audit_tokens(
+    laws: Any,
+    tokens: Any = None,
+    *,
+    draft: Any = None,
+    control: Any = None,
+    prompts: Sequence[Sequence[int]] | None = None,
+    num_first: int = 1,
+    drafted: int | None = None,
+    accepted: int | None = None,
+    sampling: Sampling | None = None,
+    logprobs: str = "raw",
+    tolerance: float = LEAST_TOLERANCE,
+    false_alarm: float = 1e-6,
+    power: float = 0.99,
+    confidence: float = 0.99,
+    rng: int = 0,
+) -> ServerReport:
+    r"""Audit recorded texts: do their tokens follow the laws that were stated for them?
+
+    The evidence is an e-process, see `mdsd_opt.audit_server`: a faultless engine's reaches 1/alpha
+    with probability alpha at most, however many texts there are and whenever one stops.
+
+    Parameters
+    ----------
+    laws : array_like, path or sequence
+        Of each text the law of each token, as an array [n, V] or a sequence of mappings from token
+        ids to probabilities (of the likeliest; what they lack to one is left for all others), or of
+        `servers.Law`, or of None, for a token that is passed over. Or a file of JSON lines as
+        vLLM, SGLang, llama.cpp and OpenAI's servers answer, or a log of `mdsd_opt.audit_server`.
+    tokens : sequence, optional
+        Of each text its token ids; one text may stand for itself. Files have them.
+    draft : array_like or sequence, optional
+        The draft's laws, in the form of `laws`: they decide faults that stay hidden else.
+    control : pair or path, optional
+        Laws and tokens of the same server without speculation, or a file. Without as many tokens as
+        accuse, of these or of first tokens, nothing is called lossy.
+    prompts : sequence of sequence of int, optional
+        What stands before each text.
+    num_first : int
+        So many tokens of each text come before anything is drafted: a control as well.
+    drafted, accepted : int, optional
+        Counts of the engine; where nothing was drafted nothing is judged.
+    sampling : Sampling, optional
+        Of log-probabilities in files, which are those before the sampler unless `logprobs` is
+        "processed".
+    logprobs : str
+        "raw" or "processed".
+    tolerance : float
+        Total variation that is put down to arithmetic at each token.
+    false_alarm, power, confidence : float
+        Of an accusation, of `detectable_bias`, of the intervals.
+    rng : int
+        Seed of the numbers that spread tokens over their probabilities.
+
+    Returns
+    -------
+    ServerReport
+
+    Raises
+    ------
+    InvalidInput
+        Shapes that do not fit, or no tokens.
+    UnreadableFile
+        A file that is missing, or holds no laws.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mdsd_opt as mo
+    >>> rng = np.random.default_rng(0)
+    >>> law = rng.dirichlet(np.ones(9))
+    >>> texts = rng.choice(9, size=(500, 8), p=law)
+    >>> laws = np.broadcast_to(law, (500, 8, 9))
+    >>> mo.audit_tokens(laws, texts, drafted=4_000).verdict_class
+    'no deviation'
+    """
+    began = time.perf_counter()
+    if logprobs not in ("raw", "processed"):
+        raise InvalidInput(f"logprobs is {logprobs!r}: give raw or processed")
+    if num_first < 0:
+        raise InvalidInput(f"num_first is {num_first}: give the number of tokens before any draft")
+    wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
+    tally = Tally(wanted, rng, num_first, tolerance)
+    tally.acceptance.count(drafted, accepted)
+    how = sampling or Sampling(), logprobs == "raw"
+    if isinstance(laws, _FILES) and is_log(laws):
+        replayed(laws, tally)
+    elif isinstance(laws, _FILES):
+        _add_file(tally, laws, how, is_control=False)
+    else:
+        if tokens is None:
+            raise InvalidInput("tokens are missing: give those of each text, or a file that has")
+        for number, (text, its_laws, its_drafts) in enumerate(_texts(laws, tokens, draft)):
+            prompt = [] if prompts is None else prompts[number]
+            name = None if prompts is not None else _name_of(its_laws)
+            tally.add_text(prompt, text, its_laws, its_drafts, name=name)
+            tally.look()
+    if isinstance(control, _FILES):
+        _add_file(tally, control, how, is_control=True)
+    elif control is not None:
+        if not (isinstance(control, Sequence) and len(control) == 2):
+            raise InvalidInput("control is a pair of laws and tokens, or a file")
+        for text, its_laws, _ in _texts(*control, None):
+            tally.add_text([], text, its_laws, name=_name_of(its_laws), is_control=True)
+    if tally.later.num_tokens + tally.first.num_tokens == 0:
+        raise InvalidInput("there are no tokens with laws to audit")
+    return tally.report(seconds=time.perf_counter() - began)
+
+
+def _add_file(
+    tally: Tally, path: str | os.PathLike[str], how: tuple[Sampling, bool], is_control: bool
+) -> None:
+    sampling, is_raw = how
+    count = listed_tokens(path)
+    for text in read_texts(path):
+        laws = [
+            None
+            if row is None
+            else law_of_logprobs(row, sampling, is_raw and not text.is_processed, count)
+            for row in text.lists
+        ]
+        if not is_control:
+            tally.acceptance.count(text.drafted, text.accepted)
+        name = None if text.prompt is not None else _name_of(laws)
+        tally.add_text(text.prompt or [], text.tokens, laws, name=name, is_control=is_control)
+        tally.look()
+
+
+def _name_of(laws: Sequence[Law | None]) -> int:
+    """A name of a prompt that is not told: its first law is that of no other."""
+    first = laws[0] if laws else None
+    return 0 if first is None else prefix_name([*first.ids[:4].tolist(), hash(float(first.p[0]))])
+
+
+def _texts(laws: Any, tokens: Any, draft: Any) -> Iterator[_Text]:
+    """The texts, with their laws as such."""
+    texts = _as_texts(tokens)
+    if texts is None:
+        texts, laws, draft = [tokens], [laws], None if draft is None else [draft]
+    for number, (text, rows, other) in enumerate(
+        zip_longest(texts, laws, [None] * len(texts) if draft is None else draft)
+    ):
+        if text is None or rows is None or (draft is not None and other is None):
+            raise InvalidInput(f"there are {len(texts)} texts, and laws of another number")
+        ids = np.asarray(text)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise InvalidInput(f"text {number} is no sequence of token ids")
+        yield (
+            ids.tolist(),
+            _laws(rows, ids.size, number),
+            None if other is None else _laws(other, ids.size, number),
+        )
+
+
+def _as_texts(tokens: Any) -> Sequence[Any] | None:
+    """The texts; None for a single one."""
+    if isinstance(tokens, np.ndarray):
+        return None if tokens.ndim == 1 and tokens.dtype.kind in "iu" else list(tokens)
+    listed = list(tokens)
+    if listed and all(isinstance(x, (int, np.integer)) for x in listed):
+        return None
+    return listed
+
+
+def _laws(rows: Any, count: int, number: int) -> list[Law | None]:
+    if isinstance(rows, Mapping) or len(rows) != count:
+        raise InvalidInput(f"text {number} has {count} tokens, and {len(rows)} laws")
+    return [None if row is None else Law.of(row) for row in rows]
+
+
+def path_of(value: Any) -> Path:
+    """A path, of what somebody gave for one."""
+    return Path(os.fspath(value))

@@ -1,0 +1,106 @@
+"""What is wrong is never called lossless, and what is right is never called lossy: some of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.planted_chains import (
+    BY_LAW,
+    IN_TEXTS,
+    Parts,
+    as_batch,
+    as_text,
+    right_ones,
+    wrong_batches,
+    wrong_with_state,
+)
+
+import mdsd_opt as mo
+from mdsd_opt.auditing.portfolio import standard_laws, wide_laws
+
+WRONG = {kind: parts.made for kind, parts in BY_LAW.items()} | wrong_with_state()
+
+#: One of each sort; all of them are put to audits by `make test-stress`.
+SOME = (
+    "residual cut at 1000",
+    "residual to the power 1.02",
+    "bonus cut at 200",
+    "ratio 1 % too high",
+    "uniform of 256 levels",
+    "accepts p above .9",
+    "one uniform for all decisions",
+    "wrong after 20,000 calls",
+)
+
+
+def test_there_are_enough_kinds():
+    assert len(WRONG) >= 60
+    assert len(right_ones()) == 60
+    assert len(wrong_batches()) == 20
+    assert len(IN_TEXTS) == 20
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_what_is_wrong_is_found(kind):
+    report = mo.audit_chain(WRONG[kind](), rng=0)
+    assert report.verdict_class == "lossy", report.verdict
+    assert not report.lossless
+
+
+def test_the_oracle_knows_what_is_right():
+    for laws in standard_laws(1):
+        p = np.array([laws.target((0,) * n) for n in range(3)])
+        q = np.array([laws.draft((0,) * n) for n in range(2)])
+        assert Parts().distance(p, q) < 1e-12
+        assert BY_LAW["residual is p"].distance(p, q) > 1e-3 or laws.name == "certain target"
+
+
+def test_a_fault_that_no_law_shows_is_not_called_lossless():
+    hidden = Parts(accept=lambda p, q, x: 1.0 if x == 777 else min(1.0, p[x] / q[x]))
+    report = mo.audit_chain(hidden.made(), rng=0)
+    assert report.verdict_class == "no deviation"
+    wide = wide_laws(3)[-1]
+    distance = hidden.distance(np.array(wide.target), np.array(wide.draft))
+    assert 0 < distance < report.detectable_bias
+
+
+def test_a_fault_in_every_so_many_calls_is_told_by_its_period():
+    report = mo.audit_chain(WRONG["the argmax in every 50th call"](), rng=0, num_trials=4_000)
+    assert report.verdict_class == "lossy"
+    assert any("a multiple of 50 calls apart" in note for note in report.notes)
+
+
+def test_what_rounds_is_an_edge():
+    verify, options = right_ones()["block, by_choice, numpy float32"]
+    report = mo.audit_chain(verify, rng=0, **options)
+    assert report.verdict_class == "edge"
+    assert report.total_variation < 1e-6
+    assert "which rounding explains" in report.verdict
+
+
+@pytest.mark.parametrize("kind", ["exact_match, by_sum, numpy", "standard, by_choice, numpy"])
+def test_what_is_right_passes(kind):
+    verify, options = right_ones()[kind]
+    report = mo.audit_chain(verify, rng=0, **options)
+    assert report.verdict_class == "no deviation", report.verdict
+    assert report.lossless
+    assert 0 < report.detectable_bias < 0.05
+
+
+@pytest.mark.parametrize(
+    "kind", ["q of the next row", "the extra token from the end of the padding"]
+)
+def test_rows_that_are_mistaken_for_others_are_found(kind):
+    assert mo.audit_chain(wrong_batches()[kind], batch=3).verdict_class == "lossy"
+
+
+def test_rows_that_are_right_pass():
+    report = mo.audit_chain(as_batch(Parts().made()), batch=3)
+    assert report.verdict_class == "no deviation"
+    assert report.lossless
+
+
+@pytest.mark.parametrize("kind", ["residual cut at 200", "ratio 1 % too high"])
+def test_sessions_that_are_wrong_are_found(kind):
+    report = mo.audit_text(as_text(BY_LAW[kind].made()), rng=0, num_texts=1_500)
+    assert report.verdict_class == "lossy"
