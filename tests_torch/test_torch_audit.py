@@ -184,7 +184,7 @@ def gumbel(w: Any) -> Any:
 @pytest.mark.parametrize("pick", [lambda w: torch.multinomial(w, 1), race, gumbel])
 def test_the_exact_law_of_a_float32_rule(pick: Any) -> None:
     report = mo.audit(rule(pick=pick), PROBLEM, 0, 200, method="driven", edge_probes=0)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.tolerance == 1e-6
     assert report.total_variation < 3e-7
     assert report.acceptance_rate == pytest.approx(np.minimum(P, Q).sum(), abs=1e-6)
@@ -197,7 +197,7 @@ def test_a_race_with_wrong_weights_is_found_exactly(pick: Any) -> None:
     left = np.maximum(P - Q, 0)
     root = np.sqrt(left) / np.sqrt(left).sum()
     law = np.minimum(P, Q) + left.sum() * root
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation == pytest.approx(0.5 * np.abs(law - P).sum(), abs=3e-7)
 
 
@@ -216,7 +216,7 @@ def test_float32_arithmetic_is_not_a_finding_but_more_is() -> None:
         return torch.multinomial(w + 4e-5 * w.sum() * torch.tensor([0.0, 0.0, 1.0, 0.0]), 1)
 
     report = mo.audit(rule(pick=biased), PROBLEM, 0, 100, method="driven", edge_probes=0)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation == pytest.approx(0.4 * 4e-5, rel=1e-3)
 
 
@@ -234,7 +234,7 @@ def test_coins_of_python_beside_float32_arithmetic_are_no_finding() -> None:
     report = mo.audit(verify, PROBLEM, 0, 100, method="driven", edge_probes=0)
     assert report.tolerance == 1e-6
     assert 1e-9 < report.total_variation < 1e-6
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
 
 
 def test_float32_arithmetic_beside_draws_of_float64() -> None:
@@ -249,7 +249,7 @@ def test_float32_arithmetic_beside_draws_of_float64() -> None:
     report = mo.audit(verify, problem, 0, 100, method="driven", edge_probes=0)
     assert report.tolerance == 1e-6
     assert 1e-9 < report.total_variation < 1e-6
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
 
 
 def test_attention_without_dropout_draws_nothing() -> None:
@@ -284,7 +284,7 @@ def test_a_correct_rule_is_never_accused() -> None:
     """The upper edge of float32 is below one: 1 - 2**-53 would round to it."""
     for seed in range(300):
         report = mo.audit(rule(), WITH_ZERO, seed, 40, edge_probes=64)
-        assert report.lossless, report.verdict
+        assert report.clean, report.verdict
         assert 0 < report.num_edge_probes <= 64
 
 
@@ -301,11 +301,11 @@ def test_accepting_at_zero_has_its_probability(dtype: Any, rarity: int, mass: fl
     """In half precision that is no curiosity."""
     verify = rule(lambda: torch.rand(1, dtype=dtype), torch.le, dtype=torch.float64)
     sampled = mo.audit(verify, WITH_ZERO, 0, 60)
-    assert not sampled.lossless
+    assert not sampled.clean
     if not sampled.num_violations:
-        assert f"draw 0 equal to 0, once in 2**{rarity} draws, gave token" in sampled.verdict
+        assert f"draw 0 (uniform) equal to 0, once in 2**{rarity} draws, gave token" in sampled.verdict
     driven = mo.audit(verify, WITH_ZERO, 0, 60, method="driven", edge_probes=0)
-    assert not driven.lossless
+    assert not driven.clean
     assert driven.impossible_mass == pytest.approx(mass, rel=1e-3)
     assert "impossible tokens" in dict(driven.rows())
 
@@ -322,7 +322,7 @@ def test_torch_imported_by_the_first_call_is_served() -> None:
         problem = mo.TransportProblem([.5, .3, .2], mo.WithReplacement([.2, .3, .5], 1))
         assert "torch" not in sys.modules
         a, b = (mo.audit(verify, problem, 0, 200, edge_probes=0) for _ in range(2))
-        assert a.lossless and b.lossless
+        assert a.clean and b.clean
         report = mo.audit(verify, problem, 0, 100, method="driven")
         assert report.total_variation < 1e-12, report
     """
@@ -358,8 +358,8 @@ def test_samplers_of_drafts_are_served() -> None:
         drafts = mo.audit_drafts(drawn_by_torch, mo.WithReplacement(Q, 1), 0, 2_000)
         whole = mo.audit(Simulated(), PROBLEM, 0, 2_000)
         assert torch.equal(before, torch.get_rng_state())
-        assert drafts.lossless
-        assert whole.lossless, whole.verdict
+        assert drafts.clean
+        assert whole.clean, whole.verdict
         seen.append([numbers(drafts), numbers(whole)])
     assert seen[0] == seen[1]
 

@@ -163,7 +163,8 @@ def _probe(
         kind, what = "exception", f"raised {describe(error)}"
     if kind and source.rarity is not None and (kind, case.shown) not in seen:
         seen.add((kind, case.shown))
-        where = f"draw {place} equal to {_end(source)}, once in 2**{source.rarity} draws,"
+        once = f"once in 2**{source.rarity} draws"
+        where = f"draw {place} ({source.kind}) equal to {_end(source)}, {once},"
         log.add(kind, case.drafts, f"{case.shown} with {where} {what}", 2.0**-source.rarity)
 
 

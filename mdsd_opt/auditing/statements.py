@@ -97,7 +97,9 @@ class Statements(ast.NodeVisitor):
         found = set()
         for name, how in mentions.items():
             kinds, package = self._kinds.get(name, set()) - {"constant"}, self._packages.get(name)
-            if "stored" in how or (kinds - {"import"} and (kinds != {"definition"} or "seen" in how)):
+            if "stored" in how or (
+                kinds - {"import"} and (kinds != {"definition"} or "seen" in how)
+            ):
                 found.add(name)
             if package in ("importlib", "pkgutil"):
                 found.add(INSTALLED)

@@ -120,7 +120,8 @@ class Leaf:
             if isinstance(draw, UniformDraw) and step.stop - step.start == 1:
                 value = draw.grid.value(step.start)
                 shown = "0" if value == 0 else f"{value:.17g}"
-                parts.append(f"draw {place} equal to {shown}, once in 2**{draw.grid.bits} draws")
+                once = f"once in 2**{draw.grid.bits} draws"
+                parts.append(f"draw {place} (uniform) equal to {shown}, {once}")
         return " and ".join(parts)
 
 

@@ -184,7 +184,7 @@ class EdgeSource(SampledSource):
     """Answers from a generator, but for one draw that is put to an end of its range.
 
     Uniforms and exponentials have ends and are counted in `drawn`; categories have none. `rarity`
-    and `value` are those of the end; None while no draw was put to it.
+    and `value` are those of the end, None while no draw was put to it; `kind` names the draw.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -198,6 +198,7 @@ class EdgeSource(SampledSource):
         self.drawn = 0
         self.rarity: int | None = None
         self.value = math.nan
+        self.kind = ""
 
     @property
     def bit_generator(self) -> Any:
@@ -205,29 +206,29 @@ class EdgeSource(SampledSource):
 
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:
         end = grid.highest if self._upper else 0.0
-        return self._put(super().uniforms(grid, shape), end, grid.rarity)
+        return self._put(super().uniforms(grid, shape), end, grid.rarity, "uniform")
 
     def clocks(self, clock: Clock, shape: Shape) -> Vector:
         end = clock.highest if self._upper else clock.lowest
-        return self._put(super().clocks(clock, shape), end, clock.rarity)
+        return self._put(super().clocks(clock, shape), end, clock.rarity, "exponential")
 
     def bits(self, width: int) -> int:
         drawn, end = super().bits(width), (1 << width) - 1 if self._upper else 0
-        return drawn if self._meets(1, end, width) is None else end
+        return drawn if self._meets(1, end, width, "integer") is None else end
 
-    def _put(self, drawn: Vector, end: float, rarity: int) -> Vector:
-        index = self._meets(drawn.size, end, rarity)
+    def _put(self, drawn: Vector, end: float, rarity: int, kind: str) -> Vector:
+        index = self._meets(drawn.size, end, rarity, kind)
         if index is not None:
             drawn.flat[index] = end
         return drawn
 
-    def _meets(self, size: int, end: float, rarity: int) -> int | None:
+    def _meets(self, size: int, end: float, rarity: int, kind: str) -> int | None:
         """Which of the next draws is the one to be put to its end."""
         index = self._place - self.drawn
         self.drawn += size
         if not 0 <= index < size:
             return None
-        self.rarity, self.value = rarity, float(end)
+        self.rarity, self.value, self.kind = rarity, float(end), kind
         return index
 
 
