@@ -1,13 +1,16 @@
 """Arrays of other libraries: recognised without importing them, brought to NumPy, and back.
 
 `to_numpy` never changes the precision: bfloat16 arrives as `ml_dtypes.bfloat16`, as a view where
-the memory can be shared. `as_logits` takes rows of numbers for what they are: logits, logarithms of
-probabilities, or probabilities, which taken for logits would give another rate in silence.
+the memory can be shared; PyTorch's 8-bit floats arrive in float32, which holds them all. What hides
+numbers or holds none is refused: masks, sparse, complex and abstract tensors. `as_logits` takes
+rows of numbers for what they are: logits, logarithms of probabilities, or probabilities, which
+taken for logits would give another rate in silence.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +20,13 @@ from numpy.typing import NDArray
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 _LIBRARIES = ("torch", "jax", "cupy", "dask")
+
+#: Where the functions of a library are found, once somebody has imported it.
+_MODULES = {"numpy": "numpy", "torch": "torch", "jax": "jax.numpy", "cupy": "cupy",
+            "dask": "dask.array"}  # fmt: skip
+
+#: How far a sum of probabilities may be from one before it is an error instead of rounding.
+SUM_TOLERANCE = 1e-3
 
 
 def library_of(array: object) -> str:
@@ -43,9 +53,18 @@ class Opened:
 
     @classmethod
     def of(cls, array: Any, name: str = "array") -> Opened:
-        """Look at an array; `InvalidInput` if it holds no numbers."""
+        """Look at an array, or at a sequence of them; `InvalidInput` if it holds no numbers.
+
+        Of a sequence of tensors [B, V], one for each step, texts come first: [B, T, V].
+        """
+        if isinstance(array, (list, tuple)) and array:
+            array = _stacked(array, name)
         library = library_of(array)
-        return cls(name, _checked(array, name) if library == "numpy" else array, library)
+        if library == "numpy":
+            array = _checked(array, name)
+        elif library == "torch":
+            array = _plain_tensor(array, name)
+        return cls(name, array, library)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,10 +75,12 @@ class Opened:
         if self.library == "numpy":  # looked at when it was opened
             return np.asarray(self.array)
         if self.library == "torch":
-            return _from_torch(self.array)
-        if self.library == "cupy":
-            return np.asarray(self.array.get())
-        return _checked(self.array.compute() if self.library == "dask" else self.array, self.name)
+            return _from_torch(self.array, self.name)
+        if self.library == "jax":
+            return _checked(self.array, self.name)
+        return _checked(
+            self.array.get() if self.library == "cupy" else self.array.compute(), self.name
+        )
 
     def like(self, result: NDArray[Any]) -> Any:
         """A result in the library of this array, and on its device."""
@@ -88,9 +109,16 @@ def like(reference: object, result: NDArray[Any]) -> Any:
 
 
 def _checked(array: Any, name: str) -> NDArray[Any]:
+    if _hides_numbers(array):
+        raise InvalidInput(
+            f"{name} is a masked array, and what its mask means is not known here: give "
+            "array.filled(-numpy.inf) for logits, array.filled(0) for probabilities"
+        )
     try:
+        if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+            array = np.from_dlpack(array)
         result = np.asarray(array)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise InvalidInput(f"{name} is not an array of numbers: {error}") from error
     if result.dtype == object or result.dtype.kind in "USMmc":
         raise InvalidInput(
@@ -100,16 +128,65 @@ def _checked(array: Any, name: str) -> NDArray[Any]:
     return result
 
 
-def _from_torch(tensor: Any) -> NDArray[Any]:
-    torch = sys.modules["torch"]
-    if tensor.requires_grad or tensor.device.type != "cpu":
-        tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:  # NumPy has no bfloat16: share the bits instead
-        import ml_dtypes
+def _hides_numbers(array: Any) -> bool:
+    """Whether it is a masked array of NumPy's with something masked."""
+    return isinstance(array, np.ndarray) and bool(np.any(getattr(array, "mask", False)))
 
-        bits: NDArray[Any] = tensor.view(torch.int16).numpy()
-        return bits.view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+
+def _stacked(arrays: list[Any] | tuple[Any, ...], name: str) -> Any:
+    """Arrays in one; numbers and nested lists as they are."""
+    first, library = arrays[0], library_of(arrays[0])
+    if library == "numpy" and not isinstance(first, np.ndarray):
+        return arrays
+    for array in arrays:
+        if library_of(array) == "numpy":
+            _checked(array, name)
+        elif library == "torch":
+            _plain_tensor(array, name)
+    are_steps = first.ndim == 2 and (library == "torch" or len(first) == 1)
+    try:
+        return sys.modules[_MODULES[library]].stack(arrays, 1 if are_steps else 0)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"{name} is not an array of numbers: {error}") from error
+
+
+def _plain_tensor(tensor: Any, name: str) -> Any:
+    """A tensor whose numbers can be read, 8-bit floats in float32; an error for all others."""
+    torch = sys.modules["torch"]
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        problem = "inside torch.func (vmap, grad): call this outside, on the whole batch"
+    elif tensor.is_nested:
+        problem = "nested: give torch.nested.to_padded_tensor(tensor, -torch.inf), or text by text"
+    elif tensor.layout != torch.strided:
+        problem = f"of layout {tensor.layout}, which leaves numbers out: give tensor.to_dense()"
+    elif tensor.device.type == "meta":
+        problem = "on the device meta, where there are no numbers: give one that was computed"
+    elif tensor.is_complex():
+        problem = f"of dtype {tensor.dtype}: give real numbers, such as tensor.real"
+    elif tensor.is_quantized:
+        problem = f"of dtype {tensor.dtype}: give tensor.dequantize()"
+    elif not (tensor.is_floating_point() and tensor.element_size() == 1):
+        return tensor
+    else:
+        try:
+            return tensor.float()
+        except (RuntimeError, NotImplementedError):
+            problem = f"of dtype {tensor.dtype}, which PyTorch does not convert: give float32"
+    raise InvalidInput(f"{name} is a tensor {problem}")
+
+
+def _from_torch(tensor: Any, name: str) -> NDArray[Any]:
+    torch = sys.modules["torch"]
+    try:
+        if tensor.dtype == torch.bfloat16:  # NumPy has no bfloat16: share the bits instead
+            import ml_dtypes
+
+            bits: NDArray[Any] = tensor.view(torch.int16).numpy(force=True)
+            return bits.view(ml_dtypes.bfloat16)
+        numbers: NDArray[Any] = tensor.numpy(force=True)
+    except (TypeError, RuntimeError) as error:
+        raise InvalidInput(f"{name} is a tensor without numbers to read: {error}") from error
+    return numbers
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -126,42 +203,82 @@ _ROWS_SEEN = 8
 #: Tokens of the first that are looked at before all are.
 _TOKENS_SEEN = 64
 
-#: By how much the sum of probabilities, stored in 16 bits, may be off.
-_SUM_ERROR = 0.02
+#: How far from one a sum may be that is asked about: probabilities may have been rounded much.
+_LOOKS_LIKE_ONE = 0.02
+
+#: Tokens that are summed at once.
+_TOKENS_SUMMED = 1 << 22
+
+#: From which size on integers, by their bytes, look like the bits of floats: of normal ones, of 8
+#: bits of those from 1/8 on.
+_BITS_OF_FLOATS = {1: 1 << 5, 2: 1 << 10, 4: 1 << 23, 8: 1 << 52}
 
 
 def as_logits(given: Opened, kind: str | None) -> Opened:
     """Rows (..., V) as logits, which they are taken for if no kind is given and they may be.
 
-    Raises `InvalidInput` where there is no such kind, or where they look like probabilities and
-    nobody said so; `InvalidDistribution` where they are not what they are said to be.
+    Raises `InvalidInput` where there is no such kind, where they are the bits of floats, or where
+    they look like probabilities, or the largest of their logarithms, and nobody said so;
+    `InvalidDistribution` where they are not what they are said to be.
     """
     if kind not in (None, *KINDS):
         raise InvalidInput(f'kind is {kind!r}: give "logits", "logprobs" or "probs"')
-    if kind != "logits" and given.library != "dask" and given.shape and 0 not in given.shape:
-        _check(given, kind)
+    if not given.shape or 0 in given.shape:
+        return _log(given) if kind == "probs" and given.library != "dask" else given
+    if given.library == "dask":
+        rows = given.array.rechunk({-1: -1})
+        dtype = np.result_type(rows.dtype, np.float32) if kind == "probs" else rows.dtype
+        checked = rows.map_blocks(
+            lambda block: as_logits(Opened.of(block, given.name), kind).array,
+            dtype=dtype, meta=np.empty((0,) * rows.ndim, dtype),
+        )  # fmt: skip
+        return Opened(given.name, checked, "dask")
+    if "int" in str(given.array.dtype):
+        refuse_bits(given.numpy(), given.name)
+    if kind is None:
+        _ask(given)
+    elif kind != "logits":
+        _check_sums(given, kind)
     return _log(given) if kind == "probs" else given
 
 
-def _check(given: Opened, kind: str | None) -> None:
-    """Raise unless the rows may be what they are said to be."""
-    if kind is None and not (_first_numbers(given) >= 0).all():  # nearly all logits
+def refuse_bits(values: NDArray[Any], name: str) -> None:
+    """Raise `InvalidInput` for integers that look like the bits of floats, not like logits."""
+    if values.dtype.kind not in "iu" or values.size == 0:
         return
-    rows = _first_rows(given)
-    # Of a single token the sum says nothing.
-    if kind is None and given.shape[-1] > 1 and _are_probabilities(rows):
+    width = values.dtype.itemsize
+    largest = max(int(values.max()), -int(values.min()))
+    if largest < _BITS_OF_FLOATS[width]:
+        return
+    meant = {1: "ml_dtypes.float8_e4m3fn", 4: "numpy.float32", 8: "numpy.float64"}.get(width)
+    if meant is None:
+        import ml_dtypes
+
+        some = np.ascontiguousarray(values.reshape(-1)[:_TOKENS_SUMMED])
+        sizes = np.abs(some[some != 0].view(ml_dtypes.bfloat16).astype(np.float64))
+        usual = (sizes > 2.0**-7) & (sizes < 2.0**7)
+        meant = "ml_dtypes.bfloat16" if usual.mean() > 0.9 else "numpy.float16"
+    raise InvalidInput(
+        f"{name} has integers of dtype {values.dtype} up to {largest}, which look like the bits of "
+        f"floats. Give array.view({meant}) if they are, or convert them to float if they are logits"
+    )
+
+
+def _ask(given: Opened) -> None:
+    """Raise where rows look like probabilities, or like the largest of their logarithms."""
+    first = _first_numbers(given)
+    if given.shape[-1] == 1:  # of a single token the sum says nothing
+        return
+    if (first >= 0).all() and _are_probabilities(_first_rows(given)):
         raise InvalidInput(
             f"the rows of {given.name} are not negative and sum to one, as probabilities do. "
             "Give the kind 'probs' if they are, or 'logits' if not"
         )
-    if kind == "logprobs" and (rows.astype(np.float64) > _SUM_ERROR).any():
-        raise InvalidDistribution(
-            f"{given.name} has numbers above zero, which are no logarithms of probabilities"
+    if (first <= 0).all() and _are_cut(_first_rows(given)):
+        raise InvalidInput(
+            f"the rows of {given.name} look like log-probabilities of the likeliest tokens alone, "
+            f"the others -inf. {_INTERVAL}; give the kind 'logits' if the others cannot come"
         )
-    if kind == "probs" and (given.array < 0).any():
-        raise InvalidDistribution(f"{given.name} has negative numbers, which are no probabilities")
-    if kind == "probs" and not _are_probabilities(rows):
-        raise InvalidDistribution(f"{given.name} has rows that do not sum to one")
 
 
 def _first_numbers(given: Opened) -> NDArray[np.float64]:
@@ -170,17 +287,102 @@ def _first_numbers(given: Opened) -> NDArray[np.float64]:
     return Opened(given.name, array, given.library).numpy().astype(np.float64)
 
 
-def _first_rows(given: Opened) -> NDArray[Any]:
+def _first_rows(given: Opened) -> NDArray[np.float64]:
     """The first rows along the last axis but one; never all of them, as a reshape might copy."""
     array = given.array[(0,) * (len(given.shape) - 2)]
     if len(given.shape) > 1:
         array = array[:_ROWS_SEEN]
-    return Opened(given.name, array, given.library).numpy()
+    return Opened(given.name, array, given.library).numpy().astype(np.float64)
 
 
-def _are_probabilities(rows: NDArray[Any]) -> bool:
-    rows = rows.astype(np.float64)
-    return bool((rows >= 0).all() and (abs(rows.sum(-1) - 1.0) < _SUM_ERROR).all())
+def _are_probabilities(rows: NDArray[np.float64]) -> bool:
+    return bool((rows >= 0).all() and (abs(rows.sum(-1) - 1.0) < _LOOKS_LIKE_ONE).all())
+
+
+def _are_cut(rows: NDArray[np.float64]) -> bool:
+    """Whether all rows may be logarithms of probabilities of which most were left out."""
+    if not (rows <= 0).all():
+        return False
+    sums = np.exp(rows).sum(-1)
+    cut = (sums > _LEAST_LISTED) & (sums < 1.0 - SUM_TOLERANCE)
+    return bool((cut & ((rows == -np.inf).mean(-1) > 0.5)).all())
+
+
+#: What lists of the likeliest tokens hold at least, of which somebody makes arrays.
+_LEAST_LISTED = 0.05
+
+_INTERVAL = "Of such lists mdsd_opt.acceptance_interval gives certified bounds"
+
+
+def _check_sums(given: Opened, kind: str) -> None:
+    """Raise unless every row sums to one, but for the rounding of its own numbers."""
+    place = 0
+    for rows in _blocks(given.array):
+        if kind == "probs" and (rows < 0).any():
+            raise InvalidDistribution(
+                f"{given.name} has negative numbers, which are no probabilities"
+            )
+        sums = Opened(given.name, _sums(rows, given.library, kind), given.library).numpy()
+        off = np.atleast_1d(abs(sums.astype(np.float64) - 1.0) > SUM_TOLERANCE)
+        for row in np.flatnonzero(off).tolist():
+            array = rows[row] if len(rows.shape) > 1 else rows
+            _check_row(Opened(given.name, array, given.library).numpy(), place + row, given, kind)
+        place += off.size
+
+
+def _check_row(row: NDArray[Any], number: int, given: Opened, kind: str) -> None:
+    """Raise unless rounding explains the sum of a row, counted in the flattened batch."""
+    values = row.astype(np.float64)
+    last_bit = 2.0 ** -_significant_bits(row.dtype)
+    if kind == "logprobs":
+        likely = values[values > -np.inf]
+        weights, errors = np.exp(likely), abs(likely) * last_bit
+    else:
+        weights, errors = values, np.full_like(values, last_bit)
+    total = float(weights.sum())
+    if abs(total - 1.0) <= SUM_TOLERANCE + float((weights * errors).sum()):
+        return
+    where = ", ".join(str(int(i)) for i in np.unravel_index(number, given.shape[:-1]))
+    what = f"{given.name}{f' row {where}' if where else ''}"
+    if kind == "logprobs" and values.max() > SUM_TOLERANCE:
+        raise InvalidDistribution(
+            f"{what} has numbers above zero, which are no logarithms of probabilities"
+        )
+    raise InvalidDistribution(
+        f"{what}: its probabilities do not sum to one, but to {total:.6g}. If only the likeliest "
+        f"tokens are listed, the rate is not known. {_INTERVAL}. Otherwise give what sums to one"
+    )
+
+
+def _significant_bits(dtype: np.dtype[Any]) -> int:
+    """Of a float; 53 of integers."""
+    if dtype.kind in "iub":
+        return 53
+    import ml_dtypes
+
+    return int(ml_dtypes.finfo(dtype).nmant) + 1
+
+
+def _blocks(array: Any) -> Iterator[Any]:
+    """Rows of an array in their order, some at a time; never all, as a reshape might copy."""
+    if len(array.shape) > 2:
+        for part in array:
+            yield from _blocks(part)
+    elif len(array.shape) < 2:
+        yield array
+    else:
+        size = max(1, _TOKENS_SUMMED // array.shape[-1])
+        for start in range(0, array.shape[0], size):
+            yield array[start : start + size]
+
+
+def _sums(rows: Any, library: str, kind: str) -> Any:
+    """Sums of probabilities of rows, in their library."""
+    if library == "torch":
+        rows = rows.double()
+    else:
+        rows = rows.astype(np.float64 if library != "jax" else np.float32)
+    return (sys.modules[_MODULES[library]].exp(rows) if kind == "logprobs" else rows).sum(-1)
 
 
 def _log(given: Opened) -> Opened:
@@ -189,10 +391,8 @@ def _log(given: Opened) -> Opened:
         array = (array.float() if array.element_size() < 4 else array).log()
     elif given.library == "numpy":
         array = _log_of_numpy(array)
-    elif given.library == "dask":
-        array = array.map_blocks(_log_of_numpy)
     else:
-        array = sys.modules[{"jax": "jax.numpy"}.get(given.library, "cupy")].log(array)
+        array = sys.modules[_MODULES[given.library]].log(array)
     return Opened(given.name, array, given.library)
 
 

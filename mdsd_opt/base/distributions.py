@@ -16,11 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import Opened, frozen, to_numpy
+from mdsd_opt.base.arrays import SUM_TOLERANCE, Opened, frozen, refuse_bits, to_numpy
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
-
-#: How far a sum of probabilities may be from one before it is an error instead of rounding.
-SUM_TOLERANCE = 1e-3
 
 #: Smaller probabilities count as zero. They mean nothing, and near the end of the floating-point
 #: range ratios and exponential clocks would overflow.
@@ -43,7 +40,7 @@ def softmax(
     temperature : float
         0 gives the one-hot of the largest logit (the lowest id of several).
     top_k : int, optional
-        Keep the `top_k` likeliest tokens, and those tied with the last of them.
+        Keep the `top_k` likeliest tokens, and those tied with the last of them; all for 0 and -1.
     top_p : float, optional
         Keep the fewest likeliest tokens that together hold at least `top_p`, and ties.
     min_p : float, optional
@@ -86,8 +83,10 @@ def check_sampling_parameters(
     """Raise `InvalidInput` unless the sampling parameters are in range."""
     if not (isinstance(temperature, Real) and 0 <= temperature < np.inf):
         raise InvalidInput(f"temperature is {temperature!r}: give a finite number, 0 or larger")
-    if top_k is not None and not (isinstance(top_k, Real) and top_k >= 1 and top_k % 1 == 0):
-        raise InvalidInput(f"top_k is {top_k!r}: give an integer of at least 1, or None")
+    if top_k is not None and not (isinstance(top_k, Real) and top_k >= -1 and top_k % 1 == 0):
+        raise InvalidInput(
+            f"top_k is {top_k!r}: give an integer of at least 1; None, 0 or -1 for no such filter"
+        )
     if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
         raise InvalidInput(f"top_p is {top_p!r}: give a number in (0, 1], or None")
     if min_p is not None and not (isinstance(min_p, Real) and 0 <= min_p <= 1):
@@ -96,6 +95,7 @@ def check_sampling_parameters(
 
 def _checked_logits(logits: NDArray[Any]) -> tuple[Floats, Floats]:
     """Logits in float64 and the largest of each row, or an error that names the first bad row."""
+    refuse_bits(logits, "logits")
     values = logits.astype(np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
         raise InvalidInput(f"logits has shape {values.shape}: the last axis must hold the tokens")
@@ -146,7 +146,7 @@ def filter_tokens(
 ) -> Floats:
     """Apply top-k, top-p and min-p, in that order, and renormalise. Ties are kept."""
     result = probabilities
-    if top_k is not None and top_k < result.shape[-1]:
+    if top_k is not None and 0 < top_k < result.shape[-1]:
         last = np.partition(result, -top_k, axis=-1)[..., -top_k, None]
         result = _renormalised(np.where(result >= last, result, 0.0))
     if top_p is not None and top_p < 1:

@@ -18,7 +18,8 @@ class Sampling:
     temperature : float
         T; 0 gives the one-hot of the largest logit.
     top_k : int, optional
-        Keep the `top_k` likeliest tokens, and those tied with the last of them.
+        Keep the `top_k` likeliest tokens, and those tied with the last of them; all for 0 and -1,
+        which are kept as None.
     top_p : float, optional
         Keep the fewest likeliest tokens that together hold at least `top_p`, and ties.
     min_p : float, optional
@@ -37,6 +38,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         check_sampling_parameters(self.temperature, self.top_k, self.top_p, self.min_p)
+        if self.top_k is not None and self.top_k <= 0:  # "off", as engines write it
+            object.__setattr__(self, "top_k", None)
 
     @classmethod
     def of_both(

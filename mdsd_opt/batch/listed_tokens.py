@@ -31,7 +31,8 @@ import ml_dtypes
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Integers, Vector
-from mdsd_opt.base.distributions import SMALLEST_PROBABILITY, SUM_TOLERANCE
+from mdsd_opt.base.arrays import SUM_TOLERANCE
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 #: By how much the mass of the tokens that are not listed may exceed what fits beside the others,

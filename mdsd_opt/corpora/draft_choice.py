@@ -14,6 +14,7 @@ from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.long_runs import available_threads, map_rows
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.draft_temperature import BestTemperature, best_draft_temperature
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
@@ -330,7 +331,7 @@ def compare_draft_schemes(
     unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
     if unknown:
         raise InvalidInput(f"unknown options {', '.join(unknown)}")
-    if best_temperature and any(value is not None for value in filters.values()):
+    if best_temperature and Sampling(**filters).masks_tokens:
         raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
     gaps: dict[str, float] = {}
     if best_temperature:

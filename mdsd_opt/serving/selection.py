@@ -43,11 +43,14 @@ class Selection:
 
 
 def bins_of(p: Any, q: Any) -> Any:
-    """Bins of tokens: even in p / (p + 2 q), the last for q = 0."""
+    """Bins of tokens: even in p / (p + 2 q), the last for q = 0.
+
+    Any bin for NaN, which rows may hold that no walk comes to.
+    """
     import torch
 
     t = p / torch.where(q > 0.0, p + HALF * q, 1.0)
-    found = (t * (NUM_BINS - 1)).int().clamp(max=NUM_BINS - 2)
+    found = (t * (NUM_BINS - 1)).int().clamp(0, NUM_BINS - 2)
     return torch.where(q > 0.0, found, NUM_BINS - 1)
 
 

@@ -32,7 +32,7 @@ MOST_STEPS = tl.constexpr(selection.MOST_STEPS)
 def bins_of(p, q, NUM_BINS: tl.constexpr):
     """Bins of tokens: even in p / (p + 2 q), the last for q = 0."""
     t = tl.div_rn(p, tl.where(q > 0.0, p + HALF * q, 1.0))
-    found = tl.minimum((t * (NUM_BINS - 1)).to(tl.int32), NUM_BINS - 2)
+    found = tl.minimum(tl.maximum((t * (NUM_BINS - 1)).to(tl.int32), 0), NUM_BINS - 2)
     return tl.where(q > 0.0, found, NUM_BINS - 1)
 
 

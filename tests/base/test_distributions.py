@@ -173,7 +173,7 @@ class TestLogitErrors:
             ({"temperature": float("nan")}, "temperature is nan"),
             ({"temperature": float("inf")}, "temperature is inf"),
             ({"temperature": "1"}, "temperature is '1'"),
-            ({"top_k": 0}, "top_k is 0"),
+            ({"top_k": -2}, "top_k is -2"),
             ({"top_k": 1.5}, "top_k is 1.5"),
             ({"top_k": float("nan")}, "top_k is nan"),
             ({"top_p": 0.0}, "top_p is 0.0"),

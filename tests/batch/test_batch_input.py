@@ -306,7 +306,7 @@ def test_vocabularies_of_different_size() -> None:
         ({"verifier": "optimum"}, UnknownName, "Did you mean 'optimal'"),
         ({"temperature": -1}, InvalidInput, "temperature is -1"),
         ({"draft_temperature": np.nan}, InvalidInput, "temperature is nan"),
-        ({"top_k": 0}, InvalidInput, "top_k is 0"),
+        ({"top_k": -2}, InvalidInput, "top_k is -2"),
         ({"top_p": 1.5}, InvalidInput, "top_p is 1.5"),
         ({"num_threads": 0}, InvalidInput, "num_threads is 0"),
     ],

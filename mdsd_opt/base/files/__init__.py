@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -185,7 +186,7 @@ def _no_constant(name: str) -> NoReturn:
 def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name in counts if counts[name] > 1)
         raise ValueError(f"the key {repeated!r} appears twice in one object")
     return result

@@ -39,7 +39,7 @@ def integer_weights(
     if temperature != 1.0:
         values = values / temperature
     law = torch.softmax(values, -1)
-    if top_k is not None and top_k < law.shape[-1]:
+    if top_k is not None and 0 < top_k < law.shape[-1]:
         law = _at_least(law, law.topk(top_k, -1).values[..., -1:])
     if top_p is not None and top_p < 1:
         descending = law.sort(-1, descending=True).values
