@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing import engines as engines
     from mdsd_opt.auditing import load_trace as load_trace
     from mdsd_opt.auditing import trees as trees
+    from mdsd_opt.auditing.chains import assert_lossless as assert_lossless
     from mdsd_opt.auditing.chains import audit_chain as audit_chain
     from mdsd_opt.auditing.on_laws import audit_portfolio as audit_portfolio
     from mdsd_opt.auditing.portfolio import PortfolioReport as PortfolioReport
@@ -111,6 +112,7 @@ _HOME = {
     "acceptance_rates": "batch",
     "accepted_rates": "corpora.engine_output",
     "advise": "corpora.advice",
+    "assert_lossless": "auditing.chains",
     "audit": "auditing",
     "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",

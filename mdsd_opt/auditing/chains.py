@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.on_laws import OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport, given_laws, standard_laws, wide_laws
 from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.report import EDGE, HIDDEN_AT_MOST
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
@@ -162,6 +163,36 @@ def audit_chain(
         small, wide = [], given_laws(*laws, num_drafts + 1)
     on_trees = OnTrees(drawing_from, chain_of(num_drafts), WithReplacement, options, promise)
     return on_trees.report(small, wide, rng)
+
+
+def assert_lossless(
+    verify: Callable[..., Any], *, tolerate_edge: float = 1e-12, **options: Any
+) -> PortfolioReport:
+    """Audit a function that verifies a chain of drafts, for a test of one's own.
+
+    Parameters
+    ----------
+    verify : callable
+        As in `audit_chain`.
+    tolerate_edge : float
+        Probability of impossible values up to which an edge passes.
+    **options
+        Those of `audit_chain`.
+
+    Returns
+    -------
+    PortfolioReport
+
+    Raises
+    ------
+    AssertionError
+        A deviation was found, or a bias of .05 could have stayed hidden; it holds the verdict.
+    """
+    report = audit_chain(verify, **options)
+    edge = report.verdict_class == EDGE and (report.edge_mass or 0.0) <= tolerate_edge
+    if not (report.lossless or (edge and report.detectable_bias < HIDDEN_AT_MOST)):
+        raise AssertionError(report.verdict)
+    return report
 
 
 def chain_of(num_drafts: int) -> Topology:
