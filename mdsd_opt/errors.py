@@ -78,5 +78,9 @@ class WorkerDied(MdsdError, RuntimeError):
     """A worker process of an engine ended before its work was done."""
 
 
+class ServerError(MdsdError, ConnectionError):
+    """A server that is not there, refuses, does not answer in time, or speaks another language."""
+
+
 class UnservedDraw(InvalidInput):
     """An engine under audit drew random numbers that the audit could not answer."""

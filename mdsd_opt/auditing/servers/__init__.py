@@ -7,6 +7,7 @@ laws that were recorded. An API is one file in `adapters`.
 
 from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.report import Measured, ServerReport
+from mdsd_opt.auditing.servers.server_audit import audit_server
 from mdsd_opt.auditing.servers.token_audit import audit_tokens
 
-__all__ = ["Law", "Measured", "ServerReport", "audit_tokens"]
+__all__ = ["Law", "Measured", "ServerReport", "audit_server", "audit_tokens"]

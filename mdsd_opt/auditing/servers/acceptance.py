@@ -30,6 +30,7 @@ class Acceptance:
         self.by_position: tuple[float, ...] = ()
         self.known_drafts = self.known_accepted = 0
         self._optimal = 0.0
+        self._is_known = True
         self._log = np.zeros(STAKES.size)
 
     def count(self, drafted: int | None, accepted: int | None) -> None:
@@ -38,13 +39,18 @@ class Acceptance:
             self.drafted = (self.drafted or 0) + drafted
             self.accepted = (self.accepted or 0) + (accepted or 0)
 
-    def count_known(self, is_accepted: bool, target: Law, draft: Law, tau: float) -> None:
-        r"""Add a single draft after a text with known laws.
+    def count_known(
+        self, drafted: int, is_accepted: bool, target: Law, draft: Law, tau: float
+    ) -> None:
+        r"""Add what was drafted after a text with known laws, where there is room for one token.
 
         No lossless rule accepts a draft of the law q with a probability above
         :math:`\sum_i \min(p_i, q_i)`; where the draft is the likeliest token of q, not above its
         target probability. The larger one, and the noise of both laws, is what is held against.
+        A text without a draft is one that was not accepted. Where several tokens were drafted it is
+        not known after which text: nothing is said then, as these come where drafts were refused.
         """
+        self._is_known = self._is_known and drafted <= 1
         shared_p, shared_q = target.shared(draft)
         optimum = float(np.minimum(shared_p, shared_q).sum())
         # of what one of both does not list, the smaller mass may be shared
@@ -54,9 +60,10 @@ class Acceptance:
         optimum = min(optimum, 1.0)
         first = target.cell(int(draft.ids[0]))
         greedy = 0.0 if first is None else float(target.p[first])
-        self.known_drafts += 1
-        self.known_accepted += is_accepted
-        self._optimal += optimum
+        if drafted:
+            self.known_drafts += 1
+            self.known_accepted += is_accepted
+            self._optimal += optimum
         most = min(max(optimum, greedy, _LEAST_OPTIMUM) + 2.0 * tau, 1.0)
         self._log += np.log1p(STAKES * (is_accepted - most) / most)
 
@@ -66,17 +73,23 @@ class Acceptance:
         return self.accepted / self.drafted if self.drafted and self.accepted is not None else None
 
     @property
+    def _has_known(self) -> bool:
+        return self._is_known and self.known_drafts > 0
+
+    @property
     def known_rate(self) -> float | None:
         """Accepted of the drafts after known texts."""
-        return self.known_accepted / self.known_drafts if self.known_drafts else None
+        return self.known_accepted / self.known_drafts if self._has_known else None
 
     @property
     def optimum(self) -> float | None:
         """Mean of the optima after known texts."""
-        return self._optimal / self.known_drafts if self.known_drafts else None
+        return self._optimal / self.known_drafts if self._has_known else None
 
     @property
     def log_e(self) -> float:
         """Logarithm of the e-value that more is accepted than any lossless rule can."""
+        if not self._is_known:
+            return 0.0
         largest = float(self._log.max())
         return largest + math.log(float(np.exp(self._log - largest).mean()))

@@ -245,13 +245,12 @@ class Evidence:
     def _frequencies(self, law: Law, cell: int | None) -> BetTable:
         """The bet that tokens stay as rare or frequent, beside their laws, as they have been."""
         ids = law.ids
-        largest = int(ids.max(initial=0))
-        if largest >= self._expected.shape[1] and largest < MOST_IDS:
+        largest = min(int(ids.max(initial=0)), MOST_IDS - 1)
+        if largest >= self._expected.shape[1]:
             grown = np.zeros((2, min(2 * largest, MOST_IDS)))
             grown[:, : self._expected.shape[1]] = self._expected
             self._expected = grown
-        size = self._expected.shape[1]
-        known = ids if largest < size else np.minimum(ids, size - 1)
+        known = ids % MOST_IDS
         expected, observed = self._expected[:, known]
         weights = law.p.copy()
         weights[: ids.size] *= (observed + TRUST_IN_TOKEN) / (expected + TRUST_IN_TOKEN)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: What the listed tokens lack to one is put down to rounding up to here.
 ROUNDING = 1e-5
 
+#: Logits at a temperature of zero that noise may put in the other order.
+NEAR_TIE = 0.05
+
 #: By how much the listed tokens may hold more than one before that is an error.
 _TOO_MUCH = 1e-2
 
@@ -150,7 +153,7 @@ def distance(one: Law, other: Law) -> float:
 
 def law_of_logprobs(
     logprobs: Mapping[int, float], sampling: Any, is_raw: bool, count: int | None = None
-) -> Law:
+) -> Law | None:
     r"""The law of one token from the log-probabilities of the likeliest ones.
 
     Where these were taken before the sampler (`is_raw`), :math:`p_i \propto \exp(\ell_i / T)` on
@@ -168,15 +171,22 @@ def law_of_logprobs(
         Whether the logarithms were taken before temperature and filters.
     count : int, optional
         Tokens that were asked for.
+
+    Returns
+    -------
+    Law or None
+        None at a temperature of zero where the two likeliest are so near that noise decides.
     """
     pairs = sorted(logprobs.items(), key=lambda pair: -pair[1])[:count]
     kept = [pair for pair in pairs if pair[1] > -math.inf]
     ids = np.array([i for i, _ in kept], dtype=np.int64)
     logs = np.array([x for _, x in kept])
+    if sampling.temperature == 0:
+        if logs.size > 1 and logs[0] - logs[1] < NEAR_TIE:
+            return None
+        return Law(ids[:1], [1.0], 0.0)
     if not is_raw:
         return Law(ids, np.exp(logs))
-    if sampling.temperature == 0:
-        return Law(ids[:1], [1.0], 0.0)
     raw_rest = max(1.0 - float(np.exp(logs).sum()), 0.0)
     is_whole = raw_rest <= ROUNDING
     weights = np.exp((logs - logs[0]) / sampling.temperature)

@@ -78,7 +78,9 @@ class Learned:
         elif kind == "known draft":
             p, q = self.laws.get(record["prefix"]), self.drafts.get(record["prefix"])
             if p is not None and q is not None:
-                self.tally.acceptance.count_known(record["accepted"], p, q, self.tally.tau)
+                self.tally.acceptance.count_known(
+                    record["drafted"], record["accepted"], p, q, self.tally.tau
+                )
         elif kind == "counters":
             counted = self.tally.acceptance
             counted.drafted, counted.accepted = record["drafted"], record["accepted"]

@@ -6,14 +6,15 @@ style of OpenAI (completions and chat), one request a line, and logs of `mdsd_op
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mdsd_opt.auditing.servers.laws import ROUNDING
+from mdsd_opt.auditing.servers.laws import ROUNDING, Law, law_of_logprobs
 from mdsd_opt.base.files import parse_json, unreadable
 from mdsd_opt.errors import UnreadableFile
 
@@ -27,19 +28,18 @@ _KNOWN = (
 )
 
 
-class Names:
-    """Ids of tokens that a server names by their text or bytes."""
+def id_of(name: Any) -> int:
+    """The id in a name such as 'token_id:5'; of a text or bytes a number that is always the same.
 
-    def __init__(self) -> None:
-        self._ids: dict[Any, int] = {}
-
-    def id_of(self, name: Any) -> int:
-        """The id in a name such as 'token_id:5', or one of our own for what was not met before."""
-        if isinstance(name, int):
-            return name
-        if isinstance(name, str) and name.startswith(_ID_MARK):
+    So that two servers, and a log of another day, mean the same token by it.
+    """
+    if isinstance(name, int):
+        return name
+    if isinstance(name, str):
+        if name.startswith(_ID_MARK):
             return int(name[len(_ID_MARK) :])
-        return self._ids.setdefault(name, len(self._ids))
+        name = name.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "little")
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Written:
     Attributes
     ----------
     tokens : list of int
-    lists : list of mapping or None
+    lists : sequence of mapping or None
         Of each token's law the listed ids and their natural logarithms.
     is_processed : bool
         Whether these were taken after the sampler, whatever the rest of the file says.
@@ -58,7 +58,7 @@ class Written:
     """
 
     tokens: list[int]
-    lists: list[Mapping[int, float] | None]
+    lists: Sequence[Mapping[int, float] | None]
     is_processed: bool = False
     prompt: list[int] | None = None
     drafted: int | None = None
@@ -69,14 +69,11 @@ class Written:
             raise ValueError(f"{len(self.tokens)} tokens have {len(self.lists)} laws")
 
 
-@dataclass
 class Reader:
-    """Texts of answers; names of tokens that are not ids get ids that hold in one file."""
-
-    names: Names = field(default_factory=Names)
+    """Texts of answers, whoever gave them."""
 
     def texts(self, answer: Any) -> list[Written]:
-        """All texts of one answer, whoever gave it.
+        """All texts of one answer.
 
         Raises `UnreadableFile` if there are none, or no laws.
         """
@@ -118,9 +115,9 @@ class Reader:
             return self._of_chat(told["content"], prompt)
         if not told.get("top_logprobs"):
             return None
-        tokens = [self.names.id_of(name) for name in told["tokens"]]
+        tokens = [id_of(name) for name in told["tokens"]]
         rows = [
-            {self.names.id_of(name): x for name, x in row.items()} if row else None
+            {id_of(name): x for name, x in row.items()} if row else None
             for row in told["top_logprobs"]
         ]
         if ids and tokens and not str(told["tokens"][0]).startswith(_ID_MARK):
@@ -136,7 +133,7 @@ class Reader:
             if row is not None and listed and len(row) < len(listed):
                 raise ValueError("two tokens of one position have the same name")
             rows.append(row)
-        return Written(tokens, list(rows), prompt=prompt)
+        return Written(tokens, rows, prompt=prompt)
 
     def _named(self, entry: Mapping[str, Any]) -> int:
         """The token of an entry: its text may be that of others, its bytes are not.
@@ -146,7 +143,7 @@ class Reader:
         name: Any = entry["token"]
         if not name.startswith(_ID_MARK) and entry.get("bytes") is not None:
             name = bytes(entry["bytes"])
-        return self.names.id_of(name)
+        return id_of(name)
 
     def of_llamacpp(self, answer: Mapping[str, Any]) -> Written:
         """An answer of llama.cpp's own API with n_probs."""
@@ -181,11 +178,21 @@ class Reader:
         return [
             Written(
                 tokens,
-                list(rows),
+                rows,
                 drafted=info.get("spec_draft_token_num"),
                 accepted=info.get("spec_accept_token_num"),
             )
         ]
+
+
+def laws_of(written: Written, request: Any, count: int | None = None) -> list[Law | None]:
+    """The laws of a text, by what a request asked for: `sampling`, `logprobs` and `top`."""
+    is_raw = request.logprobs == "raw" and not written.is_processed
+    top = request.top if count is None else count
+    return [
+        None if not row else law_of_logprobs(row, request.sampling, is_raw, top)
+        for row in written.lists
+    ]
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[Any, str]]:

@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report, carried
+from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
 
 #: What a report can have found, beside its class.
 DEVIATES, ANOTHER_LAW = "tokens deviate", "another law"
 LAW_MISREAD, NO_CONTROL = "law misread", "no control"
 NOTHING_DRAFTED, NO_LAW = "nothing drafted", "no law"
 TOO_MUCH_ACCEPTED = "acceptance above the optimum"
+
+#: Intervals of what nothing is known of.
+_ANY_FACTOR, _ANY_EXCESS = Interval(0.0, math.inf), Interval(-1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +96,9 @@ class ServerReport(Report):
     first: Measured
     control: Measured
     temperature: float = 1.0
-    temperature_interval: Interval = Interval(0.0, math.inf)
+    temperature_interval: Interval = _ANY_FACTOR
     top_excess: float = 0.0
-    top_excess_interval: Interval = Interval(-1.0, 1.0)
+    top_excess_interval: Interval = _ANY_EXCESS
     drafted: int | None = None
     accepted: int | None = None
     accepted_by_position: tuple[float, ...] = ()
@@ -146,7 +149,7 @@ class ServerReport(Report):
                 )
             return (
                 f"LOSSY: {found}, total variation {self._distance}; "
-                f"{self._most}. Without speculation: {self.control.said or self.first.said}."
+                f"{self._most}. Without speculation: {self.control.said}."
             )
         if self.verdict_class == NOT_JUDGED:
             return f"NOT JUDGED, {self._why_not}"
@@ -166,9 +169,9 @@ class ServerReport(Report):
             return "no law: the server says of no token how likely it was."
         if self.finding == NO_CONTROL:
             return (
-                f"no control: tokens deviate from these laws ({self.later.said}, {self._most}), but "
-                "without as many tokens that were made without drafts nobody can say whose fault "
-                "that is."
+                f"no control: tokens deviate from these laws ({self.later.said}, {self._most}); "
+                "only with as many tokens that were made without drafts can anybody say whether "
+                "these are at fault, or the laws."
             )
         if self.finding == TOO_MUCH_ACCEPTED:
             return (
@@ -208,9 +211,9 @@ class ServerReport(Report):
             rows.append(("impossible tokens", f"{self.later.impossible:,}"))
         rows += [("bet", f"{name}: {power_of_ten(won)}") for name, won in self.later.bets]
         rows.append(
-            ("temperature", f"{carried(self.temperature, self.temperature_interval)} times stated")
+            ("temperature", f"{_told(self.temperature, self.temperature_interval)} times stated")
         )
-        excess = carried(self.top_excess, self.top_excess_interval)
+        excess = _told(self.top_excess, self.top_excess_interval)
         rows.append(("likeliest token, beyond stated", excess))
         rows += self._draft_rows()
         if self.law_distance is not None:
@@ -239,7 +242,7 @@ class ServerReport(Report):
                 (
                     "acceptance after known texts",
                     f"{self.known_acceptance:.3f} of {self.known_drafts:,}, optimum "
-                    f"{self.optimal_acceptance:.3f}: {left:+.1%} tokens a step of one draft",
+                    f"{self.optimal_acceptance:.3f}: {left:+.1%} speed left on the table",
                 )
             )
         return rows
@@ -253,6 +256,11 @@ class ServerReport(Report):
         }
         # the two-argument form: a class with slots is made anew
         return {**super(ServerReport, self).to_dict(), **own}
+
+
+def _told(value: float, interval: Interval) -> str:
+    """A number and where it lies, to three digits."""
+    return f"{value:.3g} in [{interval.low:.3g}, {interval.high:.3g}]"
 
 
 def power_of_ten(exponent: float) -> str:

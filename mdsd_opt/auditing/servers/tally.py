@@ -89,6 +89,7 @@ class Tally:
         checked_tolerance("tolerance", self.least_tolerance, or_zero=True)
         seeds = np.random.SeedSequence(self.seed).generate_state(3).tolist()
         self.first, self.later, self.control = (Evidence(seed) for seed in seeds)
+        self._accused_at = 0.0
         self._places: dict[bool, dict[int, float | None]] = {False: {}, True: {}}
 
     @property
@@ -148,14 +149,16 @@ class Tally:
         tau = self.tau
         self.first.look(tau)
         self.control.look(tau)
-        if self.later.look(tau) >= self.wanted.accused and self.needed is None:
-            self.needed = self.later.num_tokens
+        value = self.later.look(tau)
+        if self.needed is None and value >= self.wanted.accused:
+            self.needed, self._accused_at = self.later.num_tokens, tau
+        elif self.needed is not None and self._accused_at < tau and value < self.wanted.accused:
+            self.needed = None  # what seemed a fault is within the noise that was measured since
 
     @property
     def is_controlled(self) -> bool:
         """Whether as many tokens without speculation were seen as accused the later ones."""
-        seen = max(self.control.num_tokens, self.first.num_tokens)
-        return self.needed is not None and seen >= self.needed
+        return self.needed is not None and self.control.num_tokens >= self.needed
 
     @property
     def control_is_clean(self) -> bool:
@@ -175,7 +178,7 @@ class Tally:
         if not self.has_laws:
             return NOT_JUDGED, reports.NO_LAW
         tau, accused = self.tau, self.wanted.accused
-        if self.needed is not None and self.later.peak >= accused:
+        if self.needed is not None:
             if not self.control_is_clean:
                 return NOT_JUDGED, reports.LAW_MISREAD
             if not self.is_controlled:

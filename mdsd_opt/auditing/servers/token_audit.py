@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,12 +59,12 @@ def audit_tokens(
     draft : array_like or sequence, optional
         The draft's laws, in the form of `laws`: they decide faults that stay hidden else.
     control : pair or path, optional
-        Laws and tokens of the same server without speculation, or a file. Without as many tokens as
-        accuse, of these or of first tokens, nothing is called lossy.
+        Laws and tokens of the same server without speculation, or a file. Nothing is called lossy
+        without as many of these tokens as it took to accuse the others.
     prompts : sequence of sequence of int, optional
         What stands before each text.
     num_first : int
-        So many tokens of each text come before anything is drafted: a control as well.
+        So many tokens of each text come before anything is drafted: these must be clean as well.
     drafted, accepted : int, optional
         Counts of the engine; where nothing was drafted nothing is judged.
     sampling : Sampling, optional
@@ -128,7 +127,8 @@ def audit_tokens(
     elif control is not None:
         if not (isinstance(control, Sequence) and len(control) == 2):
             raise InvalidInput("control is a pair of laws and tokens, or a file")
-        for text, its_laws, _ in _texts(*control, None):
+        its, texts = control
+        for text, its_laws, _ in _texts(its, texts, None):
             tally.add_text([], text, its_laws, name=_name_of(its_laws), is_control=True)
     if tally.later.num_tokens + tally.first.num_tokens == 0:
         raise InvalidInput("there are no tokens with laws to audit")
@@ -194,8 +194,3 @@ def _laws(rows: Any, count: int, number: int) -> list[Law | None]:
     if isinstance(rows, Mapping) or len(rows) != count:
         raise InvalidInput(f"text {number} has {count} tokens, and {len(rows)} laws")
     return [None if row is None else Law.of(row) for row in rows]
-
-
-def path_of(value: Any) -> Path:
-    """A path, of what somebody gave for one."""
-    return Path(os.fspath(value))

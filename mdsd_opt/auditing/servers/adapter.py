@@ -1,0 +1,174 @@
+"""What an audit asks of a server, whatever its API; an API is one file in `adapters`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mdsd_opt.auditing.servers.connection import Connection
+from mdsd_opt.auditing.servers.laws import Law
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.errors import InvalidInput, ServerError, UnknownName
+
+#: Where adapters are found, and the name of each in its file.
+_FOLDER, _NAME = "mdsd_opt.auditing.servers.adapters", "ADAPTER"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A text of a server.
+
+    Attributes
+    ----------
+    tokens : list of int
+    laws : list of (Law or None), or None
+        Of each token, where the answer tells them.
+    prompt : list of int
+        The tokens before it.
+    drafted, accepted : int or None
+        Draft tokens, where the answer counts them.
+    """
+
+    tokens: list[int]
+    laws: list[Law | None] | None
+    prompt: list[int]
+    drafted: int | None = None
+    accepted: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Draft tokens since a server started; `by_position` also of how many steps."""
+
+    drafted: int
+    accepted: int
+    steps: int = 0
+    by_position: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """How texts are asked for.
+
+    Attributes
+    ----------
+    sampling : Sampling
+    model : str or None
+        Its name, where a server has several.
+    logprobs : str
+        Whether a server gives log-probabilities "raw" (before its sampler) or "processed".
+    top : int
+        Tokens that are asked for in a law.
+    """
+
+    sampling: Sampling
+    model: str | None = None
+    logprobs: str = "raw"
+    top: int = 20
+
+
+class Adapter(ABC):
+    """One API of servers.
+
+    Attributes
+    ----------
+    name : str
+    order : int
+        APIs are tried in this order where none is named.
+    continues : bool
+        Whether a text of token ids can be continued, so that laws after any text can be asked for.
+    scores_texts : bool
+        Whether `laws_along` is one request.
+    """
+
+    name: ClassVar[str]
+    order: ClassVar[int]
+    continues: bool = True
+    scores_texts: bool = False
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        self.connection = connection
+        self.request = request
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, connection: Connection) -> bool:
+        """Whether a server has this API."""
+
+    @abstractmethod
+    def prompt(self, text: str) -> list[int]:
+        """Tokens of a prompt; a name of it where the API takes no ids."""
+
+    @abstractmethod
+    def sample(self, prompt: Sequence[int], length: int) -> Answer:
+        """A text of `length` tokens after a prompt, with speculation if the server has it."""
+
+    @abstractmethod
+    def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
+        """One token after a text, which is never drafted, and its law."""
+
+    def law(self, prefix: Sequence[int]) -> Law | None:
+        """The law after a text."""
+        return self.one(prefix)[1]
+
+    def laws_along(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[Law | None]:
+        """The law of each token of a text."""
+        return [self.law([*prompt, *tokens[:n]]) for n in range(len(tokens))]
+
+    def counters(self) -> Counters | None:
+        """Counts of the whole server, where it has them."""
+        return None
+
+
+def adapters() -> dict[str, type[Adapter]]:
+    """All APIs, in the order in which they are tried."""
+    folder = importlib.import_module(_FOLDER)
+    files = [importlib.import_module(f"{_FOLDER}.{x.name}")
+             for x in pkgutil.iter_modules(folder.__path__)]  # fmt: skip
+    found: list[type[Adapter]] = [getattr(file, _NAME) for file in files]
+    return {one.name: one for one in sorted(found, key=lambda one: one.order)}
+
+
+def adapter_of(api: str) -> type[Adapter]:
+    """The adapter of a name, or that ``module:attribute`` stands for."""
+    known = adapters()
+    if api in known:
+        return known[api]
+    if ":" in api:
+        from mdsd_opt.base.installed import loaded
+
+        found = loaded(api)
+        if isinstance(found, type) and issubclass(found, Adapter):
+            return found
+        raise InvalidInput(f"{api} is no class derived from servers.adapter.Adapter")
+    groups = {"openai": ("openai-completions", "openai-chat")}
+    raise UnknownName.among("API", api, ["auto", *known, *groups])
+
+
+def connected(connection: Connection, api: str, request: Request) -> Adapter:
+    """A server as an adapter: the one that is named, or the first that knows it.
+
+    Raises `ServerError` if no server answers, or none of the APIs is its own.
+    """
+    known = adapters()
+    if api not in ("auto", "openai"):
+        return adapter_of(api)(connection, request)
+    for name, adapter in known.items():
+        if api == "openai" and not name.startswith("openai"):
+            continue
+        if adapter.recognises(connection):
+            return adapter(connection, request)
+    names = ", ".join(known)
+    raise ServerError(
+        f"{connection.url} answers, but its API is none of {names}: name one with --api, or write "
+        "an adapter of your own and give it as module:attribute"
+    )
+
+
+def is_there(answer: Any, *keys: str) -> bool:
+    """Whether an answer is a JSON object with one of some keys."""
+    return isinstance(answer, dict) and any(key in answer for key in keys)

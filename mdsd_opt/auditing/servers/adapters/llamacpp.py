@@ -1,0 +1,99 @@
+"""llama.cpp's own API: token ids in and out, and laws as they are after all samplers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from mdsd_opt.auditing.servers.adapter import Adapter, Answer, is_there
+from mdsd_opt.auditing.servers.connection import Connection, Refused
+from mdsd_opt.auditing.servers.laws import Law
+from mdsd_opt.auditing.servers.recorded import Reader, laws_of
+from mdsd_opt.errors import ServerError
+
+#: Tokens that a law lists: more than a filter leaves, and enough to see what is beyond.
+_LISTED = 512
+
+
+class LlamaCpp(Adapter):
+    """``/completion`` and ``/tokenize``.
+
+    An answer with several tokens has no laws where they were drafted. A request for one token is
+    never speculative, and has the law that the token was drawn from.
+    """
+
+    name = "llamacpp"
+    order = 0
+
+    @classmethod
+    def recognises(cls, connection: Connection) -> bool:
+        """By ``/props``, which others do not have."""
+        try:
+            return is_there(connection.get("/props"), "default_generation_settings", "total_slots")
+        except Refused as error:
+            if error.status in (401, 403):
+                raise
+            return False
+
+    def prompt(self, text: str) -> list[int]:
+        """By ``/tokenize``."""
+        answer = self.connection.post("/tokenize", {"content": text, "add_special": True})
+        if not is_there(answer, "tokens"):
+            raise ServerError(f"{self.connection.url}/tokenize answers without tokens")
+        return [int(token) for token in answer["tokens"]]
+
+    def _body(self, prompt: Sequence[int], length: int) -> dict[str, Any]:
+        sampling = self.request.sampling
+        return {
+            "prompt": list(prompt),
+            "n_predict": length,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k or 0,
+            "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
+            "min_p": 0.0 if sampling.min_p is None else sampling.min_p,
+            "ignore_eos": True,
+            "cache_prompt": True,
+            "return_tokens": True,
+        }
+
+    def sample(self, prompt: Sequence[int], length: int) -> Answer:
+        answer = self.connection.post("/completion", self._body(prompt, length))
+        if not is_there(answer, "tokens") or not answer["tokens"]:
+            raise ServerError(
+                f"{self.connection.url}/completion answers without token ids: it has to know "
+                "return_tokens, which llama.cpp's server has had since December 2024"
+            )
+        timings = answer.get("timings") or {}
+        return Answer(
+            [int(token) for token in answer["tokens"]],
+            None,
+            list(prompt),
+            int(timings.get("draft_n", 0)),
+            int(timings.get("draft_n_accepted", 0)),
+        )
+
+    def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
+        body = self._body(prefix, 1)
+        is_greedy = self.request.sampling.temperature == 0
+        body |= {"n_probs": 8} if is_greedy else {"n_probs": _LISTED, "post_sampling_probs": True}
+        answer = self.connection.post("/completion", body)
+        if is_greedy:  # whatever the likeliest token is before the sampler
+            written = Reader().texts(answer)[0]
+            return written.tokens[0], laws_of(written, self.request)[0]
+        listed = answer.get("completion_probabilities") if isinstance(answer, dict) else None
+        if not listed:  # half of a character has none
+            return int(answer["tokens"][0]), None
+        entry = listed[0]
+        pairs = [(int(x["id"]), float(x["prob"])) for x in entry["top_probs"] if x["prob"] > 0]
+        if not pairs:
+            return int(entry["id"]), None
+        total = math.fsum(p for _, p in pairs)
+        return int(entry["id"]), Law(
+            [i for i, _ in pairs],
+            [p for _, p in pairs],
+            max(1.0 - total, 0.0) if len(pairs) >= _LISTED else 0.0,
+        )
+
+
+ADAPTER = LlamaCpp

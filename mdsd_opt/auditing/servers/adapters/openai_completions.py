@@ -1,0 +1,193 @@
+"""Completions in the style of OpenAI, as vLLM and SGLang serve them: laws come with the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, Request, is_there
+from mdsd_opt.auditing.servers.connection import Connection, Refused
+from mdsd_opt.auditing.servers.laws import Law
+from mdsd_opt.auditing.servers.recorded import Reader, Written, laws_of
+from mdsd_opt.errors import ServerError
+
+#: What only some servers know; left out where a server refuses it.
+_IDS = {"return_tokens_as_token_ids": True, "return_token_ids": True}
+
+#: Counters of vLLM, by their names in its metrics.
+_COUNTER = re.compile(
+    r"^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
+    r"(?:_total)?\{([^}]*)\}\s+([0-9.e+]+)$",
+    re.MULTILINE,
+)
+_POSITION = re.compile(r'position="(\d+)"')
+
+
+class OpenAICompletions(Adapter):
+    """``/v1/completions``, with token ids as prompts and in answers."""
+
+    name = "openai-completions"
+    order = 1
+    scores_texts = True
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        super().__init__(connection, request)
+        self.reader = Reader()
+        self.model = request.model or first_model(connection)
+        self._extras: dict[str, Any] = {**_IDS, "ignore_eos": True}
+
+    @classmethod
+    def recognises(cls, connection: Connection) -> bool:
+        """By ``/v1/models`` and a completion of one token."""
+        model = first_model(connection, must=False)
+        if model is None:
+            return False
+        try:
+            body = {"model": model, "prompt": "a", "max_tokens": 1}
+            answer = connection.post("/v1/completions", body)
+        except Refused as error:
+            if error.status in (400, 404, 405, 422):
+                return False
+            raise
+        return is_there(answer, "choices")
+
+    def prompt(self, text: str) -> list[int]:
+        """By vLLM's and SGLang's ``/tokenize``."""
+        for path in ("/tokenize", "/v1/tokenize"):
+            try:
+                answer = self.connection.post(path, {"model": self.model, "prompt": text})
+            except Refused as error:
+                if error.status in (400, 404, 405, 422):
+                    continue
+                raise
+            if is_there(answer, "tokens"):
+                return [int(token) for token in answer["tokens"]]
+        raise ServerError(
+            f"{self.connection.url} has no /tokenize: give prompts of token ids, or take "
+            "--api openai-chat"
+        )
+
+    def _ask(self, prompt: Sequence[int], length: int, more: Mapping[str, Any]) -> Any:
+        sampling = self.request.sampling
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": list(prompt),
+            "max_tokens": length,
+            "temperature": sampling.temperature,
+            "logprobs": self.request.top,
+            **more,
+        }
+        for name in ("top_k", "top_p", "min_p"):
+            value = getattr(sampling, name)
+            if value is not None:
+                body[name] = value
+        return asked(self.connection, "/v1/completions", body, self._extras)
+
+    def _written(self, answer: Any) -> Written:
+        return with_laws(self.reader, answer, self.connection, self.request.top)
+
+    def _laws(self, written: Written) -> list[Law | None]:
+        return laws_of(written, self.request)
+
+    def sample(self, prompt: Sequence[int], length: int) -> Answer:
+        written = self._written(self._ask(prompt, length, {}))
+        return Answer(written.tokens, self._laws(written), list(prompt))
+
+    def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
+        written = self._written(self._ask(prefix, 1, {}))
+        return written.tokens[0], self._laws(written)[0]
+
+    def laws_along(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[Law | None]:
+        """By vLLM's `prompt_logprobs`, all at once; one after another elsewhere."""
+        if not tokens:
+            return []
+        more = {"prompt_logprobs": self.request.top}
+        answer = self._ask([*prompt, *tokens], 1, more)
+        choice = answer["choices"][0] if is_there(answer, "choices") else {}
+        rows = choice.get("prompt_logprobs") or answer.get("prompt_logprobs")
+        if not rows:
+            self.scores_texts = False
+            return super().laws_along(prompt, tokens)
+        lists = [
+            {int(i): x["logprob"] if isinstance(x, dict) else x for i, x in row.items()}
+            for row in rows[len(prompt) :]
+        ]
+        return self._laws(Written(list(tokens), lists))
+
+    def counters(self) -> Counters | None:
+        """By vLLM's ``/metrics``."""
+        try:
+            text = self.connection.get("/metrics")
+        except ServerError:
+            return None
+        totals: dict[str, int] = {}
+        positions: dict[int, int] = {}
+        for name, labels, value in _COUNTER.findall(text if isinstance(text, str) else ""):
+            place = _POSITION.search(labels)
+            if name == "accepted_tokens_per_pos" and place is not None:
+                at = int(place[1])
+                positions[at] = positions.get(at, 0) + int(float(value))
+            else:
+                totals[name] = totals.get(name, 0) + int(float(value))
+        if "draft_tokens" not in totals:
+            return None
+        return Counters(
+            totals["draft_tokens"],
+            totals.get("accepted_tokens", 0),
+            totals.get("drafts", 0),
+            tuple(positions.get(n, 0) for n in range(max(positions, default=-1) + 1)),
+        )
+
+
+def first_model(connection: Connection, *, must: bool = True) -> str | None:
+    """The first of a server's models."""
+    try:
+        answer = connection.get("/v1/models")
+    except Refused as error:
+        if error.status in (401, 403):
+            raise
+        answer = None
+    if is_there(answer, "data") and answer["data"]:
+        return str(answer["data"][0]["id"])
+    if must:
+        raise ServerError(f"{connection.url}/v1/models lists no model: give its name")
+    return None
+
+
+def asked(connection: Connection, path: str, body: dict[str, Any], extras: dict[str, Any]) -> Any:
+    """What a server answers; extras that it refuses are left out from then on."""
+    while True:
+        sent = dict(extras)
+        try:
+            return connection.post(path, {**body, **sent})
+        except Refused as error:
+            if error.status not in (400, 422):
+                raise
+            if sent != extras:  # another request has left something out meanwhile
+                continue
+            if "logprob" in str(error).lower():
+                raise ServerError(
+                    f"{error}. The audit needs log-probabilities: let the server allow them "
+                    f"(vLLM: --max-logprobs), or ask for fewer with --top"
+                ) from error
+            named = [name for name in extras if name in str(error)]
+            dropped = named or list(extras)[:1]
+            if not dropped:
+                raise
+            for name in dropped:
+                extras.pop(name, None)
+
+
+def with_laws(reader: Reader, answer: Any, connection: Connection, top: int) -> Written:
+    """The text of an answer, which has to have laws."""
+    try:
+        return reader.texts(answer)[0]
+    except ValueError as error:
+        raise ServerError(
+            f"{connection.url} answers without log-probabilities ({error}): the audit asked for "
+            f"the {top} likeliest tokens of each"
+        ) from error
+
+
+ADAPTER = OpenAICompletions

@@ -1,0 +1,493 @@
+"""Audits of servers: texts are asked for, and the laws that they should follow."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, Request, connected
+from mdsd_opt.auditing.servers.connection import Connection, Crew
+from mdsd_opt.auditing.servers.laws import Law, distance
+from mdsd_opt.auditing.servers.log import Learned, Log
+from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
+from mdsd_opt.auditing.servers.running_line import running_line
+from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, Wanted
+from mdsd_opt.base.files import read_bytes
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.errors import InvalidInput, ServerError
+
+#: Few and short: what comes after many texts is seen too seldom to learn from.
+PROMPTS = (
+    "Once upon a time",
+    "The capital of France is",
+    "def quicksort(array):\n",
+    "Dear Sir or Madam,",
+    "In a shocking finding, scientists",
+    "The three most important things are",
+    "import numpy as np\n",
+    "My favourite food is",
+)
+
+#: Tokens of a text whose laws are asked for one by one, and whose laws come with it.
+SHORT, LONG = 6, 24
+
+#: Bytes of a file of prompts, and prompts of one.
+_MOST_BYTES, _MOST_PROMPTS = 1 << 20, 10_000
+
+#: In each round so many laws are asked for again, held against the plain server's, or drafted for.
+_AGAIN = 2
+
+#: Rounds without any law after which there is none.
+_ROUNDS_FOR_LAWS = 4
+
+#: Texts of a round for each request at once.
+_ROUND = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When an audit ends, checked once."""
+
+    seconds: float
+    max_tokens: int | None
+    length: int | None
+    concurrency: int
+    timeout: float
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "timeout"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+                raise InvalidInput(f"{name} is {value!r}: give a positive number of seconds")
+        for name, least in (("max_tokens", 1), ("length", 2), ("concurrency", 1)):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= least):
+                raise InvalidInput(f"{name} is {value!r}: give an integer of at least {least}")
+        if self.concurrency > 64:
+            raise InvalidInput(f"concurrency is {self.concurrency}: no more than 64 at once")
+
+
+def audit_server(
+    url: str,
+    against: str | None = None,
+    draft: str | None = None,
+    api: str = "auto",
+    prompts: Sequence[str | Sequence[int]] | str | os.PathLike[str] | None = None,
+    seconds: float = 120.0,
+    sampling: Sampling | None = None,
+    log: str | os.PathLike[str] | None = None,
+    *,
+    model: str | None = None,
+    length: int | None = None,
+    max_tokens: int | None = None,
+    concurrency: int = 4,
+    timeout: float = 60.0,
+    key: str | None = None,
+    logprobs: str = "raw",
+    top: int = 20,
+    tolerance: float = LEAST_TOLERANCE,
+    false_alarm: float = 1e-6,
+    power: float = 0.99,
+    confidence: float = 0.99,
+    rng: int = 0,
+    progress: bool | None = None,
+) -> ServerReport:
+    r"""Audit a server that runs: do its tokens follow the law that it states?
+
+    And is that law the one of the same server without speculation? Texts are sampled as anybody
+    samples them. The law p of each token is the one in the answer, or else that of a request for
+    one token after the same text, which is never speculative. Bets that pay where engines are wrong
+    are put on each token before it is seen; their mean wealth is an e-process,
+
+    .. math:: P(\text{ever } E_n(\tau) \ge 1/\alpha) \le \alpha
+
+    for a server whose laws are within :math:`\tau` of those stated (Ville's inequality), so that
+    the audit may stop whenever it is settled, and Ctrl-C gives the verdict so far. What accuses is
+    put to a control without speculation before anything is called lossy.
+
+    Parameters
+    ----------
+    url : str
+        Of the server, such as ``http://127.0.0.1:8080``.
+    against : str, optional
+        The same server without speculation: gives laws and the control. Without it both are
+        requests for one token to the server itself.
+    draft : str, optional
+        A server of the draft model: with its laws faults are found that stay hidden else, and
+        acceptance is held against its optimum.
+    api : str
+        "auto", "openai", "llamacpp", "openai-completions", "openai-chat", or ``module:attribute``.
+    prompts : sequence, path, optional
+        Texts or token ids, or a file with a text in each line; a few short ones by default.
+    seconds : float
+        A control may take as long again.
+    sampling : Sampling, optional
+        What the requests ask for.
+    log : path, optional
+        JSON lines of all that is learned; if it is there, the audit goes on from it.
+    model : str, optional
+        Name of the model, where a server has several; the first by default.
+    length : int, optional
+        Tokens of a text.
+    max_tokens : int, optional
+        Later tokens after which the audit ends.
+    concurrency : int
+        Requests at once.
+    timeout : float
+        Seconds of a request.
+    key : str, optional
+        Bearer token of the servers; it is not logged.
+    logprobs : str
+        Whether servers in the style of OpenAI give them "raw", before temperature and filters, or
+        "processed".
+    top : int
+        Tokens of a law that such servers are asked for.
+    tolerance : float
+        Total variation that is put down to arithmetic at least; what two answers on the same text
+        differ by is measured, and counts where it is more.
+    false_alarm, power, confidence : float
+        Of an accusation, of `detectable_bias`, of the intervals.
+    rng : int
+        Seed of the audit's own choices. Requests have no seed.
+    progress : bool, optional
+        A running line on stderr; None: on a terminal.
+
+    Returns
+    -------
+    ServerReport
+
+    Raises
+    ------
+    ServerError
+        A server that is not there, wants a key, gives no laws, or has an unknown API.
+    InvalidInput
+        Options that do not fit.
+    MissingExtra
+        Without httpx, which the extra `server` brings.
+    """
+    wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
+    limits = Limits(
+        seconds=seconds,
+        max_tokens=max_tokens,
+        length=length,
+        concurrency=concurrency,
+        timeout=timeout,
+    )
+    if logprobs not in ("raw", "processed"):
+        raise InvalidInput(f"logprobs is {logprobs!r}: give raw or processed")
+    if not (isinstance(top, int) and 1 <= top <= 1000):
+        raise InvalidInput(f"top is {top!r}: give a number of tokens from 1 to 1000")
+    texts = _prompts(prompts)
+    request = Request(sampling=sampling or Sampling(), model=model, logprobs=logprobs, top=top)
+    learned = Learned(Tally(wanted, rng, least_tolerance=tolerance))
+    places = {"server": url, "against": against, "draft": draft}
+    header = {
+        **places,
+        "sampling": asdict(request.sampling),
+        "logprobs": logprobs,
+        "prompts": [text if isinstance(text, str) else list(text) for text in texts],
+        "rng": rng,
+    }
+    connections = {
+        place: Connection(address, timeout, key)
+        for place, address in places.items()
+        if address is not None
+    }
+    try:
+        servers = {
+            place: connected(connection, api, request) for place, connection in connections.items()
+        }
+        for server in servers.values():  # prompts may be numbered, and alike for all
+            ids = [server.prompt(text) if isinstance(text, str) else list(text) for text in texts]
+            if server is servers["server"]:
+                begins = ids
+        with Log(log, header, learned) as kept:
+            session = _Session(servers, begins, limits, kept, learned, connections)
+            with running_line(progress, sys.stderr) as say:
+                return session.run(say)
+    finally:
+        for connection in connections.values():
+            connection.close()
+
+
+def _prompts(given: Any) -> list[str | Sequence[int]]:
+    """The prompts, of a file, or as they are."""
+    if given is None:
+        return list(PROMPTS)
+    if isinstance(given, (str, os.PathLike)):
+        lines = read_bytes(Path(given), _MOST_BYTES).decode("utf-8", "replace").splitlines()
+        given = [line for line in lines if line.strip()]
+    found: list[Any] = list(given)
+    if not 0 < len(found) <= _MOST_PROMPTS:
+        raise InvalidInput(f"there are {len(found)} prompts: give some, {_MOST_PROMPTS} at most")
+    for prompt in found:
+        is_text = isinstance(prompt, str)
+        if not prompt or not (is_text or all(isinstance(x, int) for x in prompt)):
+            raise InvalidInput(f"{prompt!r:.60} is no prompt: give texts, or lists of token ids")
+    return found
+
+
+class _Session:
+    """A server, those beside it, and what is learned of them."""
+
+    def __init__(
+        self,
+        servers: dict[str, Adapter],
+        prompts: list[list[int]],
+        limits: Limits,
+        log: Log,
+        learned: Learned,
+        connections: dict[str, Connection],
+    ) -> None:
+        self.server = servers["server"]
+        self.plain = servers.get("against")
+        self.draft = servers.get("draft")
+        self.prompts, self.limits, self.log, self.learned = prompts, limits, log, learned
+        self.connections = connections
+        self.tally = learned.tally
+        self.crew = Crew(limits.concurrency)
+        self.rng = np.random.default_rng([self.tally.seed, log.resumed])
+        self.texts = 0
+        self.notes: list[str] = []
+        self.began = time.perf_counter()
+        counted = self.tally.acceptance
+        self._counted = counted.drafted or 0, counted.accepted or 0
+        self._counters: Counters | None = None
+        self._earlier = learned.requests
+
+    @property
+    def seconds(self) -> float:
+        """Since this run began."""
+        return time.perf_counter() - self.began
+
+    @property
+    def requests(self) -> int:
+        """Of this run and those that it goes on from."""
+        return self._earlier + sum(one.requests for one in self.connections.values())
+
+    def run(self, say: Any) -> ServerReport:
+        """Ask until all is settled or the time is up."""
+        if self.log.resumed:
+            self.notes.append(f"goes on from {self.log.resumed:,} records of its log")
+        limits, tally = self.limits, self.tally
+        try:
+            self._counters = self.server.counters()
+            while self.seconds < limits.seconds and not self._is_enough:
+                self._round()
+                tally.look()
+                say(self._line())
+            while tally.needed is not None and not self._is_settled:
+                if self.seconds > 2.0 * limits.seconds:
+                    self.notes.append("the time was up before the control was large enough")
+                    break
+                self._control()
+                tally.look()
+                say(f"{self._line()}; control: {tally.control.num_tokens:,} of {tally.needed:,}")
+        except KeyboardInterrupt:
+            self.notes.append("interrupted: the verdict so far")
+        except ServerError as error:
+            if tally.later.num_tokens == 0:
+                raise
+            self.notes.append(f"ended early: {error}")
+        finally:
+            self.crew.dismiss()
+        self._count()
+        self.log.add({"kind": "end", "seconds": self.seconds, "requests": self.requests})
+        return tally.report(notes=self.notes, seconds=self.learned.seconds, requests=self.requests)
+
+    @property
+    def _is_enough(self) -> bool:
+        tally, most = self.tally, self.limits.max_tokens
+        is_over = most is not None and tally.later.num_tokens >= most
+        return is_over or not tally.has_laws or tally.needed is not None
+
+    @property
+    def _is_settled(self) -> bool:
+        return self.tally.is_controlled or not self.tally.control_is_clean
+
+    def _line(self) -> str:
+        tally = self.tally
+        counted = tally.acceptance
+        drafts = ""
+        if counted.drafted is not None:
+            drafts = f"; drafted {counted.drafted:,}, accepted {counted.accepted or 0:,}"
+        found = power_of_ten(tally.later.log10_e(tally.tau))
+        return f"{tally.later.num_tokens:,} later tokens, e = {found}{drafts}"
+
+    def _length(self) -> int:
+        if self.limits.length is not None:
+            return self.limits.length
+        return LONG if self.server.name.startswith("openai") else SHORT
+
+    def _round(self) -> None:
+        """Some texts, with what has to be known of them."""
+        size = _ROUND * self.limits.concurrency
+        chosen = [self.prompts[(self.texts + n) % len(self.prompts)] for n in range(size)]
+        lengths = [self._length()] * size
+        if self.draft is not None and self.server.continues:
+            lengths[::_ROUND] = [3] * len(lengths[::_ROUND])  # one draft of one token at most
+        self.texts += size
+        pairs = list(zip(chosen, lengths, strict=True))
+        answers = self.crew.map(lambda pair: self.server.sample(*pair), pairs)
+        controls = self._learn_laws(answers)
+        self._learn_drafts([*answers, *controls])
+        for answer in controls:
+            self._add(answer, is_control=True)
+        for answer, length in zip(answers, lengths, strict=True):
+            self._add(answer, is_control=False)
+            if length == 3 and answer.drafted is not None and len(answer.tokens) == 3:
+                self.log.add(
+                    {
+                        "kind": "known draft",
+                        "prefix": [*answer.prompt, answer.tokens[0]],
+                        "drafted": answer.drafted,
+                        "accepted": bool(answer.accepted),
+                    }
+                )
+        self._compare(answers)
+
+    def _add(self, answer: Answer, is_control: bool) -> None:
+        """Put a text to the evidence."""
+        laws = None
+        if answer.laws is not None:
+            laws = [None if law is None else law.to_record() for law in answer.laws]
+        self.log.add(
+            {
+                "kind": "text",
+                "control": is_control,
+                "prompt": answer.prompt,
+                "tokens": answer.tokens,
+                "laws": laws,
+                "drafted": answer.drafted,
+                "accepted": answer.accepted,
+            }
+        )
+
+    def _prefixes(self, answers: Sequence[Answer], known: Any) -> list[tuple[int, ...]]:
+        """Texts before each token of which the law is not known, each of them once."""
+        found: dict[tuple[int, ...], None] = {}
+        for answer in answers:
+            for n in range(len(answer.tokens)):
+                prefix = (*answer.prompt, *answer.tokens[:n])
+                if known.get(prefix) is None:
+                    found[prefix] = None
+        return list(found)
+
+    def _learn_laws(self, answers: Sequence[Answer]) -> list[Answer]:
+        """Ask for laws that came with no text; the tokens that come with them are a control."""
+        if any(answer.laws is not None for answer in answers):
+            return []
+        source = self.plain or self.server
+        needed = self._prefixes(answers, self.learned.laws)
+        found = []
+        for prefix, (token, law) in zip(needed, self.crew.map(source.one, needed), strict=True):
+            if law is not None:
+                self.log.add({"kind": "law", "prefix": prefix, "law": law.to_record()})
+                found.append(Answer([token], None, list(prefix)))
+        if (
+            not found
+            and not len(self.learned.laws)
+            and self.texts > _ROUNDS_FOR_LAWS * len(answers)
+        ):
+            self.log.add({"kind": "no law"})
+        return found
+
+    def _learn_drafts(self, answers: Sequence[Answer]) -> None:
+        if self.draft is None or not self.draft.continues:
+            return
+        draft, known = self.draft, self.learned.drafts
+        if draft.scores_texts:
+            texts = [one for one in answers if self._prefixes([one], known)]
+            rows = self.crew.map(lambda one: draft.laws_along(one.prompt, one.tokens), texts)
+            found = [
+                ((*one.prompt, *one.tokens[:n]), law)
+                for one, laws in zip(texts, rows, strict=True)
+                for n, law in enumerate(laws)
+            ]
+        else:
+            needed = self._prefixes(answers, known)
+            found = list(zip(needed, self.crew.map(draft.law, needed), strict=True))
+        for prefix, law in found:
+            if law is not None and known.get(prefix) is None:
+                self.log.add({"kind": "draft law", "prefix": prefix, "law": law.to_record()})
+
+    def _compare(self, answers: Sequence[Answer]) -> None:
+        """The same law twice, and the law of one server against that of the other."""
+        if not self.server.continues:
+            return
+        source = self.plain or self.server
+        for _ in range(_AGAIN):
+            answer = answers[int(self.rng.integers(len(answers)))]
+            place = int(self.rng.integers(len(answer.tokens)))
+            prefix = [*answer.prompt, *answer.tokens[:place]]
+            once = source.law(prefix)  # alone, where the others came beside each other
+            if once is None:
+                continue
+            known = self.learned.laws.get(prefix)
+            twice = source.law(prefix) if known is None else known
+            if twice is not None:
+                self.log.add({"kind": "noise", "distance": distance(once, twice)})
+            if self.plain is not None:
+                own = self.server.law(prefix) if answer.laws is None else answer.laws[place]
+                if own is not None:
+                    self.log.add({"kind": "difference", "distance": distance(own, once)})
+
+    def _control(self) -> None:
+        """Tokens without speculation: texts of the plain server, or single tokens."""
+        size = _ROUND * self.limits.concurrency
+        if self.plain is not None:
+            chosen = [self.prompts[(self.texts + n) % len(self.prompts)] for n in range(size)]
+            self.texts += size
+            plain, length = self.plain, self._length()
+            answers = self.crew.map(lambda prompt: plain.sample(prompt, length), chosen)
+            answers += self._learn_laws(answers)
+        else:
+            visited = self.learned.visited if self.server.continues else self.prompts
+            places = self.rng.integers(len(visited), size=size)
+            prefixes = [list(visited[int(place)]) for place in places]
+            answers = [
+                Answer([token], [law], prefix)
+                for prefix, (token, law) in zip(
+                    prefixes, self.crew.map(self.server.one, prefixes), strict=True
+                )
+            ]
+        self._learn_drafts(answers)
+        for answer in answers:
+            self._add(answer, is_control=True)
+
+    def _count(self) -> None:
+        """Counts of the whole server, where answers have none."""
+        if self._counters is None:
+            return
+        try:
+            now = self.server.counters()
+        except ServerError:
+            return
+        if now is None:
+            return
+        before = self._counters
+        steps = now.steps - before.steps
+        shares = [
+            (n - (before.by_position[k] if k < len(before.by_position) else 0)) / steps
+            for k, n in enumerate(now.by_position)
+            if steps > 0
+        ]
+        self.log.add(
+            {
+                "kind": "counters",
+                "drafted": self._counted[0] + now.drafted - before.drafted,
+                "accepted": self._counted[1] + now.accepted - before.accepted,
+                "by_position": shares,
+            }
+        )
+
+
+__all__ = ["PROMPTS", "Law", "audit_server"]
