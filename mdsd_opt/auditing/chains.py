@@ -150,17 +150,16 @@ def audit_chain(
 
         return audit_rows(caller, batch, num_drafts, options, rng)
     caller.batch = bool(batch)
-    rule = of_chains("verify", read_answers(caller, num_drafts, rng))
+    given = None if laws is None else given_laws(*laws, num_drafts + 1)
+    read_at = _READ_TOKENS if given is None else given[0].vocab_size
+    rule = of_chains("verify", read_answers(caller, num_drafts, rng, read_at))
 
     def drawing_from(root: Node, rng: np.random.Generator) -> Tokens:
         caller.rng = rng
         return rule(root)
 
-    small = standard_laws(1)
-    if laws is None:
-        wide = wide_laws(num_drafts + 1, vocab_sizes)
-    else:
-        small, wide = [], given_laws(*laws, num_drafts + 1)
+    small = standard_laws(1) if given is None else []
+    wide = wide_laws(num_drafts + 1, vocab_sizes) if given is None else given
     on_trees = OnTrees(drawing_from, chain_of(num_drafts), WithReplacement, options, promise)
     return on_trees.report(small, wide, rng)
 
@@ -282,7 +281,9 @@ def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
     return rule
 
 
-def read_answers(call: Chain, num_drafts: int, rng: np.random.Generator) -> Chain:
+def read_answers(
+    call: Chain, num_drafts: int, rng: np.random.Generator, vocab_size: int = _READ_TOKENS
+) -> Chain:
     """The function with its answers read as tokens, in the way that fits most of some calls.
 
     Raises
@@ -296,8 +297,8 @@ def read_answers(call: Chain, num_drafts: int, rng: np.random.Generator) -> Chai
     failure: Failure | None = None
     with served(rng) as serving:
         for _ in range(_READ_CALLS):
-            laws = rng.dirichlet(np.ones(_READ_TOKENS), 2 * num_drafts + 1)
-            drafts = tuple(int(rng.choice(_READ_TOKENS, p=q)) for q in laws[:num_drafts])
+            laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
+            drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
             outcome = outcome_of(partial(_answer, call, laws, drafts, answers))
             if isinstance(outcome, Failure):
                 failure = outcome
@@ -305,7 +306,7 @@ def read_answers(call: Chain, num_drafts: int, rng: np.random.Generator) -> Chai
     if not answers:
         assert failure is not None
         raise AlwaysFails(failure, "It is called with (p [n + 1, V], q [n, V], drafts [n]).")
-    fits = [sum(is_read(read, *one) for one in answers) for read in READINGS]
+    fits = [sum(is_read(read, *one, vocab_size) for one in answers) for read in READINGS]
     best = int(np.argmax(fits))
     if not fits[best]:
         raise InvalidInput(

@@ -55,6 +55,9 @@ _MOST_SUSPECT, _BESIDE_SUSPECT = 16, 4_000
 #: What cannot be driven on so many laws, the first ones, is sampled on the others at once.
 _HOPELESS = 2
 
+#: Calls that tell whose filters are missing, where the law is not driven.
+_SIDE_CALLS = 4_000
+
 #: Trials of each law under schemes other than the one asked for.
 _OTHER_TRIALS = 4_000
 
@@ -163,7 +166,7 @@ def _on_single_tokens(
     drives = options.method == "auto" and as_verifier(verify) is None
     drives &= not hasattr(verify, "conditional_law") and not hasattr(verify, "simulate")
 
-    def judge(p: Any, q: Any, make: SchemeMaker, trials: int, share: float) -> Any:
+    def judge(p: Any, q: Any, make: SchemeMaker, trials: int, left: float) -> Any:
         small_enough = p.size <= small[0].vocab_size
         method = "driven" if drives and small_enough else options.method
         if method == "driven" and not small_enough:
@@ -173,7 +176,7 @@ def _on_single_tokens(
             TransportProblem(p, make(q, num_drafts)),
             rng,
             trials,
-            seconds=share if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
+            seconds=left if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
             method=method,
             false_alarm=options.false_alarm,
             power=options.power,
@@ -183,17 +186,16 @@ def _on_single_tokens(
         )
 
     tried = []
-    for n, (name, one, p, q) in enumerate(laws):
+    for name, one, p, q in laws:
         if p.size < num_drafts:
             continue
         left = max(began + options.seconds - time.perf_counter(), 0.5)
-        share = left / (len(laws) - n)
         tried.append(
             _tried(
                 one,
                 name,
                 _counted(num_drafts),
-                partial(judge, p, q, make, options.num_trials, share),
+                partial(judge, p, q, make, options.num_trials, left),
             )
         )
     report = put_together(tried, began, drafts_from=scheme.replace("_", " "))
@@ -247,18 +249,7 @@ class OnTrees:
         began, deadline = time.perf_counter(), self.options.deadline()
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
-            parts = [
-                WideAudit(
-                    self._counting,
-                    laws.target,
-                    laws.draft,
-                    self.tree,
-                    self.make,
-                    self.options,
-                    self.promise,
-                )
-                for laws in wide
-            ]
+            parts = [self._wide_audit(laws) for laws in wide]
             failed: dict[int, AlwaysFails] = {}
             for n, part in enumerate(parts):
                 try:
@@ -291,9 +282,14 @@ class OnTrees:
         report = put_together(tried, began, notes=notes)
         if report.verdict_class == LOSSLESS and replay is not None and replay.differing:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
-        if report.verdict_class != LOSSY or report.cause:
+        if report.verdict_class != LOSSY:
             return report
-        return replace(report, cause=self._cause(report, small, wide, rng))
+        return replace(report, cause=self._cause(small, wide, rng) or report.cause)
+
+    def _wide_audit(self, laws: WideLaws, applied: tuple[bool, bool] = (False, False)) -> WideAudit:
+        rows = laws.target, laws.draft
+        rule = self._counting, *rows, self.tree, self.make, self.options
+        return WideAudit(*rule, self.promise, applied)
 
     def _wide_calls(self, part: WideAudit) -> int:
         return WIDE_CALLS if part.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
@@ -356,48 +352,52 @@ class OnTrees:
         if replay is not None:
             if not replay.differing:
                 replay.run_again(deadline)
-            notes.append(replay.note)
+            notes += [replay.note] if replay.calls else []
         if time.perf_counter() > deadline and math.isfinite(self.options.seconds):
             done = len(self.driven)
             needed = self.options.seconds * (2 + (len(small) - done) / max(done, 1))
-            notes.append(
-                f"the time was up: {done} of {len(small)} small laws were driven; give "
-                f"seconds={math.ceil(needed / 10) * 10} for the rest"
-            )
+            driven = f"{done} of {len(small)} small laws were driven; " if small else ""
+            rest = math.ceil(needed / 10) * 10
+            notes.append(f"the time was up: {driven}give seconds={rest} for the rest")
         return tuple(notes)
 
     def _cause(
-        self,
-        report: PortfolioReport,
-        small: Sequence[Laws],
-        wide: Sequence[WideLaws],
-        rng: np.random.Generator,
+        self, small: Sequence[Laws], wide: Sequence[WideLaws], rng: np.random.Generator
     ) -> str:
         """The cause whose signature fits; a side that is not filtered as was promised is named."""
-        laws = small[0] if small else None
-        if laws is None:
-            return ""
+        laws = small[0] if small else wide[0]
         if self.promise is not None and (side := self._broken_side(laws, rng)):
             return side
-        return behaviour(self.verify, self._audit(laws).drawn, laws.vocab_size, rng)
+        audit = self._audit(laws) if isinstance(laws, Laws) else self._wide_audit(laws)
+        return behaviour(self.verify, audit.drawn, laws.vocab_size, rng)
 
-    def _broken_side(self, laws: Laws, rng: np.random.Generator) -> str:
+    def _broken_side(self, laws: Laws | WideLaws, rng: np.random.Generator) -> str:
         """Whose filters are missing: with them applied beforehand, the rule is right."""
-        assert self.promise is not None
-        for sides, told in (
+        for applied, told in (
             ((True, False), "the target is not filtered as was promised"),
             ((False, True), "the draft is not filtered as was promised"),
             ((True, True), "neither side is filtered as was promised"),
         ):
-            audit = self._audit(laws, num_trials=4_000)
-            assert audit.shown is not None
-            target, draft = (
-                ModelLaws(promised(law, self.promise), law.name) if applied else law
-                for law, applied in zip(audit.shown, sides, strict=True)
-            )
-            if replace(audit, shown=(target, draft)).run(rng).clean:
+            if self._with_sides(laws, applied, rng).clean:
                 return f"{told}: with that done beforehand, it is right"
         return ""
+
+    def _with_sides(
+        self, laws: Laws | WideLaws, applied: tuple[bool, bool], rng: np.random.Generator
+    ) -> TreeAuditReport:
+        """The audit where the rule is shown some sides under the promise."""
+        if isinstance(laws, WideLaws):
+            part = self._wide_audit(laws, applied)
+            part.sample(_SIDE_CALLS, rng)
+            return part.report(rng)
+        assert self.promise is not None
+        audit = self._audit(laws, num_trials=_SIDE_CALLS)
+        assert audit.shown is not None
+        target, draft = (
+            ModelLaws(promised(law, self.promise), law.name) if is_applied else law
+            for law, is_applied in zip(audit.shown, applied, strict=True)
+        )
+        return replace(audit, shown=(target, draft)).run(rng)
 
 
 def _case(verify: TreeVerify, root: Node, vocab_size: int) -> Case:

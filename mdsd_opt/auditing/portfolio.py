@@ -321,7 +321,8 @@ class PortfolioReport(Report):
         """One sentence."""
         refused = [one.law for one in self.tried if one.report is None]
         beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
-        on = f"on {len(self.tried)} kinds of laws, V up to {self.largest_vocab_size:,}"
+        kinds = f"{len(self.tried)} kind{'s' * (len(self.tried) > 1)} of laws"
+        on = f"on {kinds}, V up to {self.largest_vocab_size:,}"
         if self.clean:
             return f"{self._clean_verdict(on)}{self._unmet}{beside}"
         if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
@@ -346,7 +347,7 @@ class PortfolioReport(Report):
         if self._too_few:
             where = f"{least.law}, V = {least.vocab_size:,}"
             return f"{first}on {where} there are too few calls to see a bias."
-        elsewhere = "on the others" if driven else "on all of them"
+        elsewhere = "on the others" if driven else "there"
         return (
             f"{first}{elsewhere} a bias of {self.detectable_bias:.2g} between classes of tokens "
             f"would have been found with probability {self.power:g}."

@@ -13,14 +13,13 @@ from mdsd_opt.auditing.chains import READINGS, Caller, Tokens, chain_of, is_read
 from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried, WideLaws
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.settings import Options
+from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Failure,
     answered,
     outcome_of,
 )
-from mdsd_opt.auditing.trees.audit import LEAST_CALLS
 from mdsd_opt.auditing.trees.wide import WideAudit
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput

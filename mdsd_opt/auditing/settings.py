@@ -28,6 +28,9 @@ MAX_DRAWN = 200_000_000
 #: Total variation put down to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6
 
+#: Calls that are made of each law even where time is up.
+LEAST_CALLS = 200
+
 #: Calls for driving one law; those of a few uniforms take some thousands.
 MAX_CALLS = 60_000
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.report import Violation
+from mdsd_opt.auditing.settings import LEAST_CALLS
 from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.installed import loaded
@@ -146,7 +147,7 @@ class Subject:
         tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
         size, target = self.problem.vocab_size, self.problem.target
         for n, row in enumerate(drafts):
-            if n and time.perf_counter() > deadline:
+            if n >= LEAST_CALLS and time.perf_counter() > deadline:
                 tokens = tokens[:n]
                 break
             if n % _CALLS_A_LINE == _CALLS_A_LINE - 1:

@@ -15,14 +15,13 @@ from mdsd_opt.auditing.by_place import ByPlace
 from mdsd_opt.auditing.output_checks import TEXTS, Cells, law_checks, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import Check, Interval
-from mdsd_opt.auditing.settings import Options, detectable_bias
+from mdsd_opt.auditing.settings import LEAST_CALLS, Options, detectable_bias
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import position_checks, variations
 from mdsd_opt.auditing.texts.toys import RowTables, Tables, Text
-from mdsd_opt.auditing.trees.audit import LEAST_CALLS
 from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]

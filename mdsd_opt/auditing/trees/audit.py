@@ -19,7 +19,7 @@ from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import TEXTS, law_checks, length_check, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.report import NOT_JUDGED
-from mdsd_opt.auditing.settings import COARSE, FINE, MAX_CALLS, Options, generator_of
+from mdsd_opt.auditing.settings import COARSE, FINE, LEAST_CALLS, MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
     AlwaysFails,
@@ -43,9 +43,6 @@ from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
-
-#: Calls that are made of each law even where time is up.
-LEAST_CALLS = 200
 
 #: Tokens, tables (seeds of target and draft) and seconds of the random laws beside those given. On
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one

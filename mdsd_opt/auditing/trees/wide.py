@@ -16,7 +16,7 @@ from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import acceptance_check
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.settings import Options
+from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
     AlwaysFails,
@@ -27,7 +27,6 @@ from mdsd_opt.auditing.subject import (
     described,
     outcome_of,
 )
-from mdsd_opt.auditing.trees.audit import LEAST_CALLS
 from mdsd_opt.auditing.trees.met import Met
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.base.array_types import Vector
@@ -54,7 +53,9 @@ class WideAudit:
         From q and K to the drafts.
     options : Options
     promise : Sampling, optional
-        Applied on both sides to what the rule is shown, see `mdsd_opt.audit_tree`.
+        Applied by the rule on both sides to what it is shown, see `mdsd_opt.audit_tree`.
+    applied : tuple of bool
+        Whether the rule is shown p and q under the promise already.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class WideAudit:
         make: SchemeMaker,
         options: Options,
         promise: Sampling | None = None,
+        applied: tuple[bool, bool] = (False, False),
     ) -> None:
         self._verify, self._options, self._make = verify, options, make
         self._topology, self._shape = topology, valued(topology)
@@ -73,11 +75,16 @@ class WideAudit:
         length = topology.depth + 1
         shown = [target[min(n, len(target) - 1)] for n in range(length)]
         shown_drafts = [draft[min(n, len(draft) - 1)] for n in range(length - 1)]
-        self._shown = None if promise is None else (shown, shown_drafts)
-        self._p, self._q = (
-            rows if promise is None else [_promised(row, promise) for row in rows]
-            for rows in (shown, shown_drafts)
-        )
+        self._shown: tuple[list[Vector], list[Vector]] | None = None
+        self._p, self._q = shown, shown_drafts
+        if promise is not None:
+            self._p, self._q = (
+                [_promised(row, promise) for row in rows] for rows in (shown, shown_drafts)
+            )
+            self._shown = (
+                self._p if applied[0] else shown,
+                self._q if applied[1] else shown_drafts,
+            )
         self._texts = ByPlace(self._p, self._q)
         self._schemes: dict[tuple[int, int, bool], DraftScheme] = {}
         self._drafted = 0
