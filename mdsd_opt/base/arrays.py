@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 _LIBRARIES = ("torch", "jax", "cupy", "dask")
@@ -383,6 +384,34 @@ def _sums(rows: Any, library: str, kind: str) -> Any:
     else:
         rows = rows.astype(np.float64 if library != "jax" else np.float32)
     return (sys.modules[_MODULES[library]].exp(rows) if kind == "logprobs" else rows).sum(-1)
+
+
+def spread(rows: NDArray[Any], token_ids: Integers | slice, vocab_size: int) -> NDArray[Any]:
+    """Logits (..., n) of some tokens at their places among all; the others cannot come."""
+    wide = np.full((*rows.shape[:-1], vocab_size), -np.inf, np.result_type(rows.dtype, np.float32))
+    wide[..., token_ids] = rows
+    return wide
+
+
+def checked_token_ids(token_ids: Any, draft_size: int, vocab_size: int, name: str) -> Integers:
+    """The target's id of each of a draft's tokens, int64 of shape (draft_size,).
+
+    Raises `InvalidInput` unless there is one for each, and all are tokens of the target.
+    """
+    ids = to_numpy(token_ids, name)
+    if ids.shape != (draft_size,) or ids.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"{name} has shape {ids.shape} and dtype {ids.dtype}, and the draft {draft_size} "
+            "tokens: give the target's id of each of them, as integers. Where the draft's logits "
+            "are at their places already, leave it out"
+        )
+    if np.unique(ids).size < ids.size or ids.min() < 0 or ids.max() >= vocab_size:
+        raise InvalidInput(
+            f"{name} has ids from {ids.min()} to {ids.max()}, {np.unique(ids).size} of "
+            f"{ids.size} different: each is of one of the target's {vocab_size} tokens, no two of "
+            "the same. (d2t of EAGLE holds differences: the id of token i is i + d2t[i])"
+        )
+    return ids.astype(np.int64)
 
 
 def _log(given: Opened) -> Opened:

@@ -80,13 +80,18 @@ class Request:
     target_scale: float
     draft_scale: float
     filters: FilterSettings | None = None
+    moves_tokens: bool = False
 
     @classmethod
     def of(cls, work: RowWork) -> Request:
         """What the work on rows is, as a device is told."""
         target, draft = work.target_sampling, work.draft_sampling
         filters = filter_settings(target, draft)
-        return cls(work.scheme, work.verifier, work.num_drafts, target.scale, draft.scale, filters)
+        moves_tokens = work.draft_token_ids is not None
+        return cls(
+            work.scheme, work.verifier, work.num_drafts, target.scale, draft.scale, filters,
+            moves_tokens,
+        )  # fmt: skip
 
     @property
     def declared(self) -> BatchRates:
@@ -100,6 +105,8 @@ class Request:
 
     def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
         """Why the kernels cannot do it, for logits of these shapes; "" if they can."""
+        if self.moves_tokens:
+            return "the kernels do not put the draft's tokens at their places (draft_token_ids)"
         if not self.declared.device:
             return f"there is no kernel of {self.names}"
         if not all(1e-6 < scale < 1e6 for scale in (self.target_scale, self.draft_scale)):

@@ -39,6 +39,9 @@ from mdsd_opt.errors import InvalidDistribution, InvalidInput
 #: beyond what rounding explains.
 _TOLERANCE = 1e-5
 
+#: vLLM writes this for -inf, which JSON has not.
+_NEVER = -9999.0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
@@ -68,6 +71,7 @@ class Listed:
             raise InvalidInput(
                 f"{name} lists {len(logprobs)} tokens, and vocab_size is {vocab_size}"
             )
+        logprobs = _told_apart(logprobs, name)
         logs = np.array([_number(x, token, name) for token, x in logprobs.items()])
         each, shift = rounding(logs, vocab_size)
         # What is not zero stays above it.
@@ -139,6 +143,33 @@ class Listed:
         return np.cumsum(means)[np.array(counts) - 1]
 
 
+def _told_apart(logprobs: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
+    """The tokens that are likelier than any of which the text is not its own.
+
+    The bound on tokens that are not listed holds for those that are left out.
+    """
+    unclear = [x for token, x in logprobs.items() if _is_unclear(token)]
+    if not unclear:
+        return logprobs
+    most = max(_number(x, "\ufffd", name) for x in unclear)
+    found = {
+        token: x
+        for token, x in logprobs.items()
+        if not _is_unclear(token) and _number(x, token, name) >= most
+    }
+    if not found:
+        raise InvalidInput(
+            f"{name}: the likeliest token has U+FFFD in its text, as parts of any characters have. "
+            "Ask the server for ids (return_tokens_as_token_ids) or bytes"
+        )
+    return found
+
+
+def _is_unclear(token: Hashable) -> bool:
+    """Whether a token is told by a text that others have: bytes that are no whole character."""
+    return isinstance(token, str) and "\ufffd" in token
+
+
 def _number(logprob: Any, token: Hashable, name: str) -> float:
     try:
         value = math.nan if isinstance(logprob, (str, bytes)) else float(logprob)
@@ -149,7 +180,7 @@ def _number(logprob: Any, token: Hashable, name: str) -> float:
             f"{name} gives token {token!r} the logprob {logprob!r:.40}: give the logarithm of a "
             "probability"
         )
-    return value
+    return value if value > _NEVER else -math.inf
 
 
 def _largest_mean(mass: Vector, errors: Vector, drawn: int) -> float:

@@ -31,6 +31,7 @@ def acceptance_rates(
     seed: int = 0,
     device: str | None = None,
     kind: str | None = None,
+    draft_token_ids: Any = None,
 ) -> Any:
     r"""Probability that the output token is among the drafts, for every row of logits.
 
@@ -46,7 +47,9 @@ def acceptance_rates(
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
         Any float dtype (bfloat16 included) or integers; ``-inf`` marks an impossible token. Arrays
-        of NumPy, CuPy, torch, JAX or Dask; leading axes broadcast.
+        of NumPy, CuPy, torch, JAX or Dask; leading axes broadcast. A tuple or list of tensors
+        [B, V], as ``generate(output_logits=True)`` of transformers gives, one for each step, are B
+        texts: [B, T, V].
     num_drafts : int or sequence of int
         K. Several of them share the work and are the last axis of the result.
     drafts : {"with_replacement", "without_replacement", "greedy", "top_k"}
@@ -80,7 +83,12 @@ def acceptance_rates(
         NumPy arrays to the device, too, in chunks, and raises where None would turn to the CPU.
     kind : {None, "logits", "logprobs", "probs"}
         What the rows are. None takes them for logits, and asks where the first of them look like
-        probabilities: those are not negative and sum to one.
+        probabilities: those are not negative and sum to one. Of probabilities and their logarithms
+        every row has to sum to one, up to 1e-3 and the rounding of its numbers. Lists of the
+        likeliest tokens do not: `acceptance_interval` takes those.
+    draft_token_ids : array_like of int, shape (draft's V,), optional
+        The target's id of each of the draft's tokens, where its vocabulary is a part of the
+        target's: its logits are put at their places. Of EAGLE's d2t: i + d2t[i].
 
     Returns
     -------
@@ -117,6 +125,7 @@ def acceptance_rates(
         progress,
         pad,
         checked_integer(seed, "seed", 0),
+        draft_token_ids,
     )
     work.row_function()  # an error of names comes before one of arrays
     batch = Batch.open(target_logits, draft_logits, work, device, kind)

@@ -52,6 +52,7 @@ def relaxed_rates(
     progress: bool = False,
     pad: bool = False,
     kind: str | None = None,
+    draft_token_ids: Any = None,
 ) -> Any:
     r"""The largest acceptance rates within a distance from the target, for every row of logits.
 
@@ -82,7 +83,8 @@ def relaxed_rates(
         and K by itself, and spends it where it buys most: the divergence has one slope in a at all
         rows. No other way of spending it has a larger mean rate. Not for tv, of which a unit buys
         the same wherever it is spent.
-    temperature, draft_temperature, top_k, top_p, min_p, num_threads, progress, pad, kind : optional
+    temperature, draft_temperature, top_k, top_p, min_p, num_threads, progress, pad : optional
+    kind, draft_token_ids : optional
         As for `acceptance_rates`; the distance is from the law that is sampled.
 
     Returns
@@ -134,6 +136,7 @@ def relaxed_rates(
         None if num_threads is None else checked_integer(num_threads, "num_threads"),
         progress,
         pad,
+        draft_token_ids=draft_token_ids,
     )
     batch = Batch.open(target_logits, draft_logits, work, "cpu", kind)
     if "dask" in (batch.target.library, batch.draft.library):

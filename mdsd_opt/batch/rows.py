@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened, frozen
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import Opened, checked_token_ids, frozen, spread
 from mdsd_opt.base.distributions import bad_row_error
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
 from mdsd_opt.base.sampling import Sampling
@@ -40,6 +40,7 @@ class LogitRows:
     sampling: Sampling
     index_shape: tuple[int, ...]
     origin: tuple[int, ...]
+    token_ids: Integers | None = None  # of the columns; those of the first tokens by default
 
     @property
     def vocab_size(self) -> int:
@@ -55,10 +56,10 @@ class LogitRows:
         if self.sampling.masks_tokens:
             rows = self._masked(rows, start)
         rows = converted(rows, dtype)
-        if rows.shape[1] < vocab_size:
-            padded = np.full((rows.shape[0], vocab_size), -np.inf, dtype=rows.dtype)
-            padded[:, : rows.shape[1]] = rows
-            rows = padded
+        if self.token_ids is not None:
+            rows = spread(rows, self.token_ids, vocab_size)
+        elif rows.shape[1] < vocab_size:
+            rows = spread(rows, slice(rows.shape[1]), vocab_size)
         rows = np.require(rows, requirements=["C", "A"])
         # One kind of array, read-only, whatever was given: each other kind would be compiled anew.
         return frozen(rows.view(dtype))
@@ -98,30 +99,36 @@ def paired_rows(
     target_sampling: Sampling,
     draft_sampling: Sampling,
     pad: bool,
+    draft_token_ids: Any = None,
     origin: tuple[int, ...] | None = None,
 ) -> tuple[LogitRows, LogitRows]:
     """Both sides of a batch, of one shape up to the width of the vocabularies.
 
+    `draft_token_ids` are the target's ids of the draft's tokens, if these are not the first ones.
     Raises `InvalidInput` where there are no numbers or no vocabulary, where shapes do not fit, and
     for vocabularies of different size without `pad`.
     """
     target, draft = _with_vocabulary(target_logits), _with_vocabulary(draft_logits)
-    if target.shape[-1] != draft.shape[-1] and not pad:
+    sizes = draft.shape[-1], target.shape[-1]
+    if draft_token_ids is not None:
+        draft_token_ids = checked_token_ids(draft_token_ids, *sizes, "draft_token_ids")
+    elif sizes[0] != sizes[1] and not pad:
         raise InvalidInput(
             f"target_logits has {target.shape[-1]} tokens and draft_logits has {draft.shape[-1]}. "
             "If the first tokens of both are the same, pad=True (--pad) takes those that the "
-            "narrower one lacks as impossible there."
+            "narrower one lacks as impossible there; else tell draft_token_ids (of EAGLE: "
+            "i + d2t[i])."
         )
     index_shape = batch_shape(target.shape, draft.shape)
     sides = []
-    for given, values, sampling in (
-        (target_logits, target, target_sampling),
-        (draft_logits, draft, draft_sampling),
+    for given, values, sampling, ids in (
+        (target_logits, target, target_sampling, None),
+        (draft_logits, draft, draft_sampling, draft_token_ids),
     ):
         shape = (*(index_shape or (1,)), values.shape[-1])
         wide = np.broadcast_to(values, shape) if values.shape != shape else values
         start = origin or (0,) * len(index_shape)
-        sides.append(LogitRows(given.name, wide, sampling, index_shape, start))
+        sides.append(LogitRows(given.name, wide, sampling, index_shape, start, ids))
     return sides[0], sides[1]
 
 
@@ -191,6 +198,7 @@ class RowWork:
     progress: bool = False
     pad: bool = False
     seed: int = 0
+    draft_token_ids: Any = None
 
     @property
     def threads(self) -> int:
@@ -206,7 +214,7 @@ class RowWork:
     ) -> tuple[LogitRows, LogitRows]:
         """Both sides as rows."""
         samplings = self.target_sampling, self.draft_sampling
-        return paired_rows(target, draft, *samplings, self.pad, origin)
+        return paired_rows(target, draft, *samplings, self.pad, self.draft_token_ids, origin)
 
     def rates(self, target: LogitRows, draft: LogitRows) -> Floats:
         """Rates of all rows, shape (..., len(num_drafts))."""

@@ -77,8 +77,10 @@ def acceptance_interval(
     ----------
     target_top, draft_top : mapping of token id to float
         Natural logarithms of the probabilities of the likeliest tokens, k of them on each side,
-        which need not be the same number. Tokens may be named by anything that both sides share.
-        ``-inf`` says that a token, and so any that is not listed, cannot come.
+        which need not be the same number. Tokens may be named by anything that both sides share; of
+        texts, those with U+FFFD in them may be any bytes: a list is taken to end before the first.
+        ``-inf`` says that a token, and so any that is not listed, cannot come, and so does -9999,
+        which vLLM writes in its place.
     num_drafts : int
         K.
     drafts : {"with_replacement", "without_replacement"}

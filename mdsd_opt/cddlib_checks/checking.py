@@ -69,9 +69,10 @@ def check(
     vocab_size, num_drafts : int
         V and K.
     draft : optional
-        q, shape (V,), for provers that need numbers: Fractions, strings such as "1/3", or floats
-        taken as the dyadic rationals they are; K of them for claims about different drafts. By
-        default (1, 2, .., V) divided by its sum.
+        q, shape (V,), for provers that need numbers: Fractions, Decimals, strings such as "1/3" and
+        "0.1", which mean what they say, or floats that are what they print, as 0.25; others, such
+        as 0.1, are refused. K of them for claims about different drafts. By default (1, 2, .., V)
+        divided by its sum.
     engine : str
         What computes the polyhedra: "cddlib", "ppl", "auto" (the quicker one for the size, of those
         that are installed), or "both", which must agree.
@@ -140,7 +141,7 @@ def check_condition(
     inequalities : sequence
         Each one a string such as ``"p0 + p2 >= 8/27"`` or ``"2 p1 <= 1"``, a pair of a tuple of
         tokens and a bound, ``((0, 2), "8/27")`` for P({0, 2}) >= 8/27, or a pair of a mapping of
-        coefficients and a bound.
+        coefficients and a bound. Numbers are taken as for `check`.
     draft : optional
         q, shape (V,), as for `check`; K of them for independent drafts; or a draft scheme of the
         package.

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from mdsd_opt.cddlib_checks import double_description
-from mdsd_opt.cddlib_checks.draft_laws import document, scope_of
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_number, scope_of
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, Inequality, approximate
 from mdsd_opt.cddlib_checks.subsets import (
     SetLaw,
@@ -193,18 +193,18 @@ def _parsed(entry: Any, vocab_size: int) -> Inequality:
     if isinstance(entry, Inequality):
         if len(entry.coefficients) != vocab_size:
             raise InvalidInput(f"inequality {entry} is not about {vocab_size} tokens")
-        return entry
+        return _parsed((dict(enumerate(entry.coefficients)), entry.bound), vocab_size)
     if isinstance(entry, str):
         return _from_text(entry, vocab_size)
     try:
         left, bound = entry
         items = left.items() if isinstance(left, Mapping) else [(i, 1) for i in left]
-        coefficients = {int(i): Fraction(c) for i, c in items}
-        threshold = Fraction(bound)
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+        coefficients = {int(i): exact_number(c) for i, c in items}
+        threshold = exact_number(bound)
+    except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"inequality {entry!r} is not readable: give 'p0 + p2 >= 8/27', ((0, 2), '8/27') or "
-            "({0: 1, 2: 1}, '8/27')"
+            f"inequality {entry!r} is not readable: {error}. Give 'p0 + p2 >= 8/27', "
+            "((0, 2), '8/27') or ({0: 1, 2: 1}, '8/27')"
         ) from error
     return _checked(coefficients, threshold, vocab_size, entry)
 
@@ -241,7 +241,7 @@ def _terms(side: str, text: str) -> list[tuple[int | None, Fraction]]:
                 f"inequality {text!r} is not readable at {side[place:].strip() or 'its end'!r}: "
                 "write terms such as p0, 2 p1 or 3/4, joined by + and -"
             )
-        number = Fraction((match["factor"] or "1").replace(" ", ""))
+        number = exact_number(match["factor"] or "1")
         token = None if match["id"] is None else int(match["id"])
         terms.append((token, -number if match["sign"] == "-" else number))
         place = match.end()

@@ -9,6 +9,8 @@ from math import lcm, prod
 from numbers import Rational
 from typing import Any
 
+import numpy as np
+
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import (
@@ -20,7 +22,7 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.drafts.by_name import batch_maker
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 #: Schemes that claims are about.
 SCHEMES = (WithReplacement.scheme, WithoutReplacement.scheme, IndependentDrafts.scheme)
@@ -29,9 +31,9 @@ SCHEMES = (WithReplacement.scheme, WithoutReplacement.scheme, IndependentDrafts.
 def drafts_for(scheme: str, vocab_size: int, num_drafts: int, draft: Any = None) -> DraftScheme:
     """The drafts of a scheme that a check is about.
 
-    `draft` is q, shape (V,): numbers, Fractions or strings such as "1/3"; for independent drafts K
-    of them; or a `DraftScheme` of that vocabulary and number of drafts. By default q is (1, 2, ..,
-    V) divided by its sum, rotated by one place for each further model.
+    `draft` is q, shape (V,), of what `exact_number` takes; for independent drafts K of them; or a
+    `DraftScheme` of that vocabulary and number of drafts. By default q is (1, 2, .., V) divided by
+    its sum, rotated by one place for each further model.
     """
     if isinstance(draft, DraftScheme):  # or laws
         if (draft.vocab_size, draft.num_drafts) != (vocab_size, num_drafts):
@@ -39,6 +41,7 @@ def drafts_for(scheme: str, vocab_size: int, num_drafts: int, draft: Any = None)
                 f"the drafts have V = {draft.vocab_size} and K = {draft.num_drafts}, the check "
                 f"V = {vocab_size} and K = {num_drafts}: they must agree"
             )
+        _require_written(draft)
         return draft
     make, has_many_models = batch_maker(scheme)
     if has_many_models:
@@ -95,17 +98,63 @@ def rational_distribution(values: Any, vocab_size: int) -> list[Fraction]:
         values = values.split(",")
     listed = list(values) if isinstance(values, (list, tuple)) else to_numpy(values, "draft")
     try:
-        numbers = [Fraction(x.strip() if isinstance(x, str) else x) for x in list(listed)]
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+        numbers = [exact_number(x) for x in listed]
+    except ValueError as error:
         raise InvalidInput(
-            f"draft {values!r} has an entry that is no number: give fractions such as 1/2,1/4,1/4"
+            f"draft {values!r}: {error}. Give fractions such as 1/2,1/4,1/4"
         ) from error
     if len(numbers) != vocab_size:
         raise InvalidInput(
             f"draft has {len(numbers)} probabilities, vocab_size is {vocab_size}: give one for "
             "each token"
         )
-    return list(Distribution.of(numbers, "draft").exact())
+    law = list(Distribution.of(numbers, "draft").exact())
+    if law != numbers:
+        raise InvalidInput(
+            f"draft {values!r} sums to {sum(numbers, Fraction(0))}, not 1: exact checks take "
+            "numbers as they are written, so give fractions that sum to one"
+        )
+    return law
+
+
+def exact_number(x: Any) -> Fraction:
+    """The number that was written; `ValueError` for none, and for a float that rounds another.
+
+    Text such as "0.1", "1/3" and ".5/2", Decimals and Fractions mean what they say. So does a float
+    that is the decimal it prints, as 0.25; of 0.1 the bits hold another number.
+    """
+    if isinstance(x, str):
+        above, _, below = x.partition("/")
+        try:
+            return Fraction(above.strip()) / Fraction(below.strip() or 1)
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"{x!r} is no number") from None
+    try:
+        number = Fraction(float(x) if isinstance(x, np.floating) else x)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{x!r} is no number") from None
+    if isinstance(x, (float, np.floating)) and Fraction(repr(float(x))) != number:
+        raise ValueError(
+            f"{float(x)!r} is a float, whose bits hold {number}: write {str(float(x))!r} or a "
+            "Fraction for the number that is meant, Fraction(x) for the bits"
+        )
+    return number
+
+
+def _require_written(drafts: DraftScheme) -> None:
+    """Raise `InvalidInput` unless the numbers of a draft scheme are those that were written."""
+    laws: list[Distribution] = []
+    try:
+        drafts.to_entry(laws.append)
+    except UnsupportedScheme:  # a law of somebody's own
+        laws = [*drafts.models]
+    for law in laws:
+        try:
+            given = tuple(exact_number(x) for x in law.given)
+        except ValueError as error:
+            raise InvalidInput(f"{drafts!r}: {error}") from error
+        if law.exact() != given:
+            raise InvalidInput(f"{drafts!r}: numbers that do not sum to one: give Fractions")
 
 
 def _normalised(weights: Sequence[int]) -> list[Fraction]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import Opened, as_logits
+from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids
+from mdsd_opt.base.checked import integers
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.corpora.position_rates import (
@@ -266,6 +267,7 @@ def advise(
     kind: str | None = None,
     num_threads: int | None = None,
     progress: bool = False,
+    draft_token_ids: Any = None,
     **sampling: Any,
 ) -> Advice:
     r"""Which drafts bring most tokens a second at these costs, and whether that is worth it.
@@ -277,8 +279,9 @@ def advise(
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V) or (B, T, V)
-        Or a path as the first and nothing as the second: a file, a sequence of two, or the folder
-        of a corpus.
+        Tuples of tensors [B, V], one for each step, are B texts, see `acceptance_rates`. Or a path
+        as the first and nothing as the second: a file, a sequence of two, or the folder of a
+        corpus.
     target_ms, draft_ms : float
         Milliseconds of one pass of each model.
     rows_ms : mapping of int to float, or callable, optional
@@ -308,6 +311,8 @@ def advise(
         What the rows are, see `acceptance_rates`.
     num_threads : int, optional
     progress : bool
+    draft_token_ids : array_like of int, shape (draft's V,), optional
+        The target's id of each of the draft's tokens, see `acceptance_rates`; a file has its own.
     **sampling
         More of `acceptance_rates`: `draft_temperature`, `top_k`, `top_p`, `min_p`, `pad`.
 
@@ -339,11 +344,13 @@ def advise(
     )
     common: dict[str, Any] = {"num_threads": num_threads, "progress": progress}
     if draft_logits is None:
-        if sequence is not None or position is not None:
-            raise InvalidInput("sequence and position go with arrays: a file has its own")
+        if any(x is not None for x in (sequence, position, draft_token_ids)):
+            raise InvalidInput(
+                "sequence, position and draft_token_ids go with arrays: a file has its own"
+            )
         rates = rates_of_paths(_paths(target_logits), config, kind, **common)
     else:
-        sample = _sample(target_logits, draft_logits, sequence, position, kind)
+        sample = _sample(target_logits, draft_logits, sequence, position, kind, draft_token_ids)
         rates = rates_of_sample(sample, config, **common)
     return advice_from_rates(rates, costs, schemes, max_drafts, confidence)
 
@@ -519,7 +526,12 @@ def _paths(given: Any) -> Paths:
 
 
 def _sample(
-    target_logits: Any, draft_logits: Any, sequence: Any, position: Any, kind: str | None
+    target_logits: Any,
+    draft_logits: Any,
+    sequence: Any,
+    position: Any,
+    kind: str | None,
+    draft_token_ids: Any,
 ) -> LogitsSample:
     target, draft = (
         as_logits(Opened.of(side, name), kind).numpy()
@@ -534,11 +546,14 @@ def _sample(
         _ids(given, name, int(np.prod(target.shape[:-1])))
         for name, given in (("sequence", sequence), ("position", position))
     )
-    return LogitsSample(target, draft, texts, places, source="the logits")
+    ids = draft_token_ids
+    if ids is not None:
+        ids = checked_token_ids(ids, draft.shape[-1], target.shape[-1], "draft_token_ids")
+    return LogitsSample(target, draft, texts, places, source="the logits", draft_token_ids=ids)
 
 
 def _ids(given: Any, name: str, count: int) -> Integers | None:
-    array = None if given is None else np.asarray(given).ravel().astype(np.int64)
+    array = None if given is None else integers(given, name).ravel().astype(np.int64)
     if array is not None and array.size != count:
         raise InvalidInput(f"{name} has {array.size} entries: give one for each of {count}")
     return array

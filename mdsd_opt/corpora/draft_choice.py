@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened, as_logits
+from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, spread
+from mdsd_opt.base.checked import integers
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.long_runs import available_threads, map_rows
@@ -128,7 +129,7 @@ class SchemeComparison:
 
     def __str__(self) -> str:
         """A table of at most 80 columns."""
-        form = "{:<42.42} {:>17.17} {:>17.17}"
+        form = "{:<42.42} {:>19.19} {:>17.17}"
         lines = [form.format(f"drafts, K = {self.num_drafts}", "acceptance", "behind the best")]
         lines += [
             form.format(
@@ -251,6 +252,7 @@ def compare_draft_schemes(
     num_threads: int | None = None,
     progress: bool = False,
     kind: str | None = None,
+    draft_token_ids: Any = None,
     **filters: Any,
 ) -> SchemeComparison:
     """Rank draft schemes by their optimal acceptance rate at equal K.
@@ -283,6 +285,8 @@ def compare_draft_schemes(
         Show a progress bar on stderr.
     kind : {None, "logits", "logprobs", "probs"}
         What the rows are, see `acceptance_rates`.
+    draft_token_ids : array_like of int, shape (draft's V,), optional
+        The target's id of each of the draft's tokens, see `acceptance_rates`.
     **filters
         `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
 
@@ -301,6 +305,11 @@ def compare_draft_schemes(
         as_logits(Opened.of(side, name), kind).numpy()
         for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
     )
+    if draft_token_ids is not None:
+        sizes = draft.shape[-1], target.shape[-1]
+        draft = spread(
+            draft, checked_token_ids(draft_token_ids, *sizes, "draft_token_ids"), sizes[1]
+        )
     if target.ndim == 0 or target.shape != draft.shape or target.size == 0:
         raise InvalidInput(
             f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
@@ -348,19 +357,25 @@ def compare_draft_schemes(
     if not found:
         raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
     rows = target.shape[:-1]
-    groups = first_axis(rows) if sequence is None else np.asarray(sequence).ravel()
+    groups = first_axis(rows) if sequence is None else integers(sequence, "sequence").ravel()
+    if groups is not None and groups.size != len(sample.target):
+        raise InvalidInput(
+            f"sequence has {groups.size} entries: give one for each of {len(sample.target)}"
+        )
     best = max(found.values(), key=lambda rates: float(rates.mean()))
     ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
     rates = tuple(
         SchemeRate(
             name,
-            mean_interval(column, groups, confidence),
-            mean_interval(best - column, groups, confidence),
+            mean_interval(column, groups, confidence).within(0.0, 1.0),
+            mean_interval(best - column, groups, confidence).within(-1.0, 1.0),
             gaps.get(name, 0.0),
         )
         for name, column in ranked
     )
-    bound = mean_interval(sample.inclusion_bounds(), groups, confidence) if inclusion else None
+    bound = None
+    if inclusion:
+        bound = mean_interval(sample.inclusion_bounds(), groups, confidence).within(0.0, 1.0)
     return SchemeComparison(num_drafts, len(sample.target), rates, tuple(left_out), bound)
 
 

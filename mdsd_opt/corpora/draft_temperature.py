@@ -109,8 +109,9 @@ class _Search:
 
     def __init__(self, target: Any, draft: Any, num_drafts: int, temperature: float) -> None:
         self._target = softmax(target, temperature)
-        logits = to_numpy(draft, "draft_logits").astype(np.float64)
-        softmax(logits)  # refuses what is no row of logits
+        given = to_numpy(draft, "draft_logits")
+        softmax(given)  # refuses what is no row of logits
+        logits = given.astype(np.float64)
         if self._target.ndim != 1 or self._target.shape != logits.shape:
             raise InvalidInput(
                 f"target_logits has shape {self._target.shape}, draft_logits {logits.shape}: give "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.statistics import rate_interval
+from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.files.engine_output import paired_positions
 from mdsd_opt.base.long_runs import progress_bar
@@ -61,7 +62,8 @@ def accepted_rates(
     Parameters
     ----------
     accepted : array_like of int, shape (N,)
-        Accepted draft tokens of each step, without the token that the target adds.
+        Accepted draft tokens of each step, without the token that the target adds. Totals of a log
+        over many steps do not say at how many places drafts were tried.
     num_drafts : int or array_like of int, shape (N,)
         K, drafts for one place; 1 for a chain of drafts.
     depth : int or array_like of int, shape (N,)
@@ -79,7 +81,7 @@ def accepted_rates(
     Raises
     ------
     InvalidInput
-        No steps, or counts that do not fit.
+        No steps, counts that do not fit, or totals of a log in place of steps.
 
     Examples
     --------
@@ -106,6 +108,7 @@ def accepted_rates(
             f"step {step} has {counts[step]} accepted tokens and depth {depths[step]}: give in "
             "depth for how many places it drafted"
         )
+    _refuse_totals(counts, depths)
     tries = np.minimum(counts + 1, depths)
     found = []
     for k in np.unique(drafts).tolist():
@@ -117,24 +120,39 @@ def accepted_rates(
         deviations = weighted_count(group, off, int(group.max()) + 1)
         spread = interval_of_groups(mean, deviations, tried, confidence)
         exact = rate_interval(hits, tried, confidence)
-        interval = MeanInterval(
-            mean,
-            max(float(np.fmin(spread.low, exact.low)), 0.0),
-            min(float(np.fmax(spread.high, exact.high)), 1.0),
-            spread.num_groups,
-        )
+        low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
+        interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)
         found.append(AcceptedRate(k, interval, int(here.sum()), tried))
     return found
 
 
-def _integers(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+#: Places that no engine drafts for in one step; that are many for the only step of a log.
+_TOO_DEEP, _DEEP = 256, 16
+
+
+def _refuse_totals(counts: Integers, depths: Integers) -> None:
+    """Raise `InvalidInput` where a step drafts for so many places that it is the sum of many."""
+    deepest = int(depths.max())
+    if deepest <= (_DEEP if counts.size == 1 else _TOO_DEEP):
+        return
+    step = int(depths.argmax())
+    hits, all_drafted = int(counts[step]), deepest
+    raise InvalidInput(
+        f"step {step} accepts {hits} of {all_drafted} drafts in a row, as totals of a log do. Give "
+        "the accepted tokens of each step, with its depth. If each step of the log drafted one "
+        f"token, the rate is {hits / all_drafted:.4f}: accepted = numpy.repeat([1, 0], "
+        f"[{hits}, {all_drafted - hits}]), depth = 1; if more, totals do not tell the rate"
+    )
+
+
+def _integers(values: Any, name: str) -> Integers:
     array = to_numpy(values, name)
     if array.dtype.kind not in "iub":
         raise InvalidInput(f"{name} has dtype {array.dtype}: give integers")
     return array.astype(np.int64)
 
 
-def _for_each(values: Any, name: str, num_steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _for_each(values: Any, name: str, num_steps: int) -> Integers:
     array = _integers(values, name)
     if array.shape not in ((), (num_steps,)):
         raise InvalidInput(f"{name} has shape {array.shape}: give one number, or {num_steps}")
@@ -205,7 +223,12 @@ def rate_intervals(
     values, groups = np.array(found), np.array(texts)
     rows = [
         IntervalRow(
-            scheme, k, *(mean_interval(values[:, i, j, end], groups, confidence) for end in (0, 1))
+            scheme,
+            k,
+            *(
+                mean_interval(values[:, i, j, end], groups, confidence).within(0.0, 1.0)
+                for end in (0, 1)
+            ),
         )
         for i, scheme in enumerate(schemes)
         for j, k in enumerate(counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from mdsd_opt.problem.solution import weighted_count
 
 #: Degrees of freedom up to which Student's quantile is summed here.
 _FEW_DEGREES = 200
+
+#: The last place of what is shown.
+_SHOWN = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +27,24 @@ class MeanInterval:
     high: float
     num_groups: int  # independent: sequences, or positions if sequences are unknown
 
+    def within(self, least: float, most: float) -> MeanInterval:
+        """The interval without what lies outside of where the mean can be."""
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
+
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
     @property
     def shown(self) -> str:
-        """0.7234 ± 0.0051, or the mean alone if there is no interval."""
+        """0.7234 ± 0.0051; 0.3333 [0.00, 1.00] if it ends where it has to; or the mean alone."""
         width = self.half_width
-        return f"{self.mean:.4f}" if width != width else f"{self.mean:.4f} ± {width:.4f}"
+        if width != width:
+            return f"{self.mean:.4f}"
+        if abs(self.high - self.mean - width) < _SHOWN / 2:
+            return f"{self.mean:.4f} ± {width:.4f}"
+        low, high = math.floor(100 * self.low) / 100, math.ceil(100 * self.high) / 100
+        return f"{self.mean:.4f} [{low:.2f}, {high:.2f}]"
 
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready fields; missing interval ends are None."""

@@ -78,6 +78,8 @@ def rates_of_paths(
     if len(given) != 1 or not Path(given[0]).is_dir():
         sample = load_logits(given[0] if len(given) == 1 else given)
         return rates_of_sample(sample, config, kind, num_threads, progress)
+    if kind not in (None, "logits"):
+        raise InvalidInput(f"kind is {kind!r}, and {given[0]} is a folder: shards hold logits")
     shards = [
         shard.result()
         for shard in score_corpus(given[0], config, num_threads=num_threads, progress=progress)[0]

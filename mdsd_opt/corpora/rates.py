@@ -90,7 +90,11 @@ def rate_rows(
     found = rates_by_position(sample, combined, kind, progress, options)
     rows = [
         RateRow(
-            scheme, k, verifier, mean_interval(column, groups, confidence), bound=is_bound(verifier)
+            scheme,
+            k,
+            verifier,
+            mean_interval(column, groups, confidence).within(0.0, 1.0),
+            bound=is_bound(verifier),
         )
         for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
         for k, column in zip(counts, rates.T, strict=True)

@@ -78,7 +78,7 @@ def score_shard(
     count = sample.num_positions
     sequence = None if sample.sequence is None else sample.sequence.ravel()
     rates = np.empty((count, len(config.columns)))
-    for start, part in sample.parts():
+    for start, part in sample.parts(None):
         stop = start + part.num_positions
         target, draft = (side.reshape(-1, side.shape[-1]) for side in (part.target, part.draft))
         where = f"{sample.source}, in the part that begins with position {start}"

@@ -88,7 +88,9 @@ class RunningSummary:
         counts, sums = self._counts[present], self._sums[present]
         means = sums.sum(axis=0) / max(self.num_values, 1)
         return [
-            interval_of_groups(float(mean), column - counts * mean, self.num_values, confidence)
+            interval_of_groups(
+                float(mean), column - counts * mean, self.num_values, confidence
+            ).within(0.0, 1.0)
             for mean, column in zip(means, sums.T, strict=True)
         ]
 

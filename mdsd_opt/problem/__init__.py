@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, spread
 from mdsd_opt.base.distributions import Distribution, softmax
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.drafts.by_name import checked_scheme
@@ -83,6 +83,8 @@ class TransportProblem:
         top_p: float | None = None,
         min_p: float | None = None,
         pad: bool = False,
+        kind: str | None = None,
+        draft_token_ids: Any = None,
     ) -> TransportProblem:
         """The problem of one position, from the logits of both models.
 
@@ -99,24 +101,29 @@ class TransportProblem:
             Applied to each side separately, see `softmax`.
         pad : bool
             Pad the narrower vocabulary with impossible tokens instead of raising.
+        kind, draft_token_ids : optional
+            As for `mdsd_opt.acceptance_rates`.
         """
         checked_scheme(drafts)
-        target = to_numpy(target_logits, "target_logits")
-        draft = to_numpy(draft_logits, "draft_logits")
+        target, draft = (
+            as_logits(Opened.of(side, name), kind).numpy()
+            for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
+        )
         for name, logits in (("target_logits", target), ("draft_logits", draft)):
             if logits.ndim != 1:
                 raise InvalidInput(
                     f"{name} has shape {logits.shape}: give one position, shape (V,); "
                     "acceptance_rates takes whole batches"
                 )
-        if target.size != draft.size:
+        if draft_token_ids is not None:
+            sizes = draft.size, target.size
+            ids = checked_token_ids(draft_token_ids, *sizes, "draft_token_ids")
+            draft = spread(draft, ids, target.size)
+        elif target.size != draft.size:
             if not pad:
                 raise InvalidInput(unequal_vocabularies(target.size, draft.size))
             width = max(target.size, draft.size)
-            target, draft = (
-                np.pad(x.astype(np.float64), (0, width - x.size), constant_values=-np.inf)
-                for x in (target, draft)
-            )
+            target, draft = (spread(x, slice(x.size), width) for x in (target, draft))
         if draft_temperature is None:
             draft_temperature = temperature
         p = softmax(target, temperature, top_k, top_p, min_p)
@@ -160,5 +167,6 @@ def unequal_vocabularies(target_size: int, draft_size: int) -> str:
     """Message for two vocabularies of different width."""
     return (
         f"the target has {target_size} tokens and the draft has {draft_size}. If the wider one is "
-        "only padded, pad=True (--pad) fills the narrower with impossible tokens."
+        "only padded, pad=True (--pad) fills the narrower with impossible tokens; draft_token_ids "
+        "tells which tokens the draft has, if they are not the first."
     )

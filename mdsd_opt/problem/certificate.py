@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Numbers
-from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.base.arrays import SUM_TOLERANCE
+from mdsd_opt.base.checked import checked_tolerance, floats, mask
 from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from decimal import Decimal
 from fractions import Fraction
 from itertools import permutations
 from math import comb, factorial
@@ -18,6 +19,7 @@ from mdsd_opt.cddlib_checks import checking, cones, double_description, two_valu
 from mdsd_opt.cddlib_checks.child import run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.false_conditions import power_above, power_below
+from mdsd_opt.cddlib_checks.result import Inequality
 from mdsd_opt.cddlib_checks.subsets import (
     best_cut,
     best_cuts,
@@ -278,12 +280,54 @@ def test_bad_drafts(draft):
         cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, draft=draft)
 
 
-def test_floats_are_taken_as_they_are():
-    result = cddlib_checks.check("acceptance_one", vocab_size=2, num_drafts=2, draft=[0.1, 0.9])
-    assert result.holds is True
-    bound = result.facets[0].bound
-    assert bound != Fraction(1, 100)
-    assert float(bound) == pytest.approx(0.01)
+def test_floats_that_are_what_they_print_are_taken():
+    def bound(draft):
+        found = cddlib_checks.check("acceptance_one", vocab_size=2, num_drafts=2, draft=draft)
+        assert found.holds is True
+        return found.facets[0].bound
+
+    assert bound([0.25, 0.75]) == Fraction(1, 16)
+    assert bound(["0.1", Decimal("0.9")]) == Fraction(1, 100)
+    bits = Fraction(0.1)
+    assert bound([bits, 1 - bits]) == bits**2
+    with pytest.raises(
+        InvalidInput, match=r"0\.1 is a float, whose bits hold 36028.* write '0\.1'"
+    ):
+        bound([0.1, 0.9])
+    with pytest.raises(InvalidInput, match="sums to 1999/2000, not 1"):
+        bound(["0.1", "0.8995"])
+
+
+TENTHS = [Fraction(1, 10), Fraction(2, 5), Fraction(1, 2)]
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        [0.1, 0.4, 0.5],
+        np.array([0.1, 0.4, 0.5]),
+        mo.WithReplacement([0.1, 0.4, 0.5], 2),
+        mo.MixtureDrafts([(0.1, mo.WithReplacement(TENTHS, 2)),
+                          (0.9, mo.WithoutReplacement(TENTHS, 2))]),
+    ],
+)  # fmt: skip
+def test_a_true_claim_is_not_refuted_by_the_bits_of_its_floats(draft):
+    """0.25 = (1/2)^2 is Q({2}), but not that of 0.5 divided by a sum of other bits than one."""
+    claim = [f"p{i} >= {q * q}" for i, q in enumerate(TENTHS)]
+    claim += ["p0 + p1 >= 0.25", "p0 + p2 >= 0.36"]
+    claim += ["p1 + p2 >= 81/100"]
+    assert cddlib_checks.check_condition(3, 2, claim, TENTHS).holds is True
+    assert cddlib_checks.check_condition(3, 2, claim, ["0.1", "0.4", ".5"]).holds is True
+    with pytest.raises(InvalidInput, match=r"0\.1 is a float"):
+        cddlib_checks.check_condition(3, 2, claim, draft)
+
+
+@pytest.mark.parametrize("bound", [0.1, np.float32(0.1), "0.1/0", "a", None])
+def test_bounds_are_what_is_written(bound):
+    with pytest.raises(InvalidInput, match="is not readable"):
+        cddlib_checks.check_condition(3, 2, [((0,), bound)])
+    with pytest.raises(InvalidInput, match="is not readable"):
+        cddlib_checks.check_condition(3, 2, [Inequality((0.1, 0, 0), Fraction(1))])
 
 
 @pytest.mark.parametrize("engine", double_description.ENGINES)

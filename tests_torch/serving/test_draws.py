@@ -208,8 +208,9 @@ def test_the_kernels_decide_as_the_reference(seed: int, monkeypatch: pytest.Monk
     assert torch.equal(plans[0].ratios[drawn], plans[1].ratios[drawn])
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_rows_of_padding_nodes_are_never_read(seed: int) -> None:
+@pytest.mark.parametrize("of_draft", [0.1, np.nan])
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_padding_nodes_are_never_read(seed: int, of_draft: float) -> None:
     tree = random_draws(np.random.default_rng(seed))
     bs, _, vocab_size = tree.p.shape
     nothing = np.full((bs, 2), -1)
@@ -218,7 +219,7 @@ def test_rows_of_padding_nodes_are_never_read(seed: int) -> None:
         name: np.concatenate([getattr(tree, name), more], axis=1)
         for name, more in {
             "tokens": nothing + 1, "first_child": nothing, "next_sibling": nothing, "p": laws,
-            "q": laws, "coins": nothing * 0.0, "levels": nothing * 0.0,
+            "q": np.full_like(laws, of_draft), "coins": nothing * 0.0, "levels": nothing * 0.0,
         }.items()
     })  # fmt: skip
     assert padded.call(verify_tree_of_draws) == tree.call(verify_tree_of_draws)

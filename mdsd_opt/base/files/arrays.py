@@ -122,8 +122,8 @@ def _npy_header(file: Any, source: str) -> tuple[tuple[int, ...], bool, np.dtype
         )
     if dtype.kind == "V":
         raise UnreadableFile(
-            f"{source} has dtype {dtype}, which is not a number. A .npy file cannot name bfloat16: "
-            "save it in .safetensors, or as float32."
+            f"{source} has dtype {dtype}, which is not a number. A .npy file cannot name bfloat16 "
+            "or 8-bit floats: save them in .safetensors, or as float32."
         )
     return shape, bool(fortran), dtype
 
@@ -301,6 +301,7 @@ def _loaded(path: str | os.PathLike[str]) -> Any:
 def _array(tensor: Any, path: str | os.PathLike[str]) -> NDArray[Any]:
     import torch
 
-    if not isinstance(tensor, torch.Tensor):
+    steps = tensor if isinstance(tensor, (list, tuple)) else [tensor]
+    if not steps or not all(isinstance(x, torch.Tensor) for x in steps):
         raise UnreadableFile(f"{path} holds a {type(tensor).__name__} where a tensor should be")
     return np.asarray(to_numpy(tensor, str(path)))

@@ -1,9 +1,11 @@
 """What serving engines write: log-probabilities, and counts of accepted tokens.
 
 Log-probabilities come as JSON lines, one request each: of vLLM (`prompt_logprobs` of its Python
-class and of its server), SGLang (`input_top_logprobs`) and servers in the style of OpenAI
-(completions and chat). Of a request that scored its prompt the positions are those of the prompt,
-else those of the generated text. Counts come one step a line, or as arrays.
+class and of its server), SGLang (`input_top_logprobs`), TGI (`top_tokens`), Ollama and servers in
+the style of OpenAI (completions and chat). Of a request that scored its prompt the positions are
+those of the prompt, else those of the generated text. Counts come one step a line, or as arrays.
+
+Tokens are named by their ids or bytes, and by their text where nothing else is given.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ Lists = list[dict[Any, float] | None]
 
 _KNOWN = (
     "'prompt_logprobs' or 'logprobs' (vLLM), 'meta_info' with 'input_top_logprobs' or "
-    "'output_top_logprobs' (SGLang), or 'choices' with 'logprobs' (OpenAI)"
+    "'output_top_logprobs' (SGLang), 'details' with 'top_tokens' (TGI, asked for with "
+    "top_n_tokens), 'logprobs' with 'top_logprobs' (Ollama, asked for with top_logprobs), or "
+    "'choices' with 'logprobs' (OpenAI)"
 )
 
 
@@ -105,10 +109,14 @@ def _scored(request: Any, where: str) -> ScoredText:
 
 
 def _found(request: Any) -> ScoredText | None:
+    if isinstance(request, list) and len(request) == 1:  # TGI answers so
+        request = request[0]
     if not isinstance(request, dict):
         return None
     if isinstance(request.get("meta_info"), dict):
         return _of_sglang(request["meta_info"])
+    if isinstance(request.get("details"), dict):
+        return _of_tgi(request["details"])
     of_choice = (request.get("choices") or request.get("outputs") or [{}])[0]
     for holder in (request, of_choice):
         if holder.get("prompt_logprobs"):
@@ -116,6 +124,8 @@ def _found(request: Any) -> ScoredText | None:
             return _of_vllm(holder["prompt_logprobs"], tokens)
     for holder in (request, of_choice):
         logprobs = holder.get("logprobs")
+        if isinstance(logprobs, list) and any("top_logprobs" in x for x in logprobs if x):
+            return _of_openai({"content": logprobs})  # Ollama
         if isinstance(logprobs, list):
             return _of_vllm(logprobs, holder.get("token_ids"))
         if isinstance(logprobs, dict):
@@ -135,6 +145,16 @@ def _of_sglang(info: dict[str, Any]) -> ScoredText | None:
                 by_id=True,
             )  # fmt: skip
     return None
+
+
+def _of_tgi(details: dict[str, Any]) -> ScoredText | None:
+    lists = details.get("top_tokens")
+    if not lists:
+        return None
+    tokens = [int(token["id"]) for token in details["tokens"]]
+    each = zip(lists, tokens, strict=True)
+    found = [_unique((int(e["id"]), e["logprob"]) for e in entries) for entries, _ in each]
+    return ScoredText([*found], tokens, by_id=True)
 
 
 def _of_vllm(lists: list[Any], tokens: list[int] | None) -> ScoredText:
@@ -173,7 +193,7 @@ def _of_openai(logprobs: dict[str, Any]) -> ScoredText:
 
 def _name(entry: dict[str, Any]) -> Any:
     """What tells a token: its bytes, if given, as parts of characters have the same text."""
-    return entry["token"] if entry.get("bytes") is None else bytes(entry["bytes"])
+    return bytes(entry["bytes"]) if entry.get("bytes") else entry["token"]
 
 
 def _unique(entries: Any) -> dict[Any, float]:

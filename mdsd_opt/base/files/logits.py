@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers
-from mdsd_opt.base.arrays import Opened, as_logits, frozen
+from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, frozen, spread
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
     MAX_UNPACKED_BYTES,
@@ -48,7 +48,9 @@ class LogitsSample:
     Both are read-only, of shape (..., V), in the dtype they were stored in; V differs if one
     vocabulary is padded. `sequence`, `position` and `tokens`, of shape (...), tell which text each
     row belongs to, its place in it, and the token that was sampled there; `metadata` is whatever
-    else the file says of itself. What is `mapped` can be mapped again, which gives back the memory
+    else the file says of itself. Where the draft's vocabulary is a part of the target's,
+    `draft_token_ids`, of shape (draft's V,), are its ids; `taken_as` and `parts` put its logits at
+    their places. What is `mapped` can be mapped again, which gives back the memory
     of what was looked at.
     """
 
@@ -60,6 +62,7 @@ class LogitsSample:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     mapped: Path | Sequence[Path] | None = None
+    draft_token_ids: Integers | None = None
 
     @property
     def num_positions(self) -> int:
@@ -82,12 +85,17 @@ class LogitsSample:
         return self.sequence.ravel()
 
     def taken_as(self, kind: str | None) -> LogitsSample:
-        """The sample with the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`."""
+        """The sample with the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`.
+
+        The draft's are at the places of their tokens.
+        """
         target, draft = (
             as_logits(Opened.of(side, f"'{name}' of {self.source}"), kind).numpy()
             for name, side in (("target", self.target), ("draft", self.draft))
         )
-        return replace(self, target=target, draft=draft)
+        if self.draft_token_ids is not None:
+            draft = spread(draft, self.draft_token_ids, target.shape[-1])
+        return replace(self, target=target, draft=draft, draft_token_ids=None)
 
     @property
     def _positions_at_once(self) -> int:
@@ -110,7 +118,11 @@ class LogitsSample:
                 side.reshape(-1, side.shape[-1])[start : start + size]
                 for side in (sample.target, sample.draft)
             )
-            yield start, LogitsSample(target, draft, source=self.source).taken_as(kind)
+            part = LogitsSample(
+                target, draft, source=self.source, draft_token_ids=self.draft_token_ids
+            )
+            yield start, part.taken_as(kind)
+            del part
             del target, draft
             if sample.mapped is not None:
                 sample = load_logits(sample.mapped)
@@ -134,8 +146,10 @@ def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYT
 
     From a .npz or .safetensors file with arrays ``target`` and ``draft`` (and perhaps ``sequence``,
     ``position``, ``tokens`` and a JSON string ``metadata``), a .pt file with a dictionary of such
-    tensors, or the .npy or .pt files of the target and of the draft. The arrays of a .npz file may
-    take `max_bytes` of memory; the other formats are mapped, not read.
+    tensors, or the .npy or .pt files of the target and of the draft. Where the draft's vocabulary
+    is a part of the target's, ``draft_token_ids`` says which, or ``d2t`` or ``t2d`` as in EAGLE's
+    checkpoints. The arrays of a .npz file may take `max_bytes` of memory; the other formats are
+    mapped, not read.
 
     Raises
     ------
@@ -208,7 +222,24 @@ def _sample(arrays: Arrays, metadata: Mapping[str, Any], source: str) -> LogitsS
         tokens=_ids(arrays, "tokens", rows, source),
         metadata=metadata,
         source=source,
+        draft_token_ids=_token_ids(arrays, draft.shape[-1], target.shape[-1], source),
     )
+
+
+def _token_ids(arrays: Arrays, draft_size: int, vocab_size: int, source: str) -> Integers | None:
+    """The target's ids of the draft's tokens, which three arrays may tell; they must agree."""
+    told = {name: arrays[name] for name in ("draft_token_ids", "d2t", "t2d") if name in arrays}
+    if "d2t" in told:  # differences
+        told["d2t"] = told["d2t"] + np.arange(told["d2t"].size)
+    if "t2d" in told:  # which of the target's tokens the draft has
+        told["t2d"] = np.flatnonzero(told["t2d"])
+    found = [
+        checked_token_ids(ids, draft_size, vocab_size, f"{name!r} of {source}")
+        for name, ids in told.items()
+    ]
+    if not all(np.array_equal(ids, found[0]) for ids in found):
+        raise UnreadableFile(f"{source}: {' and '.join(told)} name different tokens of the draft")
+    return frozen(found[0]) if found else None
 
 
 def _row_bytes(side: NDArray[Any]) -> int:

@@ -120,7 +120,8 @@ def compared_table(
         cells, total = [row.rule], row.total
         if row.prompts:
             cells.append(_over_prompts(row, "accept_length").shown)
-            cells.append(_over_prompts(row, "first_token_acceptance_rate").shown)
+            rate = _over_prompts(row, "first_token_acceptance_rate").within(0.0, 1.0)
+            cells.append(rate.shown)
             cells += [f"{1e3 * total.seconds_per_token:.1f}", f"{total.verify_share:.1%}"]
             cells += [f"{total.kl_per_token:.4g}"] if relaxed else []
         cells += ["-"] * (count - len(cells))

@@ -304,18 +304,20 @@ def _shift(number: int, count: int) -> float:
 def _draw(axes: Axes, line: Sequence[RateRow], shift: float, look: dict[str, Any]) -> None:
     counts = [row.num_drafts for row in line]
     means = [row.acceptance.mean for row in line]
-    widths = [row.acceptance.half_width for row in line]
+    low, high = ([getattr(row.acceptance, end) for row in line] for end in ("low", "high"))
     bound = any(row.bound for row in line)
     if len(line) >= _LEAST_FOR_LINES and not bound:
         axes.plot(counts, means, linewidth=1.2, **{**look, "marker": ""})
-        low, high = ([x + sign * w for x, w in zip(means, widths, strict=True)] for sign in (-1, 1))
         axes.fill_between(counts, low, high, color=look["color"], alpha=0.12, linewidth=0)
         return
     points = {**look, "linestyle": "", **({"marker": "^"} if bound else {})}
     axes.errorbar(
         [count + shift for count in counts],
         means,
-        yerr=widths,
+        yerr=[
+            [m - x for m, x in zip(means, low, strict=True)],
+            [x - m for m, x in zip(means, high, strict=True)],
+        ],
         markersize=3.5,
         elinewidth=0.7,
         capsize=1.5,

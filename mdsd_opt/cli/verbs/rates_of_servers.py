@@ -79,8 +79,11 @@ def _table(found: RateIntervals, title: str) -> Table:
     from mdsd_opt.drafts.by_name import title_of
 
     def line(row: IntervalRow) -> tuple[str, ...]:
-        low, high = max(row.lower.low, 0.0), min(row.upper.high, 1.0)
-        sampled = " .. ".join(_ends(low, high, 4)) if found.num_texts > 1 else "takes several texts"
+        sampled = (
+            " .. ".join(_ends(row.lower.low, row.upper.high, 4))
+            if found.num_texts > 1
+            else "takes several texts"
+        )
         certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
         return title_of(row.scheme), str(row.num_drafts), certified, sampled
 

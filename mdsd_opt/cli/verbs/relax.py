@@ -54,7 +54,9 @@ def relax(
 
     def problems(k: int, drafted: str) -> list[TransportProblem]:
         return [
-            TransportProblem.from_logits(target[row], draft[row], k, drafted, **asdict(sampling))
+            TransportProblem.from_logits(
+                target[row], draft[row], k, drafted, kind="logits", **asdict(sampling)
+            )
             for row in rows
         ]
 

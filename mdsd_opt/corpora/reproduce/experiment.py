@@ -32,7 +32,7 @@ class Scored:
 
     def mean(self, scheme: str, verifier: str, num_drafts: int) -> MeanInterval:
         """Mean acceptance rate, with its interval by prompt."""
-        return self.of(self.columns[Column(scheme, verifier, num_drafts)])
+        return self.of(self.columns[Column(scheme, verifier, num_drafts)]).within(0.0, 1.0)
 
     def gain(self, better: tuple[str, str, int], other: tuple[str, str, int]) -> MeanInterval:
         """Mean of the difference, position by position."""
@@ -108,14 +108,14 @@ class Logits:
     def samples(self) -> Iterator[LogitsSample]:
         """The logits themselves, shard by shard."""
         if not self.source.is_dir():
-            yield load_logits(self.source)
+            yield load_logits(self.source).taken_as(None)
             return
         corpus = open_corpus(self.source)
         sums = corpus.sums if self.verify else {}
         for shard in corpus.shards:
             if shard.name in sums:
                 self._verified.require(shard, sums[shard.name])
-            yield load_logits(shard)
+            yield load_logits(shard).taken_as(None)
 
     def models(self) -> str:
         """Which models the logits are of, in words."""

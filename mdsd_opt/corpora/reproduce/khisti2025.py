@@ -112,7 +112,9 @@ def _two_models(
     lead = []
     for t in temperatures:
         values, groups = per_position(logits, partial(_pair, first=first, second=t, size=size))
-        means = [mean_interval(column, groups, logits.confidence) for column in values.T]
+        means = [
+            mean_interval(column, groups, logits.confidence).within(0.0, 1.0) for column in values.T
+        ]
         lead.append(mean_interval(values[:, 0] - values[:, 2], groups, logits.confidence))
         rows.append((f"{first:g}, {t:g}", *means))
     table = ResultTable(

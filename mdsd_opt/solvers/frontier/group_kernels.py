@@ -121,11 +121,11 @@ def merge_buckets(
 ) -> int:  # fmt: skip
     """Make groups of the buckets that can be drafted, in order; return how many.
 
-    Rows of `groups` are P, q, what a group may hide of KL for each unit of acceptance, and its
-    number of tokens. A law may spread the ratios x/p within a group no further than p/q, and a
-    spread by a factor 1 + w is worth about w^2/8, at most (1 + w)^3 w^2/4. All sums are cleared but
-    those of the last bucket, tokens that are never drafted. `lowest` and `highest` are extreme
-    ratios p/q in the open-ended buckets, which are not merged; of no meaning for one token alone.
+    Rows of `groups` are P, q and what a group may hide of KL for each unit of acceptance. A law may
+    spread the ratios x/p within a group no further than p/q, and a spread by a factor 1 + w is
+    worth about w^2/8, at most (1 + w)^3 w^2/4. All sums are cleared but those of the last bucket,
+    tokens that are never drafted. `lowest` and `highest` are extreme ratios p/q in the open-ended
+    buckets, which are not merged; of no meaning for one token alone.
     """
     count = 0
     factor = 0.0  # one over the least ratio of the group at hand
@@ -147,13 +147,11 @@ def merge_buckets(
                 groups[0, count - 1] += p
                 groups[1, count - 1] += q
                 groups[2, count - 1] = doubt
-                groups[3, count - 1] += number
         if not merged:
             factor = 1.0 / start if bucket > BELOW else 0.0
             groups[0, count] = p
             groups[1, count] = q
             groups[2, count] = _doubt(stop / start) if bucket > MASSLESS and number > 1 else 0.0
-            groups[3, count] = number
             count += 1
         group_of_bucket[bucket] = count - 1
         bucket = _next_used(counts, bucket + 1)

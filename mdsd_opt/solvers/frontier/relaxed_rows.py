@@ -147,7 +147,7 @@ class RowGroups:
         self._counts = np.zeros(kernels.NUM_BUCKETS, np.int32)
         self._group_of_bucket = np.empty(kernels.NUM_BUCKETS, np.uint16)
         self._table: Matrix | None = None
-        self._room = np.empty((4, min(vocab_size, kernels.NUM_BUCKETS)))
+        self._room = np.empty((3, min(vocab_size, kernels.NUM_BUCKETS)))
 
     def weigh(
         self, target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float
@@ -163,7 +163,7 @@ class RowGroups:
 
     @property
     def table(self) -> Matrix:
-        """P, q, what may be hidden and the number of tokens of each group."""
+        """P, q and what may be hidden of each group."""
         if self._table is None:
             sums, counts = self._sums, self._counts
             kernels.fill_buckets(self.p, self.q, self._ratios, self._keys, sums, counts)
@@ -229,15 +229,12 @@ class RowGroups:
     def _beside_fixed(self, fixed: Integers) -> Chain:
         """One draft from q without the fixed tokens, which come first."""
         table = self.table.copy()
-        groups = self._group_of_bucket[self._keys[fixed]]
-        for token, group in zip(fixed.tolist(), groups.tolist(), strict=True):
-            table[3, group] -= 1.0
-            if table[3, group] == 0.0:
-                table[:2, group] = 0.0
-            else:
-                table[0, group] -= self.p[token]
-                table[1, group] -= self.q[token]
-        masses, weights = np.maximum(table[:2], 0.0)
+        for group in np.unique(self._group_of_bucket[self._keys[fixed]]).tolist():
+            others = self._group_of_bucket[self._keys] == group
+            others[fixed] = False
+            # Summed anew: of a difference a small rest would be lost.
+            table[:2, group] = self.p[others].sum(), self.q[others].sum()
+        masses, weights = table[:2]
         outside = weights.sum()
         if outside > 0:
             reached = np.minimum(weights.cumsum() / outside, 1.0)
